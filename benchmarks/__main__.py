@@ -75,7 +75,7 @@ def _add_page_options(parser: argparse.ArgumentParser) -> None:
 
 
 class _Misplaced(argparse.Action):
-    """A benchmark's option before its name. Without this, its value would be taken for the name."""
+    """A benchmark's option before its name. Without this class, its value would be parsed as the name."""
 
     def __call__(
         self,
@@ -109,7 +109,7 @@ def _refuse_page_options(args: argparse.Namespace) -> None:
 
 
 def _run_all(defaults: dict[str, argparse.Namespace], args: argparse.Namespace) -> int:
-    """Every benchmark as it is; in JSON, each under its name."""
+    """Run every benchmark with its defaults; in JSON, each is under its name."""
     if args.write is not None:
         return _write(args)
     _refuse_page_options(args)
@@ -140,7 +140,7 @@ def _measured(benchmark: Benchmark, args: argparse.Namespace) -> Report:
 
 @contextmanager
 def _told(who: str) -> Iterator[None]:
-    """What a benchmark cannot do, in the words of its error."""
+    """Report the error of a benchmark that cannot run."""
     from benchmarks.remote_server import BenchmarkFailed
     from secagg.errors import LocalError
 
@@ -151,7 +151,7 @@ def _told(who: str) -> Iterator[None]:
 
 
 def _write(args: argparse.Namespace) -> int:
-    """Measure what the page tells of, and write it."""
+    """Measure what the page shows, and write it."""
     from benchmarks.page import check_writable, write_page
     from benchmarks.page_measurements import survey
     from benchmarks.page_plan import FULL, LONG, QUICK
@@ -159,7 +159,7 @@ def _write(args: argparse.Namespace) -> int:
     from sims.console import bar
 
     with _told(_PROGRAM):
-        check_writable(args.write)  # before anybody waits for nothing
+        check_writable(args.write)  # before the measurement, which takes long
         with bar() as progress:
             found = survey(QUICK if args.quick else LONG if args.long else FULL, progress)
     write_page(found, args.write)

@@ -1,8 +1,8 @@
-"""What two processes gain at most: bare AES and additions of numpy, in one process and in two at once.
+"""The most that two processes can gain: bare AES and numpy additions, in one process and in two at once.
 
-Two cores are not always twice as fast as one: they share clock and memory, and those of a virtual machine
-are shared with strangers. No masks are handed out here and nobody waits for another: each process counts
-the blocks that it gets done within the same tenth of a second.
+Two cores are not always twice as fast as one: they share clock and memory, and a virtual machine shares them
+with other machines. No masks are distributed here, and no process waits for another: each counts the blocks
+that it completes within the same tenth of a second.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _RUN_UP: Final = 0.02  # seconds before them, until all processes are at work
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes of masks that are made and added in a second of the clock, by one process and by two together."""
+    """Bytes of masks that are made and added per second, by one process and by two together."""
 
     one: float
     two: float
 
     @property
     def ratio(self) -> float:
-        """Of the time that two need to that of one, for the same work."""
+        """The time that two need relative to that of one, for the same work."""
         return self.one / self.two
 
 
 class Cores:
-    """Two processes that can be set to work, alone or at the same time."""
+    """Two processes that can work alone or at the same time."""
 
     def __init__(self) -> None:
         self._samples: list[Rates] = []
@@ -49,24 +49,24 @@ class Cores:
             other.close()
 
     def __enter__(self) -> Self:
-        """Wait until both have come up."""
+        """Wait until both have started."""
         for pipe in self._pipes:
             pipe.recv()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """They end with their pipes."""
+        """Close the pipes, which ends the processes."""
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:
             process.join()
 
     def sample(self) -> None:
-        """Let one work, then both: called in turns with what is set against it, because clocks drift."""
+        """Measure one process, then both. Take turns with the other measurement: clocks drift."""
         self._samples.append(Rates(self._rate(self._pipes[:1]), self._rate(self._pipes)))
 
     def rates(self) -> Rates:
-        """The best of one and the best of two in any of the samples."""
+        """Return the best rate of one and of two over all samples."""
         return Rates(max(each.one for each in self._samples), max(each.two for each in self._samples))
 
     def _rate(self, pipes: Sequence[Connection]) -> float:
@@ -78,7 +78,7 @@ class Cores:
 
 
 def labour(pipe: Connection) -> None:
-    """The life of a process: report, then count the blocks of each period that it is told."""
+    """Run a process: report, then count the blocks of each period that it is told."""
     work = _work()
     with suppress(EOFError, OSError, KeyboardInterrupt):
         pipe.send(None)
@@ -92,7 +92,7 @@ def labour(pipe: Connection) -> None:
 
 
 def _work() -> Callable[[], None]:
-    """One block of a mask, made and added."""
+    """Make and add one block of a mask."""
     encryptor = Cipher(algorithms.AES128(bytes(16)), modes.CTR(bytes(16))).encryptor()
     zeros, made = bytes(BLOCK), np.empty(BLOCK // 4, np.uint32)
     total = np.zeros_like(made)

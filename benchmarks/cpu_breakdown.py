@@ -1,4 +1,4 @@
-"""The balance of a machine: its CPU time, split into primitives and what is around them."""
+"""The CPU time of a machine, split into primitives and the code around them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Entry:
     sum_calls: float = 0.0
 
     def amortised(self, sums: int) -> float:
-        """Per sum, with this sum's part of the set-up."""
+        """Return the cost per sum, with this sum's part of the set-up."""
         return self.setup / sums + self.each_sum
 
 
 @dataclass(frozen=True)
 class Balance:
-    """One machine under one trust level."""
+    """The costs of one machine under one trust level."""
 
     trust: Trust
     role: str
@@ -56,7 +56,7 @@ class Balance:
 
     @property
     def ratio(self) -> float:
-        """What is around the primitives, for each unit of time in them."""
+        """The time around the primitives, relative to the time in them."""
         return self.around / self.primitives
 
     @property
@@ -73,7 +73,7 @@ class Replays:
         self._samples: defaultdict[tuple[Place, Cost], list[float]] = defaultdict(list)
 
     def time(self, phase: Phase) -> None:
-        """A few rounds of everything that was called in `phase`."""
+        """Time a few rounds of everything that was called in `phase`."""
         for place, costs in self._replays.items():
             if place[1] is phase:
                 for cost, calls in costs.items():

@@ -1,7 +1,7 @@
-"""The training that channels and engines are compared on: softmax regression on digits, federated averaging.
+"""The task on which channels and engines are compared: softmax regression on digits, federated averaging.
 
-Every client takes full steps over all its data, so that nothing is drawn while it trains: whoever runs the
-same rounds gets the same model, up to rounding.
+Every client takes full steps over all its data, so that training draws nothing at random: the same rounds
+give the same model on any engine, up to rounding.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DigitsTask:
     steps: int = 5
 
     def data(self) -> Mapping[int, Samples]:
-        """All digits, shuffled and dealt out: vectors of 64 pixels and their labels."""
+        """Return all digits, shuffled and distributed: vectors of 64 pixels and their labels."""
         everything = digits()
         flat = Samples(everything.x.reshape(len(everything), _PIXELS), everything.y)
         order = np.random.default_rng(SEED).permutation(len(flat))

@@ -1,8 +1,8 @@
-"""What encoding with noise costs, beside the parts of which it consists, and beside additions of numpy.
+"""The cost of encoding with noise, beside its parts, and beside numpy additions.
 
 A vector with noise is clipped and rounded like one without, rotated by one transform, and gets one draw of
-noise. All of it is timed in turns, several times in a row each, and the best is kept: the ratios are those of
-one moment, and nobody pays for what somebody else left in the caches.
+noise. All of it is timed in turns, several times in a row each, and the best is kept. So the ratios are
+measured at the same time, and no measurement pays for the caches that another one filled.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class EncodingCosts:
 
     @property
     def transform_over_adds(self) -> float:
-        """Against an addition for each bit of the dimension."""
+        """The transform relative to one addition for each bit of the dimension."""
         return self.transform_cpu_s / (max(1.0, math.log2(self.dim)) * self.add_cpu_s)
 
     def as_json(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class EncodingCosts:
 
 
 def measure_encoding(setting: SumSetting) -> EncodingCosts:
-    """Of a setting with noise."""
+    """Measure the encoding of a setting with noise."""
     best = _best_of(_chores(setting))
     return EncodingCosts(dim=setting.dim, **best)
 

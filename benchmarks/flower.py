@@ -59,11 +59,11 @@ _MODULES: Final = {
 
 
 class FlowerError(LocalError):
-    """Flower is not there, or did not finish."""
+    """Flower is not installed, or did not finish."""
 
 
 class BrokenRing(Exception):
-    """On this ring, drop-outs leave somebody with fewer live neighbours than the threshold."""
+    """On this ring, drop-outs leave a client with fewer live neighbours than the threshold."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class FlowerCosts:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What is summed, among how many, and how many of them leave."""
+    """What is summed, among how many clients, and how many of them leave."""
 
     clients: int
     dim: int
@@ -120,7 +120,7 @@ class Work:
     seed: int
 
     def __post_init__(self) -> None:
-        """Refuse what Flower would refuse late, or would take for something else."""
+        """Reject values that Flower would reject late, or would misinterpret."""
         if self.dim < 1:
             raise ParameterError(f"a vector of {self.dim} elements")
         if not 2 <= self.neighbours < self.clients:
@@ -132,7 +132,7 @@ class Work:
             raise ParameterError(f"Flower takes no threshold of {self.threshold} among {self.neighbours + 1}")
 
     def vector(self, client: int) -> NDArray[np.float32]:
-        """Drawn when it is wanted: those of all clients at once would be most of the memory in use."""
+        """Draw the vector when it is needed: those of all clients at once would use most of the memory."""
         drawn = np.random.default_rng((self.seed, client)).random(self.dim, dtype=np.float32)
         return 2 * drawn - 1
 
@@ -148,7 +148,7 @@ def installed() -> bool:
 
 
 def check_installed() -> None:
-    """Raise `FlowerError` if Flower is not there."""
+    """Raise `FlowerError` if Flower is not installed."""
     if not installed():
         raise FlowerError("Flower is not installed: pip install 'secagg[peers]'")
 
@@ -186,7 +186,7 @@ def _why(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def main(argument: str) -> None:
-    """Print what the work costs, as JSON."""
+    """Print the costs of the work as JSON."""
     logging.disable(logging.CRITICAL)
     try:
         costs = _measure(Work(**json.loads(argument)))
@@ -250,7 +250,7 @@ class _Sum:
         )
 
     def _context(self) -> Any:
-        """What a Flower server has before a round: a model, and the round's number."""
+        """Return the state of a Flower server before a round: a model, and the round's number."""
         flower, app = self._flower, self._flower.app
         model = flower.common.ndarrays_to_parameters([np.zeros(self._work.dim, np.float32)])
         state = app.RecordDict()
@@ -268,7 +268,7 @@ class _Sum:
 
 
 class _Strategy:
-    """Asks every client, and keeps the mean. Flower hands it over once for each client that stayed."""
+    """Asks every client, and keeps the mean, which Flower passes once for each client that stayed."""
 
     mean: Any = None
 
@@ -286,7 +286,7 @@ class _Strategy:
 
 
 class _Client:
-    """A client whose training is to draw its vector."""
+    """A client whose training only draws its vector."""
 
     training_cpu = 0.0
 
@@ -312,7 +312,7 @@ class _Client:
 
 
 class Grid:
-    """Stands in for Flower's network, and for the runtime of its clients."""
+    """Replaces Flower's network, and the runtime of its clients."""
 
     def __init__(
         self,
@@ -337,7 +337,7 @@ class Grid:
         self.server_cpu.append(time.process_time() - self._left)
 
     def send_and_receive(self, messages: list[Any], **_options: object) -> list[Any]:
-        """The replies of those who are still there, as Flower's grid would return them."""
+        """Return the replies of the clients that are still there, as Flower's grid would."""
         self.stop()
         replies = [reply for message in messages if (reply := self._answer(message)) is not None]
         self.start()
@@ -361,12 +361,12 @@ class Grid:
         return arrived
 
     def _check_ring(self, neighbours: Iterable[int]) -> None:
-        """Before anything is masked: Flower itself would notice only afterwards."""
+        """Check before masking: Flower itself would notice only afterwards."""
         if len(set(neighbours) - self._dropped) < self._threshold:
             raise BrokenRing
 
     def _carried(self, message: Any) -> tuple[Any, int]:
-        """The message at the other end of the wire, and the bytes that it took."""
+        """Return the message at the other end of the wire, and its bytes."""
         began = time.process_time()
         data = self._flower.serde.message_to_proto(message).SerializeToString()
         arrived = self._flower.serde.message_from_proto(self._flower.proto.Message.FromString(data))
@@ -375,7 +375,7 @@ class Grid:
 
 
 def median_of_sums(values: Mapping[str, Mapping[int, float]], stages: Collection[str]) -> float:
-    """Over the clients that were there in all of the stages, of the sum over the stages."""
+    """Return the median over clients that were there in all stages, of the sum over the stages."""
     present = set.intersection(*(set(values[stage]) for stage in stages))
     return median(sum(values[stage][client] for stage in stages) for client in present)
 

@@ -27,20 +27,20 @@ Array = NDArray[Any]
 
 @cache
 def task(path: str) -> SimpleNamespace:
-    """What there is to do, read once in every process."""
+    """Return the task, which is read once in every process."""
     with np.load(path) as archive:
         return SimpleNamespace(**{name: archive[name] for name in archive.files})
 
 
 def samples_of(path: str, client: int) -> tuple[Array, Array]:
-    """One client's own."""
+    """Return the samples of one client."""
     everything = task(path)
     start, stop = everything.bounds[client : client + 2]
     return everything.x[start:stop], everything.y[start:stop]
 
 
 def trained(weight: Array, bias: Array, x: Array, y: Array, *, steps: int, rate: float) -> list[Array]:
-    """Softmax regression after some full gradient steps."""
+    """Return a softmax regression after some full gradient steps."""
     weight, bias = weight.copy(), bias.copy()
     wanted = np.eye(len(bias), dtype=weight.dtype)[y]
     for _ in range(steps):
@@ -54,7 +54,7 @@ def trained(weight: Array, bias: Array, x: Array, y: Array, *, steps: int, rate:
 
 
 def make_client(path: str) -> Any:
-    """The app that every client is."""
+    """Return the app of a client."""
     flower = SimpleNamespace(app=import_module("flwr.app"), clientapp=import_module("flwr.clientapp"))
     app = flower.clientapp.ClientApp()
 
@@ -74,7 +74,7 @@ def make_client(path: str) -> Any:
 
 
 def make_server(path: str, ends: list[float], models: list[Any]) -> Any:
-    """The app of the server. The times at which rounds end go to `ends`, the last model to `models`."""
+    """Return the app of the server. It appends to `ends` when rounds end, and to `models` the last model."""
     app = import_module("flwr.serverapp").ServerApp()
     strategies = import_module("flwr.serverapp.strategy")
     records = import_module("flwr.app")

@@ -89,7 +89,7 @@ class FlowerRounds:
 
 @dataclass(frozen=True)
 class _Timed:
-    """One engine's rounds."""
+    """The rounds of one engine."""
 
     startup: float
     rounds: Sequence[float]
@@ -101,7 +101,7 @@ class _Timed:
 
 
 def compare(comparison: Comparison) -> FlowerRounds:
-    """Ours before and after Flower, so that neither has the quieter machine. Raises `FlowerError`."""
+    """Measure ours before and after Flower, so that neither has the quieter machine. Raises `FlowerError`."""
     python = comparison.python or sys.executable
     check_there(python)
     before = _ours(comparison, AUTO)
@@ -125,7 +125,7 @@ def compare(comparison: Comparison) -> FlowerRounds:
 
 
 def check_there(python: str) -> None:
-    """Raise `FlowerError` unless that Python has Flower and what its simulation runs on."""
+    """Raise `FlowerError` unless that Python has Flower and the packages of its simulation."""
     code = f"import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, {_NEEDED!r})))"
     try:
         done = subprocess.run([python, "-c", code], capture_output=True, check=False)
@@ -170,7 +170,7 @@ def _flowers(comparison: Comparison, python: str) -> tuple[str, _Timed]:
 
 
 def write_task(comparison: Comparison, path: Path) -> None:
-    """All that Flower's clients need, in the form that `flower_app` reads."""
+    """Write all that Flower's clients need, in the form that `flower_app` reads."""
     task = comparison.task
     parts = task.data().values()
     start = task.start().astype(np.float32)

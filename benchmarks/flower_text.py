@@ -1,4 +1,4 @@
-"""What the page of benchmarks says about Flower."""
+"""The text about Flower on the page of benchmarks."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _totals(found: Survey) -> str:
 
 
 def _threshold(row: Row, majority: FlowerCosts) -> str:
-    """Whether the threshold of our session is what makes Flower slow."""
+    """Say whether the threshold of our session makes Flower slow."""
     usual, asked = majority.server_unmask_cpu_s, row.flower.server_unmask_cpu_s
     low, high = _SAME
     judgement = "as fast" if low < usual / asked < high else "faster" if usual < asked else "slower"

@@ -1,7 +1,7 @@
-"""The least that masks can cost: their keystream through bare AES, and one addition of numpy for each.
+"""The least that masks can cost: their keystream by bare AES, and one numpy addition for each.
 
-No keys are agreed, no cipher is set up, no block is cut to fit a cache, nothing is encoded. Whatever a
-machine spends beyond this is ours.
+No keys are agreed, no cipher is set up, no block is cut to fit a cache, and nothing is encoded. All that a
+machine spends beyond this is our own cost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Mask:
 
     @classmethod
     def of(cls, spec: SumSpec) -> Mask:
-        """That of a sum, its hidden count included."""
+        """Return the mask of a sum, including its hidden count."""
         return cls((*((part.width, part.bits) for part in spec.parts), (1, COUNT_BITS)))
 
     @property
@@ -47,17 +47,17 @@ class Limit:
         self._additions: list[float] = []
 
     def sample(self) -> None:
-        """Time everything once more: clocks drift, so this is called before and after the machines."""
+        """Time everything once more. Call it before and after the machines, because clocks drift."""
         self._additions.append(_additions(self._timed, self._mask))
         self._keystream += [_keystream(self._timed * self._mask.bytes, block) for block in BLOCKS]
 
     def cpu_seconds(self, masks: int) -> float:
-        """Of so many masks: their time is proportional to their number."""
+        """Return the time of `masks` masks, which is proportional to their number."""
         return (min(self._keystream) + min(self._additions)) * masks / self._timed
 
 
 def _keystream(length: int, block: int) -> float:
-    """CPU seconds of this thread for `length` bytes of one stream."""
+    """Return the CPU seconds of this thread for `length` bytes of one stream."""
     encryptor = Cipher(algorithms.AES128(bytes(16)), modes.CTR(bytes(16))).encryptor()
     sizes = [block] * (length // block) + [length % block]
     zeros, buffer = memoryview(bytes(block)), memoryview(bytearray(block))
@@ -69,7 +69,7 @@ def _keystream(length: int, block: int) -> float:
 
 
 def _additions(masks: int, mask: Mask) -> float:
-    """CPU seconds of this thread for adding a mask that is already there, `masks` times."""
+    """Return the CPU seconds of this thread for adding an existing mask, `masks` times."""
     totals: list[Residues] = [np.ones(size, dtype_for(bits)) for size, bits in mask.words]
     pairs = [(total, total.copy()) for total in totals]
     started = time.thread_time()

@@ -42,7 +42,7 @@ class Machine:
 
 
 def _processor() -> str:
-    """The model where the system tells it, or else the architecture."""
+    """Return the model of the processor if the system reports it, or else the architecture."""
     try:
         found = re.search(r"^model name\s*:\s*(.+)$", _CPUINFO.read_text(), re.MULTILINE)
     except OSError:

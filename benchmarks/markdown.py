@@ -12,13 +12,13 @@ _WIDTH: Final = 110
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> str:
-    """The first `texts` columns are words, and the others numbers, which end below each other."""
+    """Return a table. The first `texts` columns are words, the others are numbers, aligned to the right."""
     rule = [":--" if column < texts else "--:" for column in range(len(head))]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
 
 
 def significant(number: float) -> str:
-    """Three digits, but all of those before the point: 0.00123, 12.3, 1,234."""
+    """Format with three digits, but with all before the point: 0.00123, 12.3, 1,234."""
     if not number:
         return "0"
     # Of the rounded number, because 9.999 becomes 10.0.
@@ -35,7 +35,7 @@ def megabytes(number: int) -> str:
 
 
 def prose(text: str) -> str:
-    """One paragraph, in lines that can be read without a renderer."""
+    """Return one paragraph in short lines."""
     return fill(" ".join(text.split()), width=_WIDTH, break_long_words=False, break_on_hyphens=False)
 
 

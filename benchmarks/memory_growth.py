@@ -1,4 +1,4 @@
-"""How much memory this process has come to hold, beyond what it held at the start of a measurement."""
+"""The growth of the memory of this process since the start of a measurement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RESET_PEAK: Final = "5"
 
 
 class MemoryGrowth:
-    """The peak of the resident set from now on, less what is resident now."""
+    """The peak of the resident set from now on, minus what is resident now."""
 
     def __init__(self) -> None:
         gc.collect()
@@ -25,7 +25,7 @@ class MemoryGrowth:
 
 
 def _reset_peak() -> None:
-    """Forget the memory that imports took briefly. Some sandboxes forbid it; then the peak includes it."""
+    """Reset the peak, which imports raised. Some sandboxes forbid it; then the peak includes them."""
     try:
         _CLEAR.write_text(_RESET_PEAK)
     except OSError:

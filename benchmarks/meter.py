@@ -114,7 +114,7 @@ class Recorder:
 
 
 def cpu_seconds(replays: Collection[Replay]) -> float:
-    """CPU seconds of this thread for calling each of `replays` once."""
+    """Return the CPU seconds of this thread for calling each of `replays` once."""
     started = time.thread_time()
     for replay in replays:
         replay()

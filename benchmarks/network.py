@@ -1,4 +1,4 @@
-"""What a session over TLS between processes takes by the clock, beside its CPU time in one process.
+"""The wall time of a session over TLS between processes, beside its CPU time in one process.
 
 If the network, TLS and the processes cost nothing, and all cores were busy all the time, a session would take
 its CPU time divided by the cores. Both kinds of session take turns; starting processes is not counted.
@@ -46,7 +46,7 @@ class NetworkReport:
 
     @property
     def wall_over_share(self) -> float:
-        """By the clock, over what all cores together would take at best."""
+        """The wall time, relative to the best possible time of all cores together."""
         return self.session_wall_s / (self.session_cpu_s / self.cores)
 
     def as_json(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class NetworkReport:
 
 
 def measure(setting: DrillConfig, progress: OnProgress, *, runs: int = RUNS) -> NetworkReport:
-    """Sessions of both kinds, one after the other."""
+    """Run sessions of both kinds, one after the other."""
     alone: list[float] = []
     together: list[DrillReport] = []
     exact = True
@@ -99,7 +99,7 @@ def measure(setting: DrillConfig, progress: OnProgress, *, runs: int = RUNS) -> 
 
 
 def _in_one_process(setting: DrillConfig) -> tuple[float, bool]:
-    """CPU seconds of the session, and whether its totals are right."""
+    """Return the CPU seconds of the session, and whether its totals are right."""
     server, clients = local_machines(
         table=setting.table,
         params=SessionParams(

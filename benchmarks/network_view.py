@@ -1,4 +1,4 @@
-"""How the report of sessions over the network looks in a terminal."""
+"""Shows the report of sessions over the network in a terminal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a sample of the discrete Gaussian costs, beside its key stream alone and beside OpenDP's sampler.
+"""The cost of a sample of the discrete Gaussian, beside its key stream alone and beside OpenDP's sampler.
 
-The three ways take turns in the same run, and the best of each counts: clocks drift, and what else the
-machine does can only add. OpenDP is much slower and just as exact; it draws fewer samples, once.
+The three take turns in the same run, and the best of each counts: clocks drift, and other work on the machine
+can only add. OpenDP is much slower and just as exact; it draws fewer samples, once.
 """
 
 from __future__ import annotations
@@ -133,14 +133,14 @@ def measure(setting: NoiseSetting, progress: OnProgress) -> NoiseReport:
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """Of this thread."""
+    """Return the CPU seconds of this thread."""
     started = time.thread_time()
     work()
     return time.thread_time() - started
 
 
 def make_keystream(length: int) -> None:
-    """So many bytes of bare AES, in pieces that stay in the cache."""
+    """Make that many bytes of bare AES, in pieces that stay in the cache."""
     encryptor = Cipher(algorithms.AES128(_SEED[:16]), modes.CTR(_SEED[16:])).encryptor()
     zeros, buffer = memoryview(bytes(_BLOCK)), bytearray(_BLOCK)
     for start in range(0, length, _BLOCK):
@@ -148,7 +148,7 @@ def make_keystream(length: int) -> None:
 
 
 def measure_peer(sigma: Fraction) -> Peer:
-    """OpenDP's measurement of a vector of whole numbers, by which it adds the same noise."""
+    """Measure OpenDP's mechanism on a vector of whole numbers, which adds the same noise."""
     opendp = import_module("opendp.prelude")
     opendp.enable_features("contrib")
     domain = opendp.vector_domain(opendp.atom_domain(T=int))

@@ -1,4 +1,4 @@
-"""How the report of noise looks in a terminal."""
+"""Shows the report of noise in a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sims.text_format import counted
 
 
 def show_noise(report: NoiseReport, console: Console) -> None:
-    """What was drawn, a table of speeds, and how exact they are."""
+    """Print what was drawn, a table of speeds, and how exact they are."""
     console.print(_headline(report), highlight=False)
     console.print(_speeds(report))
     for line in _lines(report):

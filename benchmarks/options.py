@@ -1,4 +1,4 @@
-"""What a benchmark is to the command line: a name, its options, what measures and what shows."""
+"""A benchmark as the command line sees it: a name, its options, a measurement and a view."""
 
 import argparse
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from sims.cli.options import add_choice
 
 
 class Report(Protocol):
-    """What a benchmark found."""
+    """The result of a benchmark."""
 
     def as_json(self) -> dict[str, Any]: ...
 
 
 class Option(Protocol):
-    """Something that can be given behind the name of a benchmark."""
+    """An option after the name of a benchmark."""
 
     @property
     def name(self) -> str: ...
@@ -26,7 +26,7 @@ class Option(Protocol):
 
 @dataclass(frozen=True)
 class Number:
-    """A number that `parse` reads; `text` tells its range."""
+    """A number that `parse` reads; `text` states its range."""
 
     name: str
     parse: Callable[[str], object]
@@ -55,7 +55,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Flag:
-    """Something that is wanted if it is named."""
+    """An option without a value."""
 
     name: str
     text: str
@@ -66,9 +66,9 @@ class Flag:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A name with options, something that measures, and something that draws the result.
+    """A name with options, a function that measures, and one that draws the result.
 
-    `check` raises a `LocalError` where something is missing that the benchmark needs.
+    `check` raises a `LocalError` if something is missing that the benchmark needs.
     """
 
     name: str

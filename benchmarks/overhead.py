@@ -56,7 +56,7 @@ class OverheadSetting:
 
 @dataclass(frozen=True)
 class Way:
-    """How sums are made."""
+    """How sums are computed."""
 
     name: str
     trust: Trust | None  # None for plain sums
@@ -98,7 +98,7 @@ class WayCosts:
 
 @dataclass(frozen=True)
 class OverheadReport:
-    """Plain sums, and the ways to make them secure. `flower` is a comparison, or why there is none."""
+    """Plain sums, and the secure ways. `flower` is a comparison, or the reason why there is none."""
 
     setting: OverheadSetting
     dim: int
@@ -109,7 +109,7 @@ class OverheadReport:
         return next(each for each in self.costs if each.way.name == name)
 
     def overhead(self, costs: WayCosts) -> float:
-        """What it takes more than plain sums, in milliseconds of CPU per client and sum."""
+        """Return the cost beyond plain sums, in milliseconds of CPU per client and sum."""
         return costs.total - self.of(PLAIN.name).total
 
     def overhead_of(self, costs: WayCosts, part: Part) -> float:
@@ -122,12 +122,12 @@ class OverheadReport:
 
     @property
     def flower_holds(self) -> bool | None:
-        """Whether plain sums are as much faster than Flower as they should be; None if nobody knows."""
+        """Whether plain sums are as much faster than Flower as they should be; None if unknown."""
         return self.flower.ratio >= FASTER_THAN_FLOWER if isinstance(self.flower, FlowerRounds) else None
 
     @property
     def difference(self) -> float:
-        """Between any two of the models, in their worst parameter."""
+        """The largest difference between any two of the models, in their worst parameter."""
         plain = self.of(PLAIN.name).model
         return max(float(np.abs(each.model - plain).max()) for each in self.costs)
 
@@ -167,7 +167,7 @@ class OverheadReport:
 
 
 def measure(setting: OverheadSetting, progress: OnProgress) -> OverheadReport:
-    """Raises `LocalError` if there is no ring for so many clients."""
+    """Measure all ways. Raises `LocalError` if there is no ring for so many clients."""
     task = DigitsTask(setting.clients, setting.steps)
     runs: dict[Way, list[dict[Part, float]]] = {way: [] for way in WAYS}
     models: dict[Way, Vector] = {}
@@ -185,14 +185,14 @@ def measure(setting: OverheadSetting, progress: OnProgress) -> OverheadReport:
 
 
 def _warm_up(setting: OverheadSetting) -> None:
-    """A few clients in one sum of each kind: whatever is done only once is done then."""
+    """Run a few clients in one sum of each kind, so that one-time work is done."""
     few = replace(setting, clients=_FEW, sums=1, corrupt=0, dropout=Fraction(0))
     for way in WAYS:
         run_rounds(DigitsTask(_FEW, setting.steps), way, few)
 
 
 def _graph(way: Way, setting: OverheadSetting) -> GraphPlan | None:
-    """What the finder says to it."""
+    """Return the result of the finder."""
     if way.trust is None:
         return None
     return plan(
@@ -202,7 +202,7 @@ def _graph(way: Way, setting: OverheadSetting) -> GraphPlan | None:
 
 
 def run_rounds(task: DigitsTask, way: Way, setting: OverheadSetting) -> tuple[dict[Part, float], Vector]:
-    """One session of as many rounds as it has sums: milliseconds per client and sum, and the model."""
+    """Run one session with a round for each sum. Return milliseconds per client and sum, and the model."""
     algorithm, crowd = task.algorithm(), task.crowd()
     crowd.train(task.start())  # the first time, much is set up
     make = insecure_plain_sum if way.trust is None else secure_sum

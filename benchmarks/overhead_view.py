@@ -1,4 +1,4 @@
-"""How the overhead of secure sums looks in a terminal."""
+"""Shows the overhead of secure sums in a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.stages import MEANINGS, Part
 
 
 def show_overhead(report: OverheadReport, console: Console) -> None:
-    """A table of stages, the graphs, and whether the bars hold."""
+    """Print a table of stages, the graphs, and whether the bars hold."""
     console.print(_table(report))
     for line in _lines(report):
         console.print(line, highlight=False, soft_wrap=True)

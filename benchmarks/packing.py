@@ -1,4 +1,4 @@
-"""What it costs to bring residues into exactly b bits each, and to add them up again."""
+"""The cost of packing residues into exactly b bits each, and of adding them up again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PackingCost:
 
 
 def measure_packing(size: int) -> list[PackingCost]:
-    """For every number of bits that there is."""
+    """Measure every number of bits."""
     return [_measure(size, bits) for bits in range(1, MOST_BITS + 1)]
 
 
@@ -47,7 +47,7 @@ def _measure(size: int, bits: int) -> PackingCost:
 
 
 def _nanoseconds(call: Callable[[], object]) -> float:
-    """CPU time of this thread for the quickest of several calls."""
+    """Return the CPU time of this thread for the quickest of several calls."""
     spent = []
     for _ in range(_ROUNDS):
         started = time.thread_time_ns()

@@ -84,7 +84,7 @@ def _plot(stem: str, name: str) -> str:
 
 
 def page_text(found: Survey, stem: str) -> str:
-    """What a page of that name says; its plots have names that begin with it."""
+    """Return the text of a page of that name; its plots have names that begin with it."""
     text = paragraphs(
         INTRODUCTION,
         *([REHEARSAL] if found.plan.rehearsal else []),
@@ -118,7 +118,7 @@ def _repeat(found: Survey) -> str:
 
 
 def _command(setting: SumSetting) -> str:
-    """What measures one sum of the page again."""
+    """Return the command that measures one sum of the page again."""
     options = {
         "clients": setting.clients,
         "dim": setting.dim,

@@ -1,4 +1,4 @@
-"""All that the page of benchmarks tells, measured."""
+"""Measures everything on the page of benchmarks."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Survey:
 
 
 def survey(plan: Plan, progress: OnProgress) -> Survey:
-    """Everything, one after the other: two at a time would be in each other's way."""
+    """Measure everything, one after the other, because two at a time would disturb each other."""
     machine = Machine.here()
     told = labelled(progress, "primitives")
     balances = primitives.measure(plan.primitives, lambda text: told(text, 0, 1))
@@ -121,7 +121,7 @@ def _often(plan: Plan, setting: SumSetting, progress: OnProgress) -> SumReport:
 
 
 def _processes(plan: Plan, progress: OnProgress) -> tuple[list[SumReport], list[SumReport], Rates]:
-    """The same sum in one process and in two, in turns, and between them what the cores can do."""
+    """Measure the same sum in one process and in two, in turns, and between them the limit of the cores."""
     reports: list[SumReport] = []
     with Cores() as cores:
         for setting in [plan.in_processes(processes) for processes in (1, 2)] * plan.turns:
@@ -132,7 +132,7 @@ def _processes(plan: Plan, progress: OnProgress) -> tuple[list[SumReport], list[
 
 
 class _Lengths:
-    """One cohort's vectors of all lengths, with Flower beside them as long as it is there and finishes."""
+    """One cohort's vectors of all lengths, with Flower beside them while it is installed and finishes."""
 
     def __init__(self, plan: Plan, progress: OnProgress) -> None:
         self._plan = plan
@@ -161,7 +161,7 @@ class _Lengths:
         return peers.measure_like(row.ours, self._plan.lengths.dropout, threshold=row.majority)
 
     def _tried(self, call: Callable[[], Result]) -> Result | None:
-        """None if Flower fails; from then on, it is not asked again."""
+        """Return None if Flower fails; from then on, it is not run again."""
         if self.absent:
             return None
         try:

@@ -1,4 +1,4 @@
-"""What the page of benchmarks tells of: which sums, at which sizes, how often."""
+"""The sums on the page of benchmarks: their sizes and repetitions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Plan:
 
 
 def _sum(clients: int, dim: int) -> SumSetting:
-    """Of 32 bits, on the graph that is chosen for such a cohort."""
+    """Return a sum of 32 bits, on the graph that is chosen for such a cohort."""
     return SumSetting(
         clients=clients, dim=dim, bits=32, corrupt=clients // 10, dropout=TENTH, trust=Trust.CURIOUS
     )

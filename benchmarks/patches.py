@@ -1,4 +1,4 @@
-"""Functions of a package, replaced for a while in every module that imported them."""
+"""Temporarily replaces functions of a package in every module that imported them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Wrap: TypeAlias = Callable[[Function], Function]
 
 
 class Patches(ExitStack):
-    """A context that puts every original back when it ends."""
+    """A context that restores every original at its end."""
 
     def __enter__(self) -> Self:
         return super().__enter__()
 
     def replace(self, owner: type | ModuleType, name: str, wrap: Wrap) -> None:
-        """Put `wrap(original)` in the place of `owner.name`, for a module wherever it was imported."""
+        """Replace `owner.name` by `wrap(original)`, in every module that imported it."""
         original: Function = vars(owner)[name]
         wrapped = wrap(original)
         holders = [owner] if isinstance(owner, type) else _importers(owner, original)
@@ -30,7 +30,7 @@ class Patches(ExitStack):
 
 
 def _importers(owner: ModuleType, original: Function) -> list[ModuleType]:
-    """The modules of the owner's package that hold `original` under any name."""
+    """Return the modules of the owner's package that hold `original` under any name."""
     package = owner.__name__.partition(".")[0]
     modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
     return [module for module in modules if any(value is original for value in vars(module).values())]

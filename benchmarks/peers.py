@@ -53,12 +53,12 @@ class Row:
 
     @property
     def client_mask_cpu_s(self) -> float:
-        """What a client of ours takes from floats to a masked message. Flower's figure starts there too."""
+        """The time of our client from floats to a masked message. Flower's figure starts there too."""
         return self.ours.client_encode_cpu_s + self.ours.client_mask_cpu_s
 
     @property
     def client_cpu_s(self) -> tuple[float, float]:
-        """A whole client, ours and Flower's: the two do not do the same things in the same stage."""
+        """The time of a whole client, ours and Flower's: their stages do not match."""
         ours, flower = self.ours, self.flower
         before, after = ours.client_setup_cpu_s + ours.client_query_cpu_s, ours.client_reveal_cpu_s
         theirs = flower.client_setup_cpu_s + flower.client_mask_cpu_s + flower.client_unmask_cpu_s
@@ -66,14 +66,14 @@ class Row:
 
     @property
     def server_cpu_s(self) -> tuple[float, float]:
-        """A whole server, ours and Flower's."""
+        """The time of a whole server, ours and Flower's."""
         ours, flower = self.ours, self.flower
         theirs = flower.server_setup_cpu_s + flower.server_sum_cpu_s + flower.server_unmask_cpu_s
         return ours.server_setup_cpu_s + ours.server_sum_cpu_s + ours.server_unmask_cpu_s, theirs
 
     @property
     def majority(self) -> int:
-        """The usual threshold of Flower; of a client's secret, it keeps one share itself."""
+        """The usual threshold of Flower; a client keeps one share of its secret itself."""
         return (self.ours.neighbours + 1) // 2 + 1
 
     @property
@@ -136,7 +136,7 @@ class PeersReport:
 
 
 def measure(setting: PeersSetting, progress: OnProgress) -> PeersReport:
-    """Raises `FlowerError` before anything runs where Flower is missing."""
+    """Measure all lengths. Raises `FlowerError` before anything runs if Flower is missing."""
     flower.check_installed()
     rows = [
         compare(setting.sum_of(dim), labelled(progress, f"{dim:,} elements"), runs=runs_for(dim))
@@ -146,7 +146,7 @@ def measure(setting: PeersSetting, progress: OnProgress) -> PeersReport:
 
 
 def runs_for(dim: int) -> int:
-    """Of ours. A run takes time in proportion to the vector, and a long one repeats itself well enough."""
+    """Return the number of our runs. Longer vectors take longer, and vary less."""
     return 5 if dim <= 100_000 else 3 if dim <= 1_000_000 else 1
 
 
@@ -159,7 +159,7 @@ def compare(setting: SumSetting, progress: OnProgress, *, runs: int) -> Row:
 
 
 def measure_like(ours: SumReport, dropout: Fraction, *, threshold: int | None = None) -> FlowerCosts:
-    """Flower on a ring like that of our session, with its threshold unless another is asked for."""
+    """Run Flower on a ring like that of our session, with its threshold unless another is given."""
     return flower.measure_flower(
         clients=ours.clients,
         dim=ours.dim,

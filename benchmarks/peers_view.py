@@ -1,4 +1,4 @@
-"""How the comparison with Flower looks in a terminal."""
+"""Shows the comparison with Flower in a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sims.text_format import counted
 
 
 def show_peers(report: PeersReport, console: Console) -> None:
-    """What was summed, and for each length of the vector our figures beside Flower's."""
+    """Print what was summed, and for each length of the vector our figures beside Flower's."""
     console.print(_headline(report), highlight=False)
     console.print(_table(report))
     for line in _verdicts(report):

@@ -16,7 +16,7 @@ _HEADER: Final = Struct("<BIQ")  # kind, number, bytes that follow
 
 
 class Kind(IntEnum):
-    """What a message says. All but `FRAME` ask for an answer, or are one."""
+    """The kind of a message. All but `FRAME` ask for an answer, or are one."""
 
     JOB = 1  # the setting, once
     FRAME = 2  # of a client, to the server, or the other way round
@@ -60,7 +60,7 @@ class Channel:
         self.send(kind, json.dumps(value).encode())
 
     def receive(self) -> Note:
-        """The next message; raises `EOFError` where the other side is gone."""
+        """Return the next message. Raises `EOFError` if the other side is gone."""
         kind, number, length = _HEADER.unpack(self._read(_HEADER.size))
         return Note(Kind(kind), number, self._read(length))
 

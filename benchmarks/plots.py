@@ -46,7 +46,7 @@ _RC: Final[dict[Any, Any]] = {
 
 
 def draw_all(found: Survey, path_of: Callable[[str], Path]) -> None:
-    """Every plot, to the path for its name."""
+    """Draw every plot, to the path for its name."""
     drawings = {"dim": _against_dim, "clients": _against_clients, "packing": _packing}
     for name, draw in drawings.items():
         with mpl.rc_context(_RC):
@@ -109,7 +109,7 @@ def _against_clients(found: Survey, figure: Figure) -> None:
 
 
 def _mark_graphs(axes: Axes, reports: Sequence[SumReport]) -> None:
-    """The neighbours of a client, above the dearer of its two costs."""
+    """Write the neighbours of a client above the larger of its two costs."""
     for report in reports:
         top = 1e3 * max(report.client_setup_cpu_s, report.client_mask_cpu_s)
         axes.annotate(
@@ -150,7 +150,7 @@ def _draw(axes: Axes, curves: Mapping[str, _Curve]) -> None:
 
 
 def _label(axes: Axes, title: str, what: str, sizes: Sequence[int]) -> None:
-    """Name the axes; the sizes that were measured are the ticks."""
+    """Name the axes; the ticks are the measured sizes."""
     axes.set_xlabel(what)
     axes.set_ylabel("CPU milliseconds")
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8)
@@ -161,6 +161,6 @@ def _label(axes: Axes, title: str, what: str, sizes: Sequence[int]) -> None:
 
 
 def _explain(axes: Axes, title: str) -> None:
-    """The title above, and the legend below, where it covers nothing."""
+    """Put the title above and the legend below, where it covers nothing."""
     axes.set_title(title, fontsize=10, loc="left")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)

@@ -156,7 +156,7 @@ def _masks(
 
 @lru_cache
 def _blocks(layout: tuple[tuple[int, str], ...]) -> list[_Block]:
-    """Windows on one vector and one buffer: a machine, too, adds all its masks to the same residues."""
+    """Return windows on one vector and one buffer: a machine also adds all its masks to the same residues."""
     buffer = np.empty(_BLOCK, np.uint8)
     windows = [window for size, dtype in layout for window in _windows(np.zeros(size, dtype))]
     blocks = [(buffer[: window.nbytes], window) for window in windows]
@@ -195,7 +195,7 @@ def _encode(
 
 
 def _on_copies(original: Function, encoding: Encoding, residues: Sequence[Residues], **rest: int) -> Replay:
-    """Residues go on being masked or summed after the call, so the replay keeps its own."""
+    """Copy the residues for the replay, because they change after the call."""
     return partial(original, encoding, [part.copy() for part in residues], **rest)
 
 

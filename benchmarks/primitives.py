@@ -49,7 +49,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of one client, on average: set-up, and one sum."""
+    """The mean bytes of one client: in set-up, and in one sum."""
 
     setup_up: int
     setup_down: int
@@ -59,7 +59,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a session sent, and how far its totals were from the plain sums of unrounded vectors."""
+    """The bytes of a session, and the distance of its totals from the plain sums of unrounded vectors."""
 
     traffic: Traffic
     error: float  # of the worst coordinate in any of the sums
@@ -128,7 +128,7 @@ def run_session(
     *,
     around: Callable[[Phase], None] = lambda _: None,
 ) -> Outcome:
-    """One session without drop-outs, every sum with a broadcast of one byte."""
+    """Run one session without drop-outs, every sum with a broadcast of one byte."""
     updates = _vectors(setting)
     plain = updates.sum(axis=0)
 
@@ -169,7 +169,7 @@ def run_session(
 
 
 def _vectors(setting: Setting) -> NDArray[np.float64]:
-    """One vector per client, each as long as the bound allows."""
+    """Return one vector per client, each as long as the bound allows."""
     drawn = np.random.default_rng(0).normal(size=(setting.clients, setting.dim))
     vectors: NDArray[np.float64] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
     return vectors

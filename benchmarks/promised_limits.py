@@ -1,4 +1,4 @@
-"""What is promised of the cost of a sum, and whether a survey kept to it."""
+"""The promised costs of a sum, and whether a survey met them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EACH_EDGE: Final = 1000  # bytes that it may hold for each client and neighbour
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure of one sum, and what it may be; nothing is promised where `bar` is empty."""
+    """A figure of one sum, and its limit; an empty `bar` promises nothing."""
 
     sum: str
     figure: str
@@ -52,7 +52,7 @@ def bars(found: Survey) -> list[Bar]:
 
 
 def verdict(found: Survey) -> str:
-    """That every bar holds, or a line for each that does not."""
+    """Return that every bar holds, or a line for each that does not."""
     promised = [bar for bar in bars(found) if bar.bar]
     broken = [f"{bar.sum}: {bar.figure}: {bar.measured}, {bar.bar}" for bar in promised if not bar.holds]
     if broken:
@@ -61,7 +61,7 @@ def verdict(found: Survey) -> str:
 
 
 def _at_most(sum_name: str, figure: str, of: str, measured: float, most: float) -> Bar:
-    """`of` is the quotient that was measured."""
+    """Return a bar; `of` is the measured quotient."""
     return Bar(sum_name, figure, f"{of} = {significant(measured)}", f"at most {most:g}", measured <= most)
 
 
@@ -102,7 +102,7 @@ def _server(report: SumReport) -> Bar:
 
 
 def _size(report: SumReport) -> Iterator[Bar]:
-    """What a client sends, with more digits than a time has, and what the server holds."""
+    """Return what a client sends, with more digits than a time has, and what the server holds."""
     ratio = report.bytes_over_ideal
     sent = f"{report.bytes_up:,} / {report.bytes_ideal:,} = {ratio:.4f}"
     bar = f"at most {BYTES_OVER_IDEAL}"
@@ -135,7 +135,7 @@ def _cohorts(found: Survey) -> Iterator[Bar]:
 
 
 def _processes(found: Survey) -> Iterator[Bar]:
-    """The clock also counts what others do on the machine, so the best of several runs is taken."""
+    """Take the best of several runs, because wall time includes other work on the machine."""
     one, two = (
         min(report.server_unmask_wall_s for report in reports)
         for reports in (found.one_process, found.two_processes)
@@ -148,7 +148,7 @@ def _processes(found: Survey) -> Iterator[Bar]:
 
 
 def _cores(found: Survey, ratio: float) -> str:
-    """What the machine allowed at the same time, and how far `ratio` is from it."""
+    """Return the limit of the machine at the same time, and the distance of `ratio` from it."""
     limit = found.cores
     masks = found.one_process[0].server_masks * Mask.of(found.plan.in_processes(1).spec).bytes
     spent = _over(masks / limit.two, masks / limit.one)

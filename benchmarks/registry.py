@@ -1,4 +1,4 @@
-"""The benchmarks there are: an entry of `BENCHMARKS` for each."""
+"""The registry of benchmarks: an entry of `BENCHMARKS` for each."""
 
 import argparse
 import sys
@@ -18,7 +18,7 @@ from sims.cli.options import (
 
 
 def progress(text: str) -> None:
-    """Say what is being done, where somebody is watching and the output is not being kept."""
+    """Print the progress if the output is a terminal."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr)
 
@@ -53,7 +53,7 @@ def _show_primitives(report: Report) -> None:
 
 
 def _neighbours(text: str) -> int | None:
-    """None where they are to be chosen."""
+    """Parse a number of neighbours; None if they are to be chosen."""
     return None if text == "auto" else whole(2, MOST_NEIGHBOURS)(text)
 
 

@@ -1,4 +1,4 @@
-"""The server's process, as the process of the clients sees it."""
+"""The server's process, seen from the process of the clients."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ServerCosts:
 
 
 class RemoteServer:
-    """Says what the server is to do next. Every answer is read before anything else is asked for."""
+    """Controls the server. Every answer is read before the next command."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -64,7 +64,7 @@ class RemoteServer:
             self._channel.send(Kind.FRAME, frame, number=member)
 
     def outgoing(self) -> Iterator[tuple[list[int], bytes]]:
-        """What the server wants sent: receivers, and the frame for each of them."""
+        """Yield what the server sends: receivers, and the frame for each of them."""
         while (note := self._request(Kind.NEXT)).kind is not Kind.EMPTY:
             with _while_it_lives():
                 frame = self._channel.receive().data
@@ -80,11 +80,11 @@ class RemoteServer:
         return ServerCosts(**self._request(Kind.COSTS).json())
 
     def residues(self, bits: int) -> Residues:
-        """What the total was computed from."""
+        """Return the residues of the total."""
         return np.frombuffer(self._request(Kind.TOTAL).data, dtype_for(bits))
 
     def limit_cpu_seconds(self, masks: int) -> float:
-        """What `masks` masks cost at least, in that process."""
+        """Return the least cost of `masks` masks in that process."""
         return float(self._request(Kind.LIMIT, number=masks).json())
 
     def _step(self, kind: Kind) -> None:
@@ -101,7 +101,7 @@ class RemoteServer:
 
 @contextmanager
 def _while_it_lives() -> Iterator[None]:
-    """A process that ended has said why on standard error."""
+    """Report a process that has ended; it has printed the reason on standard error."""
     try:
         yield
     except (BrokenPipeError, EOFError):
@@ -110,7 +110,7 @@ def _while_it_lives() -> Iterator[None]:
 
 @contextmanager
 def server_process() -> Iterator[RemoteServer]:
-    """A server in a fresh process of the same interpreter, which ends when its input does."""
+    """Start a server in a new process of the same interpreter, which ends when its input does."""
     command, pipe = (sys.executable, "-m", "benchmarks.server_worker"), subprocess.PIPE
     with subprocess.Popen(command, cwd=_ROOT, stdin=pipe, stdout=pipe) as process:  # constants
         assert process.stdin is not None  # asked for above

@@ -1,4 +1,4 @@
-"""Several runs of one sum, and the one report that stands for them."""
+"""Combines several runs of one sum into one report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Figures = TypeVar("Figures", SumReport, EncodingCosts)
 
 
 def typical(reports: Sequence[SumReport]) -> SumReport:
-    """The median of every figure. It is exact if all of them were."""
+    """Return the median of every figure. The result is exact if all of them were."""
     return replace(_medians(reports), exact=all(each.exact for each in reports))
 
 

@@ -135,7 +135,7 @@ def primitives_section(found: Survey) -> str:
 
 
 def _spent(balances: Collection[Balance], costs: Collection[Cost]) -> list[str]:
-    """For each balance, the milliseconds of `costs` in set-up and in each sum."""
+    """Return for each balance the milliseconds of `costs` in set-up and in each sum."""
     cells = []
     for balance in balances:
         entries = [balance.entries[cost] for cost in costs]

@@ -68,7 +68,7 @@ class Counting:
         self._expander.take_off(residues, removals, salt=salt)
 
     def cpu_seconds(self) -> float:
-        """Of the other processes."""
+        """Return the CPU seconds of the other processes."""
         return 0.0 if self._pool is None else self._pool.cpu_seconds()
 
 
@@ -85,7 +85,7 @@ class Seat:
         self._wall: defaultdict[str, float] = defaultdict(float)
 
     def run(self) -> None:
-        """Do as told until the other process is gone."""
+        """Execute commands until the other process is gone."""
         with ExitStack() as self._resources:
             self._work()
 
@@ -125,7 +125,7 @@ class Seat:
         self._report_status()
 
     def _take(self, note: Note) -> None:
-        """A client's frame; there is no answer to it."""
+        """Receive a client's frame, which has no answer."""
         self._note_events(self._timed(lambda: self._server.receive(note.number, note.data)))
 
     def _give(self, _: Note) -> None:
@@ -159,7 +159,7 @@ class Seat:
         return time.process_time() + self._expander.cpu_seconds()
 
     def _note_events(self, events: Iterable[ServerEvent]) -> None:
-        """Everybody here is honest: whatever excludes somebody, or ends the sum, spoils the benchmark."""
+        """Fail if a client is excluded or the sum ends: all clients here are honest."""
         for event in events:
             match event:
                 case Excluded() | SessionFailed() | SumAborted():
@@ -210,7 +210,7 @@ def _registry(members: dict[str, str] | None) -> Registry | None:
 
 
 def _private_channel() -> Channel:
-    """Standard input and output, moved to where nothing else reads or prints."""
+    """Return standard input and output, moved to descriptors that nothing else uses."""
     incoming, outgoing = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)

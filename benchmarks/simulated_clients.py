@@ -1,4 +1,4 @@
-"""The clients of a benchmark, all in this process, and what each of them spends and sends."""
+"""The clients of a benchmark, all in this process, and their costs and bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class Chore(StrEnum):
-    """What a client spends time on."""
+    """A task of a client that is timed."""
 
     SETUP = "set-up"
     QUERY = "query"
@@ -37,9 +37,9 @@ class Chore(StrEnum):
 
 
 class PlainSum:
-    """The sum of the integers that clients encode, caught before they are masked, and the time it takes.
+    """The sum of the integers that clients encode, taken before they are masked, and the time of it.
 
-    One accumulator, however many clients there are.
+    There is one accumulator for all clients.
     """
 
     def __init__(self) -> None:
@@ -86,14 +86,14 @@ class PlainSum:
         self._contributors += 1
 
     def residues(self, bits: int) -> Residues:
-        """The residues that a server must be left with, modulo 2^bits: numbers would hide the last ones."""
+        """Return the residues that a server must end with, modulo 2^bits: floats would hide the last ones."""
         total = self._total[0]
         residue_ring.reduce(total, bits)
         return total
 
 
 class Crowd:
-    """Hands frames to clients, one client at a time, and keeps the books."""
+    """Passes frames to clients, one client at a time, and records their costs."""
 
     def __init__(self, clients: dict[int, ClientMachine], dim: int) -> None:
         self._clients = clients
@@ -105,7 +105,7 @@ class Crowd:
         self.plain = PlainSum()
 
     def turn(self, member: int, frame: bytes, chore: Chore) -> Sequence[bytes]:
-        """One client's replies to one frame."""
+        """Return one client's replies to one frame."""
         client = self._clients[member]
         self._down[member] += len(frame)
         step = self._timed(member, chore, lambda: client.receive(frame))
@@ -124,7 +124,7 @@ class Crowd:
         return answer.frame
 
     def _vector(self, member: int) -> NDArray[np.float64]:
-        """Drawn when it is needed and forgotten: together they would fill the memory."""
+        """Draw a vector when it is needed, and forget it: together they would fill the memory."""
         drawn = np.random.default_rng((_SEED, member)).standard_normal(self._dim)
         # A norm of numpy's is left to BLAS, whose threads would keep spinning beside what is measured next.
         drawn /= np.sqrt(np.square(drawn).sum())
@@ -139,7 +139,7 @@ class Crowd:
     # --- the books ---
 
     def median_seconds(self, chore: Chore) -> float:
-        """Of those who had this to do; zero if nobody had."""
+        """Return the median over the clients that had this task; zero if none had."""
         seconds = self._seconds[chore].values()
         return median(seconds) if seconds else 0.0
 

@@ -1,7 +1,7 @@
-"""CPU time of a simulated round by stage: what of it is training, what is masks, what is the server's.
+"""The CPU time of a simulated round by stage: training, masks, the server.
 
 Public calls of channels and machines are wrapped from outside while a clock is running. Time counts for the
-innermost call that is wrapped, so that nothing counts twice; all that no call accounts for is the rest.
+innermost wrapped call, so that nothing counts twice; time outside of all calls is the rest.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Name: TypeAlias = Callable[..., Part]  # of a call, from its arguments
 
 
 class StageClock:
-    """CPU seconds of this process, by part. What happens within set-up counts for it alone."""
+    """CPU seconds of this process, by part. All time within set-up counts as set-up."""
 
     def __init__(self, *, signed: bool) -> None:
         self.seconds: defaultdict[Part, float] = defaultdict(float)

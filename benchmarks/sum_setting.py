@@ -113,7 +113,7 @@ def make_server(setting: SumSetting, registry: Registry | None, expander: Expand
 
 
 def make_clients(setting: SumSetting) -> tuple[dict[int, ClientMachine], Registry | None]:
-    """A client for each id from zero on, and the registry that they share with the server."""
+    """Return a client for each id from zero on, and the registry that they share with the server."""
     least = setting.corrupt + 2
     policy = Policy(
         trust=setting.trust,

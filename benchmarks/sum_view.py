@@ -1,4 +1,4 @@
-"""How the report of a sum looks in a terminal."""
+"""Shows the report of a sum in a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sims.text_format import counted
 
 
 def show_sum(report: SumReport, console: Console) -> None:
-    """What was summed, a table of times beside their limits, and the bytes."""
+    """Print what was summed, a table of times beside their limits, and the bytes."""
     console.print(_headline(report), highlight=False)
     console.print(_times(report))
     if report.encoding is not None:
@@ -42,7 +42,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _encoding(costs: EncodingCosts) -> Table:
-    """The parts, and what is set against them."""
+    """Return the parts of the encoding, and what they are compared with."""
     table = _table("CPU milliseconds of encoding with noise; the least of several", "spent", "ratio")
     table.add_row("rounding, without noise", _milliseconds(costs.plain_encode_cpu_s))
     table.add_row("one draw of noise", _milliseconds(costs.noise_draw_cpu_s))

@@ -1,8 +1,8 @@
-"""What one secure sum costs: real machines, the server alone in a process of its own.
+"""The cost of one secure sum: real machines, with the server in a process of its own.
 
-Clients vanish after they shared their secrets and before they mask: the dearest drop-outs there are, for
-the server removes one mask for each neighbour that such a client had. What client and server spend on
-masks is set against the least that the same masks can cost (`benchmarks.limits`), in the same run.
+Clients vanish after they shared their secrets and before they mask. These drop-outs are the most expensive,
+because the server removes one mask for each neighbour of such a client. The time of client and server for
+masks is compared with the least that the same masks can cost (`benchmarks.limits`), in the same run.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SumReport:
 
 
 def measure(setting: SumSetting, progress: OnProgress) -> SumReport:
-    """One session of one sum. Raises `BenchmarkFailed` where no total was released."""
+    """Run one session of one sum. Raises `BenchmarkFailed` if no total was released."""
     clients, registry = make_clients(setting)
     crowd = Crowd(clients, setting.dim)
     with server_process() as server:
@@ -137,7 +137,7 @@ class _Session:
         self.server.close_stage()
 
     def _hand_out(self, text: str, chore: Chore) -> None:
-        """Give what the server sends to those who are there, and what they reply to the server."""
+        """Pass the frames of the server to the clients that are there, and their replies to the server."""
         done = 0
         for receivers, frame in self.server.outgoing():
             for member in self._present.intersection(receivers):

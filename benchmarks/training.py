@@ -1,7 +1,7 @@
-"""What training many clients together gains over one after another, for every model that a paper trains.
+"""The gain of training many clients together over one after another, for every model of a paper.
 
-The ways take turns in the same run, each with one thread, and the best of each counts: what else the machine
-does can only add. Data are random, and clients have different amounts of them.
+The ways take turns in the same run, each with one thread, and the best of each counts: other work on the
+machine can only add. Data are random, and clients have different amounts of them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TrainingSetting:
         return dict(SETUPS) if self.model is None else {self.model: SETUPS[self.model]}
 
     def amount(self, name: str) -> tuple[int, int]:
-        """Clients and steps, fewer of large models unless one is asked for by its name."""
+        """Return clients and steps; fewer for large models, unless one is requested by name."""
         if self.model is not None or name not in FEWER:
             return self.clients, self.steps
         clients, steps = FEWER[name]
@@ -82,7 +82,7 @@ class TrainingSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCosts:
-    """CPU seconds until all clients have trained; together is None where a model cannot be.
+    """CPU seconds until all clients have trained; `together` is None if a model cannot be stacked.
 
     `difference` is the largest one between two ways, over all clients and parameters.
     """
@@ -156,7 +156,7 @@ def _compare(name: str, setup: ModelSetup, clients: int, batch: int, steps: int)
 
 
 def _best(works: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """The least CPU seconds of each over several runs, in turns."""
+    """Return the least CPU seconds of each over several runs, in turns."""
     best, spent, runs = dict.fromkeys(works, float("inf")), 0.0, 0
     while runs < RUNS or (runs < MOST_RUNS and spent < ENOUGH):
         for name, work in works.items():
@@ -172,14 +172,14 @@ def _difference(one: Mapping[int, Array], other: Mapping[int, Array]) -> float:
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """Of the process."""
+    """Return the CPU seconds of the process."""
     started = time.process_time()
     work()
     return time.process_time() - started
 
 
 def random_clients(setup: ModelSetup, clients: int, batch: int) -> tuple[dict[int, ClientData], str]:
-    """Clients with one to four batches each, of which the last is seldom full, and the loss for them."""
+    """Return clients with one to four batches each, of which the last is seldom full, and their loss."""
     rng = np.random.default_rng(SEED)
     sizes = [int(size) for size in rng.integers(batch, 4 * batch, clients, endpoint=True)]
     inputs, classes = _inputs(setup, sum(sizes), rng)
@@ -198,7 +198,7 @@ def random_clients(setup: ModelSetup, clients: int, batch: int) -> tuple[dict[in
 
 
 def _inputs(setup: ModelSetup, count: int, rng: np.random.Generator) -> tuple[Array, int | None]:
-    """So many of what the model takes, and its classes; None for one number instead."""
+    """Return random inputs of the model, and its number of classes; None for one number instead."""
     module = setup.build()
     if isinstance(module, Model):
         inputs = rng.standard_normal((count, *module.shape), np.float32)

@@ -1,4 +1,4 @@
-"""How the comparison of ways to train looks in a terminal."""
+"""Shows the comparison of ways to train in a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.training import TrainingCosts, TrainingReport
 
 
 def show_training(report: TrainingReport, console: Console) -> None:
-    """A table of times, and what stands out in it."""
+    """Print a table of times, and remarks."""
     console.print(_table(report))
     for line in _lines(report):
         console.print(line, highlight=False)

@@ -1,4 +1,4 @@
-"""How a benchmark's report looks in a terminal."""
+"""Shows a benchmark's report in a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sims.text_format import counted
 
 
 def show_primitives(report: PrimitivesReport, console: Console) -> None:
-    """One table per role, the trust levels side by side, and whether the bar holds."""
+    """Print one table per role, the trust levels side by side, and whether the bar holds."""
     setting = report.setting
     console.print(
         f"{counted(setting.clients, 'client')} of whom {setting.corrupt} may collude, drop-out "
@@ -58,12 +58,12 @@ def _table(role: str, balances: list[Balance]) -> Table:
 
 
 def _short(balance: Balance) -> str:
-    """The head of the first of a trust level's columns: six of them fit into 80 characters."""
+    """Return the head of the first of a trust level's columns: six of them fit into 80 characters."""
     return f"{balance.trust.removesuffix('_server')}:\nset-up"
 
 
 def _cells(balances: list[Balance], costs: Iterable[Cost]) -> list[str]:
-    """For each balance, the milliseconds of `costs` in set-up, in each sum, and in both."""
+    """Return for each balance the milliseconds of `costs` in set-up, in each sum, and in both."""
     cells = []
     for balance in balances:
         entries = [balance.entries[cost] for cost in costs]

@@ -138,19 +138,18 @@ def stacking_agrees(stack: StackedTrainer, trainers: Sequence[Trainer]) -> bool:
     ]
     generator = torch.Generator().manual_seed(0)
     model = torch.randn(stack.flat.dim, generator=generator, dtype=stack.flat.dtype) * _SPREAD
-    alone = torch.stack([_alone(largest[0], model, batch) for batch in batches])
+    trainer, gradients = largest[0], []
+    for batch in batches:
+        trainer.flat.values.copy_(model)
+        trainer.backward(batch)
+        gradients.append(trainer.flat.gradient.clone())
+    alone = torch.stack(gradients)
     try:
         together = stack.gradient_at(model.to(stack.flat.device).repeat(2, 1), *_padded(batches))
     except Exception:  # a failure here means only that this model cannot be stacked
         return False
     allowed = _CLOSE * max(float(alone.abs().max()), _CLOSE)
     return bool(((together - alone).abs() <= allowed).all())
-
-
-def _alone(trainer: Trainer, model: Tensor, batch: SampleTensors) -> Tensor:
-    trainer.flat.values.copy_(model)
-    trainer.backward(batch)
-    return trainer.flat.gradient.clone()
 
 
 def _padded(batches: Sequence[SampleTensors]) -> tuple[SampleTensors, Tensor]:

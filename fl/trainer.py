@@ -202,11 +202,8 @@ class Trainer:
             return
         self.flat.module.train()
         self.flat.gradient.zero_()
-        torch.autograd.backward(self._losses(batch).mean())
-
-    def _losses(self, batch: SampleTensors) -> Tensor:
         outputs: Tensor = self.flat.module(batch.inputs)
-        return self.training.objective.losses(outputs, batch.targets)
+        torch.autograd.backward(self.training.objective.losses(outputs, batch.targets).mean())
 
     def _terms(self, steering: Steering, only: Array | None) -> StepTerms:
         flat = self.flat

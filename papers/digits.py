@@ -13,7 +13,7 @@ _SCENARIO: Final = "digits"
 
 
 def tables(results: Path) -> dict[str, str]:
-    """One row for each seed, and their mean."""
+    """Return one row for each seed, and their mean."""
     rows = [
         "| seed | federated, over secure sums | all data in one place | difference |",
         "|---|---|---|---|",
@@ -30,7 +30,7 @@ def tables(results: Path) -> dict[str, str]:
 
 
 def figures(results: Path, out: Path) -> None:
-    """Accuracy from round to round."""
+    """Draw accuracy by round."""
     cells = _cells(results)
     rounds = cells[0][1]["rounds"][1:]
     federated = [

@@ -34,7 +34,7 @@ Value = Callable[[Mapping[str, Any]], float]
 
 
 def tables(results: Path) -> dict[str, str]:
-    """Ours beside the published ones."""
+    """Return our results beside the published ones."""
     table_1 = _table_1(results)
     return {
         "fedbc-table-1": _by_epochs(table_1, _global, published=True),
@@ -47,7 +47,7 @@ def tables(results: Path) -> dict[str, str]:
 
 
 def figures(results: Path, out: Path) -> None:
-    """Table 1 as bars, Figure 2, Figure 3."""
+    """Draw Table 1 as bars, Figure 2 and Figure 3."""
     draw(out / "fedbc-table-1.svg", _bars(results))
     draw(out / "fedbc-gamma.svg", _by_gamma(results))
     panels = _losses(results), _shares(results), _multipliers(results), _spreads(results)
@@ -58,27 +58,27 @@ def figures(results: Path, out: Path) -> None:
 
 
 def _global(result: Mapping[str, Any]) -> float:
-    """Of the common model on everybody's test samples, after the last round."""
+    """Return the accuracy of the common model on all clients' test samples, after the last round."""
     return 100 * float(result["series"]["common"]["pooled_accuracy"][-1])
 
 
 def _local(result: Mapping[str, Any]) -> float:
-    """Of every user's last local model on its own test samples, each user counting the same."""
+    """Return the accuracy of users' last local models on their own test samples, users weighted equally."""
     return 100 * float(result["observed"]["local-accuracy"][-1][1][0])
 
 
 def _local_pooled(result: Mapping[str, Any]) -> float:
-    """The same, each test sample counting the same, as the authors' program has it."""
+    """Return the same with equal weight for test samples, as in the authors' program."""
     return 100 * float(result["observed"]["local-accuracy"][-1][1][1])
 
 
 def _spread(result: Mapping[str, Any]) -> float:
-    """Standard deviation over users of the common model's accuracy."""
+    """Return the standard deviation over users of the common model's accuracy."""
     return 100 * math.sqrt(result["series"]["common"]["variance"][-1])
 
 
 def _personal(name: str) -> Value:
-    """Of the users' own models, where the algorithm has such."""
+    """Return the accuracy of the users' own models, if the algorithm has any."""
     return lambda result: 100 * float(result["series"]["personal"][name][-1])
 
 
@@ -118,7 +118,7 @@ def _rounds(found: Mapping[tuple[str, int], Sequence[Record]], epochs: int) -> s
 
 
 def _estimate(records: Sequence[Record], value: Value) -> str:
-    """The mean and the standard deviation, and of how many seeds."""
+    """Return the mean, the standard deviation, and the number of seeds."""
     if not records:
         return _MISSING
     values = [value(each.result) for each in records]
@@ -172,7 +172,7 @@ def _grouped(results: Path, name: str, key: str) -> dict[Any, list[Record]]:
 
 
 def _bars(results: Path) -> Any:
-    """One group for every number of epochs that somebody has run."""
+    """Return one group for every number of epochs that was run."""
     found = _table_1(results)
     epochs = [each for each in EPOCHS if any(number == each for _, number in found)]
     heights, errors, published = {}, {}, {}
@@ -218,7 +218,7 @@ def _users(results: Path) -> dict[str, Record]:
 
 
 def _losses(results: Path) -> Any:
-    """Figure 3a."""
+    """Return Figure 3a."""
     series: Any = {}
     for method, record in _users(results).items():
         rounds, losses = zip(*record.result["observed"]["training-loss"], strict=True)
@@ -227,7 +227,7 @@ def _losses(results: Path) -> Any:
 
 
 def _bonds(results: Path) -> tuple[list[int], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Rounds, the samples of every user, and everybody's multiplier (a row for each round)."""
+    """Return rounds, the samples of every user, and all multipliers (a row for each round)."""
     observed = _users(results)["FedBC"].result["observed"]["multipliers"]
     samples = np.array([samples for samples, _ in observed[0][1].values()])
     values = np.array([[value for _, value in bonds.values()] for _, bonds in observed])
@@ -235,7 +235,7 @@ def _bonds(results: Path) -> tuple[list[int], np.ndarray[Any, Any], np.ndarray[A
 
 
 def _shares(results: Path) -> Any:
-    """Figure 3b: what the smallest and the largest user count, by multipliers and by samples."""
+    """Return Figure 3b: the weight of the smallest and the largest user, by multipliers and by samples."""
     rounds, samples, values = _bonds(results)
     shares = 100 * values / values.sum(axis=1, keepdims=True)
     parts = 100 * samples / samples.sum()
@@ -247,7 +247,7 @@ def _shares(results: Path) -> Any:
 
 
 def _multipliers(results: Path) -> Any:
-    """Figure 3c."""
+    """Return Figure 3c."""
     _, samples, values = _bonds(results)
     points: Any = {
         "by multipliers": (samples, 100 * values[-1] / values[-1].sum()),
@@ -258,7 +258,7 @@ def _multipliers(results: Path) -> Any:
 
 
 def _spreads(results: Path) -> Any:
-    """Figure 3d."""
+    """Return Figure 3d."""
     found = _table_1(results)
     series: Any = {}
     for method in METHODS:

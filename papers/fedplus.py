@@ -50,7 +50,7 @@ _TUNED: Final = ", tuned"
 
 
 def tables(results: Path) -> dict[str, str]:
-    """Ours beside the published ones, and what settings were chosen by."""
+    """Return our results beside the published ones, and how settings were chosen."""
     return {
         "fedplus-table-2": _table_2(results),
         "fedplus-validation": _validation(results),
@@ -64,7 +64,7 @@ def tables(results: Path) -> dict[str, str]:
 
 
 def figures(results: Path, out: Path) -> None:
-    """Accuracy by rounds, in Table 2 and with stragglers (Figure 4); and jumps (Figures 1 and 3)."""
+    """Draw accuracy by rounds, in Table 2 and with stragglers (Figure 4); and jumps (Figures 1 and 3)."""
     draw(out / "fedplus-table-2.svg", *(_training(results, name) for name in _MNIST))
     draw(out / "fedplus-stragglers.svg", *(_lateness(results, name) for name in ("synthetic", "MNIST")))
     draw(out / "fedplus-jumps.svg", _jumps(results), _lines_between(results))
@@ -90,12 +90,12 @@ def _table_2(results: Path) -> str:
 
 
 def _found(results: Path, scenario: str) -> Found:
-    """Accuracies in per cent after the last round."""
+    """Return accuracies in per cent after the last round."""
     return _by_seed(_records(results, scenario), lambda each: 100 * _last(each, "mean_accuracy"))
 
 
 def _errors(results: Path) -> Found:
-    """Mean squared errors: a loss is half of one."""
+    """Return mean squared errors: a loss is half of one."""
     return _by_seed(_records(results, "fedplus-regression"), lambda each: 2 * _last(each, "mean_loss"))
 
 
@@ -205,7 +205,7 @@ def _parties(results: Path) -> str:
 
 
 def _found_parties(results: Path) -> dict[tuple[str, int], dict[str, list[float]]]:
-    """Accuracies of the variants of Fed+: of parties that train, and of them and those held out."""
+    """Return accuracies of the variants of Fed+: of parties that train, and with held-out ones."""
     found: dict[tuple[str, int], dict[str, list[float]]] = {}
     for record in [*_records(results, "fedplus-parties"), *_records(results, "fedplus-stragglers")]:
         if record.cell["method"] not in _PLUS:
@@ -252,7 +252,7 @@ def _lateness(results: Path, name: str) -> Panel:
 
 
 def _courses(results: Path, scenario: str, name: str) -> dict[str, tuple[list[int], list[list[float]]]]:
-    """By method, the rounds in which accuracy was measured, and for each seed what it was."""
+    """Return by method the rounds in which accuracy was measured, and its values for each seed."""
     found: dict[str, tuple[list[int], list[list[float]]]] = {}
     for record in _records(results, scenario):
         if record.cell["dataset"] == name:
@@ -267,7 +267,7 @@ def _curves(found: Mapping[str, Any], name: str, methods: Sequence[str]) -> Pane
 
 
 def _jumps(results: Path) -> Panel:
-    """How far models jump at every aggregation."""
+    """Return how far models jump at every aggregation."""
     found: Any = {}
     for method, seen in _seen(results).items():
         found[method] = ([number for number, _ in seen], [each["mean"] for _, each in seen])
@@ -275,7 +275,7 @@ def _jumps(results: Path) -> Panel:
 
 
 def _lines_between(results: Path) -> Panel:
-    """Losses from parties' own models to the common one, at the end."""
+    """Return losses from parties' own models to the common one, at the end."""
     found: Any = {}
     for method, seen in _seen(results).items():
         losses = [each["line"] for _, each in seen if "line" in each][-1]

@@ -76,7 +76,7 @@ _HIDDEN: Final = ("lp-proj-1, all", "lp-proj-2, all", "local, all")
 
 
 def tables(results: Path) -> dict[str, str]:
-    """Ours beside the published ones."""
+    """Return our results beside the published ones."""
     return {
         "lpproj-theory": _theory(),
         "lpproj-validation": _chosen(results, "lpproj-validation"),
@@ -96,7 +96,7 @@ def tables(results: Path) -> dict[str, str]:
 
 
 def figures(results: Path, out: Path) -> None:
-    """Figure 1 and what it looks like when trained; accuracy by numbers sent; Figures 2 and 4."""
+    """Draw Figure 1 and its trained version, accuracy by numbers sent, and Figures 2 and 4."""
     draw(out / "lpproj-theory.svg", *(_theory_panel(each) for each in ATTACKS), _variance_panel())
     draw(out / "lpproj-pull.svg", *attacks.pull_panels(results))
     draw(out / "lpproj-numbers.svg", *(_numbers_panel(results, each) for each in (SYNTHETIC, UNIPEN)))
@@ -108,7 +108,7 @@ def figures(results: Path, out: Path) -> None:
 
 
 def _series(record: Record) -> Mapping[str, Sequence[float]]:
-    """Of the clients' own models, where they were measured, and else of the common one."""
+    """Return the series of the clients' own models if they were measured, or else of the common one."""
     series = record.result["series"]
     return series.get("personal") or series["common"]  # type: ignore[no-any-return]
 
@@ -128,7 +128,7 @@ def _by_method(results: Path, name: str) -> dict[str, list[Record]]:
 
 
 def _theory() -> str:
-    """Best pulls, thresholds, and expected losses on benign clients."""
+    """Return best pulls, thresholds, and expected losses on benign clients."""
     problem, rows = LinearProblem(), []
     for attack in ("none", *ATTACKS):
         best = problem.best_pull(attack)
@@ -165,7 +165,7 @@ def _variance_panel() -> Panel:
 
 
 def _chosen(results: Path, name: str) -> str:
-    """Every choice that was tried, and the best of each method; of equal ones, the larger."""
+    """Return every choice that was tried, and the best of each method; of equal ones, the larger."""
     tried: dict[str, list[tuple[float, str]]] = {}
     for record in records(results, name):
         method, _, choice = record.cell["choice"].partition(", ")
@@ -182,7 +182,7 @@ def _chosen(results: Path, name: str) -> str:
 
 
 def _to_target(results: Path, study: Study) -> str:
-    """What it took to reach the target, in the mean over seeds that reached it."""
+    """Return the cost of reaching the target, in the mean over seeds that reached it."""
     head = [
         "method", f"rounds to {100 * study.target:.0f} %", "numbers, the paper's rule", "published",
         "numbers sent", "kbit in sums", "kB up", "kB down",
@@ -218,7 +218,7 @@ def _spent(reached: Sequence[int | None], cost: Cost, published: str) -> list[st
 
 
 def _at_budget(results: Path, study: Study) -> str:
-    """Accuracy when the budget is spent by the paper's rule, or the run is over; and by numbers sent."""
+    """Return accuracy when the budget is spent by the paper's rule, or at the end; and by numbers sent."""
     head = ["method", "round", "accuracy", "published", "round, by numbers sent", "accuracy"]
     rows = []
     for method, found in _in_table_1(results, study).items():
@@ -240,7 +240,7 @@ def _paid(found: Sequence[Record], each: float, budget: float) -> list[str]:
 
 
 def _bits(results: Path) -> str:
-    """What one client sends in a round, and is sent."""
+    """Return what one client sends and receives in a round."""
     head = [
         "data", "method", "clients of a round", "numbers up", "bits in the sum", "bits each",
         "bytes up", "of which a new session", "bytes down",
@@ -267,7 +267,7 @@ def _bits(results: Path) -> str:
 
 
 def _fairest(record: Record) -> tuple[float, float]:
-    """The best accuracy from round 20 on, and the variance over clients then."""
+    """Return the best accuracy from round 20 on, and the variance over clients then."""
     series, rounds = _series(record), record.result["rounds"]
     places = [k for k, number in enumerate(rounds) if number >= _FAIR_FROM] or [len(rounds) - 1]
     best = max(places, key=lambda k: series["mean_accuracy"][k])
@@ -295,7 +295,7 @@ def _fairness_panel(results: Path, study: Study) -> Panel:
 
 
 def _numbers_panel(results: Path, study: Study) -> Panel:
-    """Accuracy by numbers sent, of the first seed."""
+    """Return accuracy by numbers sent, of the first seed."""
     series: dict[str, Any] = {}
     for method, found in _in_table_1(results, study).items():
         cost = cost_of(found[0], drawn=study.drawn)

@@ -34,16 +34,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def accuracy(record: Record) -> float:
-    """Of benign clients after the last round; in per cent."""
+    """Return the accuracy of benign clients after the last round, in per cent."""
     series = record.result["series"]
     name = next(each for each in ("personal_benign", "common_benign") if each in series)
     return 100 * float(series[name]["mean_accuracy"][-1])
 
 
 def attacks_table(results: Path) -> str:
-    """A row for every corruption: the mean over seeds, with each of them in brackets.
+    """Return a row for every corruption: the mean over seeds, with each of them in brackets.
 
-    The first row is of runs without any, over all clients, after as many rounds and with the same seeds.
+    The first row is without corruption, over all clients, after as many rounds and with the same seeds.
     """
     found = _by_corruption(results, "lpproj-attacks")
     rows = [["none", *_without_attack(results)]]
@@ -67,7 +67,7 @@ def _without_attack(results: Path) -> list[str]:
 
 
 def clipped_table(results: Path) -> str:
-    """Beside the same methods without such a bound, with the same seed."""
+    """Return the results beside those of the same methods without such a bound, with the same seed."""
     narrow, wide = (_by_corruption(results, f"lpproj-{each}", seed=4) for each in ("clipped", "attacks"))
     names = [pair for each in CLIPPED for pair in ((wide, each.partition(",")[0]), (narrow, each))]
     rows = [[each, *(_values(cells.get(each, {}).get(name, ())) for cells, name in names)] for each in narrow]
@@ -100,7 +100,7 @@ def pull_table(results: Path) -> str:
 
 
 def attack_panels(results: Path) -> list[Panel]:
-    """One for every attack; a band from the least to the largest seed."""
+    """Return a panel for every attack; a band is from the least to the largest seed."""
     found = _by_corruption(results, "lpproj-attacks")
     return [_attack_panel(found, kind) for kind in KINDS]
 
@@ -154,7 +154,7 @@ def _values(found: Sequence[Record]) -> str:
 
 
 def _shown(values: Sequence[float]) -> str:
-    """Their mean, and each of them where there are several."""
+    """Return the mean, and each value if there are several."""
     if not values:
         return MISSING
     each = f" ({', '.join(f'{value:.1f}' for value in values)})" if len(values) > 1 else ""

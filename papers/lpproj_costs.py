@@ -52,12 +52,12 @@ class Cost:
     lasts: int
 
     def sent(self, rounds: int) -> int:
-        """Bytes that clients send in so many rounds, with these rounds' share of sessions."""
+        """Return the bytes that clients send in so many rounds, with these rounds' share of sessions."""
         return round(rounds * (self.bytes_up + self.set_up / self.lasts))
 
 
 def cost_of(record: Record, *, drawn: int) -> Cost:
-    """Of a run's rounds. `drawn` are the clients whose messages the paper would count."""
+    """Return the cost of a run's rounds. `drawn` are the clients whose messages the paper would count."""
     everybody = len(record.result["samples"])
     asked: int = record.settings.get("cohort", {}).get("per_round", everybody)
     algorithm = built(record.settings["algorithm"], dim=record.result["dim"], clients=asked)
@@ -83,13 +83,13 @@ def cost_of(record: Record, *, drawn: int) -> Cost:
 
 
 def built(section: Mapping[str, Any], *, dim: int, clients: int) -> AnyAlgorithm:
-    """The algorithm as a scenario has it."""
+    """Return the algorithm of a scenario."""
     parameters = {name: value for name, value in section.items() if name != "name"}
     return find(section["name"]).build(dim=dim, clients=clients, **parameters)
 
 
 def read(one: Sum, dim: int) -> int:
-    """Numbers that a client is sent with such a query; those that are asked several times are not counted."""
+    """Return the numbers that a client receives with such a query; repeated ones are not counted."""
     vectors = [each.name for each in fields(one.query) if str(each.type).startswith("Vector")]
     return sum(one.lengths.get(name, dim) for name in vectors)
 
@@ -99,7 +99,7 @@ def written(one: Sum) -> int:
 
 
 def by_the_papers_rule(algorithm: AnyAlgorithm, *, training: int, writing: int) -> float:
-    """Numbers of a round: read by all who train, written by those drawn."""
+    """Return the numbers of a round: read by all clients that train, written by those drawn."""
     dim = algorithm.dim
     match algorithm:
         case LpProj():
@@ -121,7 +121,7 @@ def by_the_papers_rule(algorithm: AnyAlgorithm, *, training: int, writing: int) 
 
 
 def first_round(rounds: Sequence[int], values: Sequence[float], target: float) -> int | None:
-    """After which the value was first at least the target."""
+    """Return the round after which the value was first at least the target."""
     return next((n for n, value in zip(rounds, values, strict=True) if n > 0 and value >= target), None)
 
 

@@ -76,51 +76,51 @@ class LinearProblem:
 
     @property
     def error(self) -> float:
-        """s^2, of a least-squares estimate in a coordinate."""
+        """s^2, the variance of a least-squares estimate in a coordinate."""
         return self.noise**2 / (self.curvature * self.samples)
 
     def _malicious(self, attack: Attack) -> int:
         return 0 if attack == "none" else self.malicious
 
     def parameter_variance(self, attack: Attack) -> float:
-        """v: what makes the spread what it is."""
+        """Return v, the variance with this spread."""
         benign = self.clients - self._malicious(attack)
         return self.spread / (1 - 2 / self.clients + benign / self.clients**2)
 
     def distance(self, attack: Attack) -> float:
-        """C: the mean square, in a coordinate, of the mean message minus a benign client's parameter."""
+        """Return C: the mean square of the mean message minus a benign parameter, in a coordinate."""
         number, malicious = self.clients, self._malicious(attack)
         benign = self.spread + (number - malicious) * self.error / number**2
         return benign + malicious * self._power(attack) / number**2
 
     def _power(self, attack: Attack) -> float:
-        """The mean square of a malicious message in a coordinate."""
+        """Return the mean square of a malicious message in a coordinate."""
         if attack == "sign-flip":  # whatever else it is, it is independent of all benign ones and has mean 0
             return self.strength**2 * (self.parameter_variance(attack) + self.error)
         return 0.0 if attack == "none" else self.strength**2
 
     def best_pull(self, attack: Attack) -> float:
-        """lambda* of the paper, at which all methods have their least loss."""
+        """Return lambda* of the paper, at which all methods have their least loss."""
         gain = (1 - 1 / self.clients) * self.curvature * self.error
         return gain / (self.distance(attack) - self.error / self.clients)
 
     def threshold(self, attack: Attack) -> float:
-        """From this pull on, lp-proj has at most the loss of the others; infinite if there is none."""
+        """Return the least pull with which lp-proj has at most the loss of the others, or infinity."""
         best = self.best_pull(attack)
         return 2 * best / (1 - best / self.curvature) if best < self.curvature else math.inf
 
     def square_error(self, attack: Attack, pull: float) -> float:
-        """g: of a coordinate that is pulled."""
+        """Return g, of a coordinate that is pulled."""
         own = self.curvature**2 * self.error
         both = 2 * self.curvature * pull * self.error / self.clients
         return (own + both + pull**2 * self.distance(attack)) / (self.curvature + pull) ** 2
 
     def reached(self, method: Method) -> int:
-        """How many coordinates are pulled."""
+        """Return how many coordinates are pulled."""
         return self.subspace if method == "lp-proj" else self.dim
 
     def loss(self, method: Method, attack: Attack, pull: float) -> float:
-        """The expected test loss, averaged over benign clients."""
+        """Return the expected test loss, averaged over benign clients."""
         pulled = self.reached(method)
         error = pulled * self.square_error(attack, pull) + (self.dim - pulled) * self.error
         return self.noise**2 / 2 + self.curvature / 2 * error
@@ -152,7 +152,7 @@ class Draw:
 
     @classmethod
     def of(cls, problem: LinearProblem, attack: Attack, rng: np.random.Generator) -> Draw:
-        """Samples are really drawn, and least squares really solved."""
+        """Draw samples, and solve the least squares."""
         deviation = math.sqrt(problem.parameter_variance(attack))
         parameters = rng.normal(scale=deviation, size=(problem.clients, problem.dim))
         scale = math.sqrt(problem.curvature * problem.samples)
@@ -163,7 +163,7 @@ class Draw:
         return cls(problem, parameters, estimates, orthonormal(problem.dim, problem.subspace, rng).T)
 
     def losses(self, method: Method, attack: Attack, pull: float, rng: np.random.Generator) -> Floats:
-        """Of every benign client: the mean over the noise of test samples."""
+        """Return the loss of every benign client: the mean over the noise of test samples."""
         problem, subspace = self.problem, self._subspace(method)
         sent = self.estimates @ subspace.T
         malicious = 0 if attack == "none" else problem.malicious
@@ -179,7 +179,7 @@ class Draw:
 
 
 def messages(attack: Attack, honest: Floats, strength: float, rng: np.random.Generator) -> Floats:
-    """What malicious clients send, a row for each, in place of what honest ones would."""
+    """Return what malicious clients send, a row for each, in place of honest messages."""
     factors = rng.normal(scale=strength, size=(len(honest), 1))
     if attack == "gaussian":
         return rng.normal(scale=strength, size=honest.shape)
@@ -187,5 +187,5 @@ def messages(attack: Attack, honest: Floats, strength: float, rng: np.random.Gen
 
 
 def orthonormal(rows: int, columns: int, rng: np.random.Generator) -> Floats:
-    """A matrix with orthonormal columns, in a random direction."""
+    """Return a matrix with orthonormal columns, in a random direction."""
     return np.asarray(np.linalg.qr(rng.normal(size=(rows, columns)))[0])

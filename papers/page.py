@@ -1,4 +1,4 @@
-"""The page of results: text by hand, tables between marks, figures beside it."""
+"""The page of results: handwritten text, tables between marks, and figures."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MARKED: Final = re.compile(
 
 
 class Topic(Protocol):
-    """A module of this package: what it makes of the results of its scenarios."""
+    """A module of this package, which turns the results of its scenarios into tables and figures."""
 
     def tables(self, results: Path) -> dict[str, str]:
-        """Tables in Markdown, by the names of their marks."""
+        """Return tables in Markdown, by the names of their marks."""
         ...
 
     def figures(self, results: Path, out: Path) -> None:
-        """Draw what there is to be seen."""
+        """Draw the figures."""
         ...
 
 
@@ -33,12 +33,12 @@ def topics() -> dict[str, Topic]:
 
 
 def all_tables(results: Path) -> dict[str, str]:
-    """Of all topics."""
+    """Return the tables of all topics."""
     return {name: table for topic in topics().values() for name, table in topic.tables(results).items()}
 
 
 def filled(page: str, tables: Mapping[str, str]) -> str:
-    """The page with its tables as they should be. Raises `ConfigError` where marks and tables do not meet."""
+    """Return the page with its current tables. Raises `ConfigError` if marks and tables do not match."""
     marks = {found["name"] for found in _MARKED.finditer(page)}
     if strangers := marks ^ set(tables):
         raise ConfigError(f"either a mark or a table is missing: {', '.join(sorted(strangers))}")

@@ -45,7 +45,7 @@ Attacked = Mapping[tuple[str, str], Sequence[Record]]
 
 
 def tables(results: Path) -> dict[str, str]:
-    """Methods, who is hurt, and corruption."""
+    """Return methods, clients that are hurt, and corruption."""
     methods, attacked = _methods(results), _attacked(results)
     return {
         "partial-methods": _method_table(methods, _records(results, "partial-pretrain")),
@@ -56,7 +56,7 @@ def tables(results: Path) -> dict[str, str]:
 
 
 def figures(results: Path, out: Path) -> None:
-    """Errors by part and order; accuracy against corruption, ours and the talk's."""
+    """Draw errors by part and order; accuracy against corruption, ours and the talk's."""
     draw(out / "partial-methods.svg", _error_panel(_methods(results)), _hurt_panel(_methods(results)))
     attacked = _attacked(results)
     honest = _robust_panel(attacked, "personal_benign", "the same, honest clients alone")
@@ -85,21 +85,21 @@ def _attacked(results: Path) -> dict[tuple[str, str], list[Record]]:
 
 
 def _accuracy(record: Record, series: str = "personal") -> float:
-    """Over all test samples, in per cent, with every client's own model."""
+    """Return the accuracy over all test samples, in per cent, with every client's own model."""
     kinds = record.result["series"]
     found = kinds.get(series, kinds["personal"])  # where nobody is corrupt, all are benign
     return 100 * float(found["pooled_accuracy"][-1])
 
 
 def _errors(record: Record) -> dict[int, float]:
-    """Of every client."""
+    """Return the error of every client."""
     final = record.result["final"]["personal"]
     pairs = zip(final["client"], final["correct"], final["total"], strict=True)
     return {client: 1 - correct / total for client, correct, total in pairs}
 
 
 def _gains(methods: Cells, name: str) -> dict[str, float]:
-    """What personal models change for clients, compared with the common one of the same seed."""
+    """Return how personal models change clients' errors, compared with the common one of the seed."""
     before, after = [], []
     common = {record.settings["seed"]: _errors(record) for record in methods[_NONE]}
     for record in methods[name]:
@@ -132,7 +132,7 @@ def _values(values: Sequence[float]) -> str:
 
 
 def _method_table(methods: Cells, first: Sequence[Record]) -> str:
-    """Accuracy, what was sent, and who is hurt; `first` are the runs that left the first model."""
+    """Return accuracy, bytes, and clients that are hurt; `first` are the runs that left the first model."""
     head = [
         *("personal", "accuracy", "against none", "numbers in a sum"),
         *("clients hurt", "clients helped", "10th percentile of gains"),
@@ -158,7 +158,7 @@ def _method_table(methods: Cells, first: Sequence[Record]) -> str:
 
 
 def _sent(record: Record) -> int:
-    """How many numbers of a model are in a sum."""
+    """Return how many numbers of a model are in a sum."""
     shared: int = record.result["dim"] - _personal_size(record)
     return shared if record.settings["algorithm"]["name"] != "local" else 0
 
@@ -176,7 +176,7 @@ def _personal_size(record: Record) -> int:
 
 
 def _talk_table(methods: Cells) -> str:
-    """Errors, ours beside those of the talk."""
+    """Return our errors beside those of the talk."""
     head = ["", *(f"{part}, {where}" for where in ("ours", "next word", "landmarks") for part in PARTS)]
     rows = []
     for order in ORDERS:
@@ -207,7 +207,7 @@ def _robust_table(attacked: Attacked) -> str:
 
 
 def _secure(results: Path, attacked: Attacked) -> str:
-    """The same cell over plain sums and over secure ones."""
+    """Compare the same cell over plain and over secure sums."""
     (secure,) = _records(results, "partial-secure")
     seed = secure.settings["seed"]
     plain = next(each for each in attacked["negated 0.25", RULES[0]] if each.settings["seed"] == seed)

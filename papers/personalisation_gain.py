@@ -1,4 +1,4 @@
-"""What personalisation does for each client, compared with the model that all have in common."""
+"""The gain of personalisation for each client, compared with the common model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Gains:
 
 
 def gains(common: ArrayLike, personal: ArrayLike) -> Floats:
-    """By how much each client's error falls with its personal model: less than nothing where it hurts."""
+    """Return by how much each client's error falls with its personal model; negative if it rises."""
     before = series("errors of the common model", common)
     after = series("errors of personal models", personal)
     same_length("errors of the common model", before, "errors of personal models", after)
@@ -44,13 +44,13 @@ def gains(common: ArrayLike, personal: ArrayLike) -> Floats:
 
 
 def hurt_share(common: ArrayLike, personal: ArrayLike, *, margin: float = 0.0) -> float:
-    """The share of clients whose error rises by more than `margin`; one that stays the same is not hurt."""
+    """Return the share of clients whose error rises by more than `margin`."""
     gain, least = gains(common, personal), _margin(margin)
     return float(np.mean(gain < -least))
 
 
 def summarised_gains(common: ArrayLike, personal: ArrayLike, *, margin: float = 0.0) -> Gains:
-    """A change of at most `margin` either way counts as the same."""
+    """Summarise gains. A change of at most `margin` either way counts as the same."""
     gain, least = gains(common, personal), _margin(margin)
     hurt, helped = float(np.mean(gain < -least)), float(np.mean(gain > least))
     return Gains(

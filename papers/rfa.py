@@ -40,7 +40,7 @@ Attacked = Mapping[str, Sequence[Record]]  # by rule
 
 
 def tables(results: Path) -> dict[str, str]:
-    """Ours beside the published ones."""
+    """Return our results beside the published ones."""
     shards, writers = _cells(results, SHARDS), _cells(results, WRITERS)
     return {
         "rfa-mnist": _by_corruption(shards, published=True),
@@ -52,7 +52,7 @@ def tables(results: Path) -> dict[str, str]:
 
 
 def figures(results: Path, out: Path) -> None:
-    """Accuracy against corruption; and how RFA comes back under the omniscient attack."""
+    """Draw accuracy against corruption, and the recovery of RFA under the omniscient attack."""
     panels = [
         _panel(_cells(results, SHARDS), "MNIST, two classes a client"),
         _panel(_cells(results, WRITERS), "UNIPEN, by writer"),
@@ -80,7 +80,7 @@ def _seed(record: Record) -> int:
 
 
 def _corruptions(cells: Cells) -> list[str]:
-    """None first, then kind by kind from the lowest level to the highest."""
+    """Return no corruption first, then each kind from the lowest level to the highest."""
 
     def rank(corruption: str) -> tuple[int, float]:
         kind, _, level = corruption.partition(" ")
@@ -90,7 +90,7 @@ def _corruptions(cells: Cells) -> list[str]:
 
 
 def _accuracy(result: Mapping[str, Any], place: int = -1) -> float:
-    """Over all test samples, those of corrupt clients as they truly are; in per cent."""
+    """Return the accuracy over all test samples, with true labels also for corrupt clients; in per cent."""
     return 100 * float(result["series"]["common"]["pooled_accuracy"][place])
 
 
@@ -111,7 +111,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _by_corruption(cells: Cells, *, published: bool = False) -> str:
-    """The mean over seeds, with every seed's own value behind it."""
+    """Return the mean over seeds, followed by the value of every seed."""
     head = ["corruption", *RULES, "RFA ahead of FedAvg by"]
     head += [f"{rule}, published for EMNIST" for rule in RULES] if published else []
     rows = []
@@ -132,7 +132,7 @@ def _values(records: Sequence[Record], place: int = -1) -> str:
 
 
 def _lead(cells: Cells, corruption: str) -> str:
-    """Over seeds that both have run with."""
+    """Compare over seeds that both have run with."""
     ours, theirs = (
         {_seed(record): _accuracy(record.result) for record in cells.get((corruption, rule), ())}
         for rule in ("RFA", "FedAvg")
@@ -142,7 +142,7 @@ def _lead(cells: Cells, corruption: str) -> str:
 
 
 def _equal_communication(data: Mapping[str, Cells]) -> str:
-    """After so many rounds that all have made the same number of sums."""
+    """Return results after as many rounds as give all rules the same number of sums."""
     head = ["data", "corruption", "sums", *(f"{rule}, sums in a round: {_SUMS[rule]}" for rule in RULES)]
     rows = []
     for name, cells in data.items():
@@ -156,13 +156,13 @@ def _equal_communication(data: Mapping[str, Cells]) -> str:
 
 
 def _rounds(cells: Cells) -> list[int]:
-    """After which there are measurements; the same in all cells."""
+    """Return the rounds with measurements, which are the same in all cells."""
     rounds: list[int] = next(iter(cells.values()))[0].result["rounds"]
     return rounds
 
 
 def _omniscient(results: Path, shards: Cells, writers: Cells) -> str:
-    """What honest clients have in common without the attack, and what comes of it."""
+    """Return the agreement of honest clients without the attack, and the result with it."""
     agreement = {record.cell["clients"]: _agreements(record) for record in _records(results, "rfa-agreement")}
     two, every = agreement["two classes"], agreement["all classes"]
     rows: list[tuple[str, list[float], Attacked]] = [
@@ -196,7 +196,7 @@ def _attack_row(name: str, agreement: Sequence[float], cells: Attacked) -> list[
 
 
 def _secure(results: Path, shards: Cells) -> str:
-    """The same cell over plain sums and over secure ones, after the rounds that the latter has."""
+    """Compare the same cell over plain and over secure sums, after the rounds of the latter."""
     (secure,) = _records(results, "rfa-secure")
     rounds = secure.settings["rounds"]
     same = (record for record in shards["negated 0.25", "RFA"] if _seed(record) == _seed(secure))
@@ -217,7 +217,7 @@ def _digits(series: Mapping[str, Sequence[float]], place: int) -> list[str]:
 
 
 def _panel(cells: Cells, title: str) -> Panel:
-    """Negated images, and the omniscient attack where it was tried."""
+    """Return negated images, and the omniscient attack if it was run."""
     series: dict[str, Any] = {}
     for rule in RULES:
         for kind in _KINDS[1:]:
@@ -231,14 +231,14 @@ def _panel(cells: Cells, title: str) -> Panel:
 
 
 def _curve(cells: Cells, rule: str, levels: Mapping[str, float]) -> tuple[list[float], list[list[float]]]:
-    """A row for each seed that has all of them."""
+    """Return a row for each seed that has all of them."""
     columns = [_accuracies(cells[corruption, rule]) for corruption in levels]
     runs = min(map(len, columns))
     return list(levels.values()), [[column[run] for column in columns] for run in range(runs)]
 
 
 def _long_panels(cells: Attacked) -> tuple[Panel, Panel]:
-    """Accuracy and agreement by round, with a row for each seed."""
+    """Return accuracy and agreement by round, with a row for each seed."""
     accuracies: dict[str, Any] = {}
     agreements: dict[str, Any] = {}
     for rule in RULES:

@@ -1,6 +1,6 @@
-"""One figure out of several seeds, and whether one method is really ahead of another.
+"""Combines several seeds into one figure, and tests whether one method is ahead of another.
 
-Methods are compared seed by seed: what a seed does to both, such as the split of the data, cancels.
+Methods are compared seed by seed, so that an effect of a seed on both, such as the data split, cancels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fl.errors import FLError
 
 @dataclass(frozen=True)
 class Estimate:
-    """Over seeds. One seed has no `std`, which is that of a sample (n - 1), and no standard `error`."""
+    """An estimate over seeds. One seed has no `std` (of a sample, n - 1), and no standard `error`."""
 
     seeds: int
     mean: float
@@ -27,7 +27,7 @@ class Estimate:
     error: float | None
 
     def text(self, digits: int = 2) -> str:
-        """As tables print it: the mean, and the standard deviation where there is one."""
+        """Return the text in tables: the mean, and the standard deviation if there is one."""
         spread = "" if self.std is None else f" ± {self.std:.{digits}f}"
         return f"{self.mean:.{digits}f}{spread}"
 
@@ -99,7 +99,7 @@ def paired(first: ArrayLike, second: ArrayLike, *, level: float = 0.95) -> Compa
 
 
 def by_seed(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Floats, Floats]:
-    """The values of both in the order of their seeds, which have to be the same ones."""
+    """Return the values of both in the order of their seeds, which must be the same."""
     if alone := sorted(set(first) ^ set(second)):
         raise FLError(f"only one of the two methods has the seeds {alone}: run the other with them too")
     seeds = sorted(first)
@@ -110,17 +110,17 @@ def by_seed(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Fl
 
 
 def sign_p(ahead: int, behind: int) -> float:
-    """The two-sided sign test; ties have been left out."""
+    """Return the p-value of the two-sided sign test, without ties."""
     if min(ahead, behind) < 0:
         raise FLError(f"{ahead} ahead and {behind} behind: counts cannot be negative")
     return min(1.0, 2 * _tail(ahead + behind, min(ahead, behind)))
 
 
 def median_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    """Where the median is with confidence at least `level`, whatever the distribution.
+    """Return an interval with the median, with confidence at least `level`, for any distribution.
 
-    It runs from the k-th lowest to the k-th highest value with the greatest k that has the confidence.
-    Even k = 1 needs 6 values for 95 %; fewer leave everything open.
+    It is from the k-th lowest to the k-th highest value, with the greatest k that has the confidence. Even k
+    = 1 needs 6 values for 95 %; with fewer, it is unbounded.
     """
     ordered = np.sort(series("values", values))
     if not 0 < level < 1:
@@ -134,12 +134,12 @@ def median_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, floa
 
 
 def _tail(tosses: int, most: int) -> float:
-    """The chance that at most `most` of so many fair coins show heads."""
+    """Return the probability that at most `most` of so many fair coins show heads."""
     return sum(math.comb(tosses, heads) for heads in range(most + 1)) / (1 << tosses)
 
 
 def _statistic(mean: float, error: float) -> float:
-    """Student's t. Differences that are all the same leave no doubt, unless they are all 0."""
+    """Return Student's t. Equal differences give infinity, unless they are all 0."""
     if error > 0:
         return mean / error
     return 0.0 if mean == 0 else math.inf

@@ -55,7 +55,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """Of the clients that never train, one by one, by seed: those to choose by, and those to test."""
+    """The errors of clients that never train, by seed: those for choosing theta, and for testing."""
 
     validation: Mapping[int, Floats]
     test: Mapping[int, Floats]
@@ -64,7 +64,7 @@ class Errors:
         return [float(self._of(part)[seed].mean()) for seed in seeds]
 
     def highs(self, seeds: Iterable[int], part: str = "test") -> list[float]:
-        """The 90th percentile over clients."""
+        """Return the 90th percentile over clients."""
         return [percentile(self._of(part)[seed], 90) for seed in seeds]
 
     def _of(self, part: str) -> Mapping[int, Floats]:
@@ -72,7 +72,7 @@ class Errors:
 
 
 class Experiment:
-    """What the scenario found, by method."""
+    """The results of the scenario, by method."""
 
     def __init__(self, results: Path) -> None:
         cells: dict[str, dict[int, Floats]] = {name: {} for name in METHODS}
@@ -81,14 +81,14 @@ class Experiment:
         self.errors = {name: _divided(found) for name, found in cells.items()}
 
     def seeds(self, *methods: str) -> tuple[int, ...]:
-        """Those that all of these were run with."""
+        """Return the seeds that all of these were run with."""
         return tuple(sorted(set.intersection(*(set(self.errors[each].test) for each in methods))))
 
     @cached_property
     def chosen(self) -> str | None:
-        """The theta with the least 90th percentile on clients to choose by, whose mean there is allowed.
+        """Return the theta with the least 90th percentile on clients for choosing, if its mean is allowed.
 
-        None as long as no seed was run with all of them, or if no mean is allowed.
+        None until a seed was run with all of them, or if no mean is allowed.
         """
         seeds = self.seeds(*BASELINES, *THETAS)
         if not seeds:
@@ -104,7 +104,7 @@ class Experiment:
         return min((name for name in THETAS if mean(name) <= most), key=high, default=None)
 
     def against(self, baseline: str, method: str, *, high: bool) -> Comparison | None:
-        """None with fewer than two seeds, of which nothing can be said."""
+        """Compare with a baseline; None with fewer than two seeds."""
         ours, theirs, seeds = self.errors[method], self.errors[baseline], self.seeds(method, baseline)
         if len(seeds) < 2:
             return None
@@ -114,7 +114,7 @@ class Experiment:
 
 
 def tables(results: Path) -> dict[str, str]:
-    """Ours beside the published ones."""
+    """Return our results beside the published ones."""
     found = Experiment(results)
     return {
         "simplicial": _errors(found),
@@ -127,7 +127,7 @@ def tables(results: Path) -> dict[str, str]:
 
 
 def figures(results: Path, out: Path) -> None:
-    """Clients by their errors, and quantiles beside their bound."""
+    """Draw clients by their errors, and quantiles beside their bound."""
     found = Experiment(results)
     theta = found.chosen or THETAS[0]
     panels = [_clients(found, theta), _clients(found, METHODS[-1])]
@@ -139,7 +139,7 @@ def figures(results: Path, out: Path) -> None:
 
 
 def _held_out(result: Mapping[str, Any]) -> Floats:
-    """Everybody's error, in the order of clients."""
+    """Return every client's error, in the order of clients."""
     last = result["final"]["held_out_common"]
     order = np.argsort(last["client"])
     correct, total = np.array(last["correct"])[order], np.array(last["total"])[order]
@@ -209,7 +209,7 @@ def _difference(each: Comparison | None) -> tuple[str, str, str]:
 
 
 def _privacy(results: Path) -> str:
-    """What the histograms cost a client that takes part in all rounds: nobody costs more."""
+    """Return the cost of the histograms for a client that takes part in all rounds, which is the largest."""
     records = read_records(results / "simplicial.jsonl")
     settings = next(each.settings for each in records if "privacy" in each.settings)
     budget, rounds = settings["privacy"], settings["rounds"]
@@ -224,7 +224,7 @@ def _privacy(results: Path) -> str:
 
 
 def _plan(settings: Mapping[str, Any]) -> Plan:
-    """The noise of one histogram."""
+    """Return the noise of one histogram."""
     budget, algorithm = settings["privacy"], settings["algorithm"]
     rounds = HistogramBudget(
         promise=NoiseAssumptions(clients=settings["cohort"]["per_round"], dropouts=0, colluders=0),
@@ -277,7 +277,7 @@ def _quantiles(results: Path) -> str:
 
 
 def _clients(found: Experiment, method: str) -> Panel:
-    """How many test clients of all seeds have which error, beside both kinds of federated averaging."""
+    """Return test clients of all seeds by error, beside both kinds of federated averaging."""
     names = {"FedAvg": BASELINES[0], "unweighted": BASELINES[1], "Simplicial": method}
     seeds = found.seeds(*names.values())
     pooled = {
@@ -289,7 +289,7 @@ def _clients(found: Experiment, method: str) -> Panel:
 
 
 def _bounds(results: Path) -> list[Panel]:
-    """One panel for each of the three numbers, while the others are as in the base case."""
+    """Return a panel for each of the three numbers, with the others as in the base case."""
     found, base = quantiles.read(results), quantiles.BASE
     axes = {"bins": "bins", "clients": "clients", "epsilon": "epsilon of one histogram"}
     panels = []
@@ -305,5 +305,5 @@ def _bounds(results: Path) -> list[Panel]:
 
 
 def _differs_by(case: quantiles.Case, name: str) -> bool:
-    """From the base case, if at all."""
+    """Return the difference from the base case, if any."""
     return replace(case, **{name: getattr(quantiles.BASE, name)}) == quantiles.BASE

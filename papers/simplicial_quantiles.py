@@ -57,7 +57,7 @@ _EPSILONS: Final = (0.25, 0.5, 1.0, 2.0, 5.0)
 
 
 def cases() -> tuple[Case, ...]:
-    """One of the three numbers varies, and the others stay as they are in the base case."""
+    """Yield cases in which one of the three numbers varies, and the others are as in the base case."""
     bins = (Case(each, BASE.clients, BASE.epsilon) for each in _BINS)
     clients = (Case(BASE.bins, each, BASE.epsilon) for each in _CLIENTS)
     epsilons = (Case(BASE.bins, BASE.clients, each) for each in _EPSILONS)
@@ -90,7 +90,7 @@ def measure(case: Case, runs: int = RUNS) -> dict[str, Any]:
 
 
 def noise_term(case: Case, sigma: float) -> float:
-    """What noise adds to the error at most, but for a part `MISSED` of all runs.
+    """Return the most that noise adds to the error, except in a part `MISSED` of all runs.
 
     `sigma`  of the noise in a bin of the total, in clients.
     """
@@ -98,7 +98,7 @@ def noise_term(case: Case, sigma: float) -> float:
 
 
 def read(results: Path) -> dict[Case, dict[str, Any]]:
-    """What was measured, by case."""
+    """Return the measurements, by case."""
     rows = (json.loads(line) for line in (results / FILE).read_text().splitlines())
     return {Case(row["bins"], row["clients"], row["epsilon"]): row for row in rows}
 
@@ -110,7 +110,7 @@ def _plan(case: Case) -> Plan:
 
 
 def _run(case: Case, plan: Plan, number: int) -> tuple[Floats, Floats]:
-    """The error of every quantile, and the least that the bins allow."""
+    """Return the error of every quantile, and the least that the bins allow."""
     seed = hashlib.sha256(f"{case} {number}".encode()).digest()
     values = np.random.default_rng(list(seed)).uniform(0, _MOST, case.clients)
     edges = np.linspace(0, _MOST, case.bins + 1)

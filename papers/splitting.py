@@ -54,7 +54,7 @@ _REFERENCE: Final[Mapping[tuple[str, int], tuple[str, str]]] = {
 
 
 def tables(results: Path) -> dict[str, str]:
-    """Ours beside what is known."""
+    """Return our results beside known ones."""
     return {
         "splitting-squares": _squares(results),
         "splitting-secure": _secure(results),
@@ -68,7 +68,7 @@ def tables(results: Path) -> dict[str, str]:
 
 
 def figures(results: Path, out: Path) -> None:
-    """Figures 1 to 7."""
+    """Draw Figures 1 to 7."""
     splitting_figures.draw_all(results, out)
 
 
@@ -87,7 +87,7 @@ def _at(found: Gaps, *numbers: int) -> list[str]:
 
 
 def _short(gap: float) -> str:
-    """Four digits; below what double precision can tell, a gap is none."""
+    """Format with four digits; a gap below double precision is zero."""
     if gap < _NOTHING:
         return "0"
     if 0.1 <= gap < 1e4:
@@ -121,7 +121,7 @@ def _is_usual(limit: Mapping[str, Any]) -> bool:
 
 
 def _compared(results: Path, name: str) -> Iterator[tuple[str, int, Gaps | None]]:
-    """Every method, without and with acceleration."""
+    """Return every method, without and with acceleration."""
     keys = "method", "algorithm.memory"
     found = {tuple(each.cell[key] for key in keys): gaps(each) for each in records(results, name)}
     for memory in (0, 2):
@@ -195,7 +195,7 @@ def _accuracy(record: Record) -> float:
 
 
 def _estimate(cells: Sequence[Record] | None, value: Callable[[Record], float], digits: int) -> str:
-    """The mean, and every seed's in brackets."""
+    """Return the mean, and the value of every seed in brackets."""
     if not cells:
         return _MISSING
     values = [value(each) for each in cells]

@@ -1,4 +1,4 @@
-"""What cells of the splitting scenarios say, as tables and figures need it."""
+"""Reads the cells of the splitting scenarios for tables and figures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Gaps = Sequence[tuple[int, float]]
 
 
 def records(results: Path, name: str) -> Iterator[Record]:
-    """All cells of a scenario that were run."""
+    """Return all cells of a scenario that were run."""
     path = results / f"{name}.jsonl"
     if path.exists():
         yield from read_records(path)
@@ -52,18 +52,18 @@ def gaps(record: Record, what: str = "optimality-gap") -> Gaps:
 
 
 def rows_of(record: Record) -> int:
-    """How many rows a user has: step sizes of the chapter are those here divided by it."""
+    """Return a user's number of rows: the step sizes of the chapter are ours divided by it."""
     return {"least-squares": 5000, "logistic": 1000}[record.settings["data"]["kind"]]
 
 
 def losses(record: Record) -> Gaps:
-    """Rounds, and the common model's loss on all that users train on, as it was observed or measured."""
+    """Return rounds, and the common model's training loss, as observed or measured."""
     seen = record.result["observed"].get("training-loss") or _measured(record)
     return [(number, float("inf") if isinstance(loss, str) else float(loss)) for number, loss in seen]
 
 
 def _measured(record: Record) -> Iterator[tuple[int, float]]:
-    """Where a model diverged, no loss is written."""
+    """Return the measured losses; a diverged model has none."""
     losses = record.result["series"]["common"]["pooled_loss"]
     return (
         (number, math.inf if loss is None else loss)
@@ -72,7 +72,7 @@ def _measured(record: Record) -> Iterator[tuple[int, float]]:
 
 
 def limits(results: Path) -> list[dict[str, Any]]:
-    """What `papers.splitting_limits` found."""
+    """Return the results of `papers.splitting_limits`."""
     path = results / FILE
     return (
         [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
@@ -80,7 +80,7 @@ def limits(results: Path) -> list[dict[str, Any]]:
 
 
 def grouped(results: Path, name: str, *keys: str) -> dict[tuple[Any, ...], list[Record]]:
-    """The cells of all seeds, by what else they differ in."""
+    """Return the cells of all seeds, by their other differences."""
     found: dict[tuple[Any, ...], list[Record]] = {}
     for each in records(results, name):
         found.setdefault(tuple(each.cell[key] for key in keys), []).append(each)

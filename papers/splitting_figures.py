@@ -35,7 +35,7 @@ Series = dict[str, tuple[Sequence[float], Any]]
 
 
 def draw_all(results: Path, out: Path) -> None:
-    """Every figure of which there are results."""
+    """Draw every figure that has results."""
     figures = {
         "splitting-ends.svg": (_ends(results), 3),
         "splitting-steps.svg": (_steps(results), 2),
@@ -51,7 +51,7 @@ def draw_all(results: Path, out: Path) -> None:
 
 
 def _panel(series: Series, labels: Labels, names: Sequence[str] = ()) -> list[Panel]:
-    """A panel, unless there is nothing in it."""
+    """Return a panel, unless it is empty."""
     return [lines(series, labels, names=names, band="range")] if series else []
 
 
@@ -68,7 +68,7 @@ def _by(found: Iterable[Record], key: str) -> Series:
 
 
 def _ends(results: Path) -> list[Panel]:
-    """Figure 1: where federated averaging ends, against eta (k - 1)."""
+    """Return Figure 1: the limit of federated averaging, against eta (k - 1)."""
     closed: dict[int, list[tuple[float, float]]] = {}
     for limit in limits(results):
         if "product" in limit:
@@ -102,7 +102,7 @@ def _network_ends(results: Path) -> Series:
 
 
 def _steps(results: Path) -> list[Panel]:
-    """Figure 2: how federated averaging gets there; on the left for other k, on the right for other eta."""
+    """Return Figure 2: federated averaging by round, for several k on the left and eta on the right."""
     panels = []
     for title, scenario in ((_SQUARES, "squares"), (_LOGISTIC, "logistic")):
         found = _by(records(results, f"splitting-{scenario}-steps"), "setting")
@@ -120,14 +120,14 @@ def _smaller(name: str) -> str:
 
 
 def _cifar(results: Path) -> list[Panel]:
-    """Figure 3."""
+    """Return Figure 3."""
     found = grouped(results, "splitting-cifar", "algorithm.steps")
     series = {f"k = {steps}": _runs(cells) for (steps,), cells in found.items()}
     return _panel(series, Labels(x="round", y=_LOSS))
 
 
 def _runs(cells: Sequence[Record]) -> tuple[Sequence[float], Any]:
-    """The losses of all seeds."""
+    """Return the losses of all seeds."""
     numbers, _ = zip(*losses(cells[0]), strict=True)
     return numbers, np.array([[loss for _, loss in losses(each)] for each in cells])
 
@@ -136,7 +136,7 @@ def _runs(cells: Sequence[Record]) -> tuple[Sequence[float], Any]:
 
 
 def _schedules(results: Path, method: str) -> list[Panel]:
-    """The last models above, and their averages (Theorem 3) below."""
+    """Return the last models above, and their averages (Theorem 3) below."""
     panels = []
     for what, words in (("optimality-gap", ""), ("ergodic-gap", ", averaged")):
         for title, scenario in ((_SQUARES, "squares"), (_LOGISTIC, "logistic")):
@@ -168,7 +168,7 @@ def _heterogeneity(results: Path) -> list[Panel]:
 
 
 def _anderson(results: Path) -> list[Panel]:
-    """Without on the left, with on the right."""
+    """Return the runs without acceleration on the left, and with it on the right."""
     panels = []
     for title, scenario in ((_SQUARES, "squares"), (_LOGISTIC, "logistic")):
         found = grouped(results, f"splitting-{scenario}", "algorithm.memory")

@@ -28,7 +28,7 @@ _DIGITS: Final = 5
 
 
 def lines() -> Iterator[dict[str, Any]]:
-    """One for every number."""
+    """Yield one line for every number."""
     problem = least_squares()
     for steps in STEPS:
         yield _limit(problem, steps, ETA)

@@ -41,14 +41,14 @@ _BITS: Final = 64  # of the numbers that divide all others
 
 @dataclass(frozen=True)
 class Presence(Query):
-    """Are you there?"""
+    """Asks which clients are present."""
 
     kind: ClassVar[str] = "presence"
 
 
 @dataclass(frozen=True)
 class Mixed(Query):
-    """How would you change this model? All clients' weights of the last round add up to `normaliser`."""
+    """Asks for each client's update of this model. All weights of the last round add up to `normaliser`."""
 
     kind: ClassVar[str] = "mixed"
     model: Vector
@@ -57,7 +57,7 @@ class Mixed(Query):
 
 @dataclass(frozen=True)
 class MixtureState:
-    """The model; what clients' weights add up to; and the mean of the models of all `rounds` rounds."""
+    """The model, the sum of the clients' weights, and the mean of the models of all `rounds` rounds."""
 
     model: Vector
     normaliser: float
@@ -67,16 +67,16 @@ class MixtureState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class MixtureWeight:
-    """A client's weight before it is divided by what all weights add up to."""
+    """A client's weight before it is divided by the sum of all weights."""
 
     value: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class AFL(Algorithm[MixtureState, MixtureWeight]):
-    """The model moves by the clients' updates, each times a weight that rises as long as its client's loss is
-    above the others'. All clients have to be in every sum, exactly `clients` of them: a round in which one is
-    missing is given up, and every client keeps the weight that it had.
+    """The model moves by the clients' updates, each multiplied by a weight that rises while its client's loss
+    is above the others'. Exactly `clients` clients must be in every sum. If one is missing, the round is
+    given up, and every client keeps its weight.
     """
 
     memory_type: ClassVar[type] = MixtureWeight
@@ -106,7 +106,7 @@ class AFL(Algorithm[MixtureState, MixtureWeight]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, bits=self.bits)
 
     def raised(self, weight: float, loss: float) -> float:
-        """A weight after the step, in units in which it cannot exceed 1: those of the largest loss."""
+        """Return a weight after the step, in units of the largest loss, so that it is at most 1."""
         assert self.loss_cap is not None
         return weight * math.exp(self.step * (min(loss, self.loss_cap) - self.loss_cap))
 
@@ -152,15 +152,15 @@ class AFL(Algorithm[MixtureState, MixtureWeight]):
         if present.count != self.clients:
             raise TooFewClients.only(present.count, "are there, and weights are among all", self.clients)
         total = yield Mixed(state.model, state.normaliser)
-        # Weights add up to one, but for the floor, for rounding, and for a client that does not know that it
-        # was in the last sum and has kept the weight from before it.
+        # Weights add up to one except for the floor, rounding, and a client that does not know that it was in
+        # the last sum and kept its earlier weight.
         weight, normaliser = float(total[WEIGHT][0]), float(total[NEXT][0])
         if weight <= 0 or normaliser <= 0:
             raise CorruptTotal("the clients' weights add up to nothing")
         model = as_vector(state.model + np.asarray(total[UPDATE], np.float64) / weight)
         rounds = state.rounds + 1
         average = as_vector(state.average + (model - state.average) / rounds)
-        # What weights were multiplied by, on average, undone: the mean loss under the mixture, from above.
+        # Invert the mean factor of the weights: an upper bound of the mean loss under the mixture.
         assert self.loss_cap is not None
         loss = self.loss_cap + math.log(normaliser / weight) / self.step
         return Outcome(MixtureState(model, normaliser, average, rounds), {"mixture_loss": loss})

@@ -29,8 +29,8 @@ S = TypeVar("S")
 M = TypeVar("M")
 A = TypeVar("A")
 
-# The least weight that a client may give itself in a sum without noise, as a part of the largest one, where
-# the server may be malicious: with less, a value that the server chose could silence everyone but one.
+# The least weight, as a part of the largest one, that a client may give itself in a sum without noise if the
+# server may be malicious: with less, a value that the server chose could silence all clients but one.
 LEAST_WEIGHT: Final = 0.1
 _ROUNDED: Final = 1 + 1e-9
 _MOST_BITS: Final = 64
@@ -43,7 +43,7 @@ class NoMemory:
 
 @dataclass(frozen=True)
 class ModelState:
-    """A server's state that is a model and nothing else."""
+    """A server's state that is only a model."""
 
     model: Vector
 
@@ -118,7 +118,7 @@ class Algorithm(ABC, Generic[S, M]):
     `dim`      parameters of the model.
     `clients`  most clients that are in a sum together.
 
-    Raises `ParameterError` or `SpecError` at once where parameters make no sense.
+    Raises `ParameterError` or `SpecError` at once for invalid parameters.
 
     >>> from protocols.fedavg import FedAvg
     >>> algorithm = FedAvg(dim=3, clients=10, clip=1.0)
@@ -148,7 +148,7 @@ class Algorithm(ABC, Generic[S, M]):
         self.check()
         self.query_decoder  # noqa: B018  # raises where two sums have the same kind
         if self.table is not None:
-            self._check_fits(self.table)  # rather now than in the first round
+            self._check_fits(self.table)  # raises now, not in the first round
 
     def _check_fits(self, table: Table) -> None:
         try:
@@ -160,14 +160,14 @@ class Algorithm(ABC, Generic[S, M]):
             raise SpecError(f"{error}: set bits to {needed} or more", bits_needed=needed) from None
 
     def check(self) -> None:
-        """Raise `ParameterError` where parameters make no sense, and say what would."""
+        """Raise `ParameterError` for invalid parameters, with valid ones in the message."""
 
     @abstractmethod
     def sums(self) -> tuple[Sum, ...]:
         """Return all sums of the algorithm. An empty tuple means that clients train alone."""
 
     def start(self, model: Vector) -> S:
-        """Return the state before the first round. Override it where the state is more than a model."""
+        """Return the state before the first round. Override it if the state is more than a model."""
         state: S = self.state_type(as_vector(model))
         return state
 
@@ -176,9 +176,9 @@ class Algorithm(ABC, Generic[S, M]):
         return cast(ModelState, state).model
 
     def with_model(self, state: S, model: Vector) -> S:
-        """Return `state` with another common model, for code that moves it otherwise than a round does.
+        """Return `state` with another common model, for code that moves the model itself.
 
-        Raises `ParameterError` where a round does not go on from one common model, whatever that is.
+        Raises `ParameterError` if a round does not continue from one common model.
         """
         if getattr(state, "model", None) is not self.model(state):
             raise ParameterError(
@@ -219,7 +219,7 @@ class Algorithm(ABC, Generic[S, M]):
 
     @property
     def most_sums(self) -> int:
-        """Sums of a round, at most."""
+        """The most sums of a round."""
         return 0 if self.table is None else sum(spec.times for spec in self.table.values())
 
     @property
@@ -231,7 +231,7 @@ class Algorithm(ABC, Generic[S, M]):
 
     @cached_property
     def max_rho(self) -> float | None:
-        """What all rounds that noise is planned for cost one client; None where some sum has no noise."""
+        """The cost for one client of all rounds that noise is planned for; None if a sum has no noise."""
         if self.budget is None or self.table is None:
             return None
         return self.budget.rounds * rho_of_round(self.table, self.clients, self.budget)

@@ -1,13 +1,13 @@
-"""Anderson acceleration: from the last few points of a fixed-point iteration to a better one than the next.
+"""Anderson acceleration: combines the last few points of a fixed-point iteration to a better next point.
 
-Of an iteration u <- T u, the last pairs (u_s, T u_s) are kept. Where their residuals u_s - T u_s, combined by
-weights that add up to one, come nearest to zero, the iteration goes on from the same combination of the
-T u_s ("type II"). The weights need nothing but the Gram matrix G of the residuals:
+Of an iteration u <- T u, the last pairs (u_s, T u_s) are kept. Weights that add up to one combine their
+residuals u_s - T u_s to the shortest vector; the iteration continues from the same combination of the T u_s
+("type II"). The weights need only the Gram matrix G of the residuals:
 
     pi = G^+ 1 / (1' G^+ 1)
 
-"A Unifying Framework for Federated Learning" (45) has this bare form, with pseudo-inverse and without any
-guard. A ridge and a safeguard are those of "Anderson Accelerated Douglas-Rachford Splitting" (A2DR), and
+"A Unifying Framework for Federated Learning" (45) has this bare form, with a pseudo-inverse and no safeguard.
+The ridge and the safeguard are those of "Anderson Accelerated Douglas-Rachford Splitting" (A2DR), and
 `damping` is that of the chapter's scripts for neural networks.
 """
 
@@ -55,10 +55,10 @@ class Anderson:
         checks.whole("patience", self.patience, 1)
 
     def weights(self, gram: Matrix) -> Vector:
-        """pi, for pairs in the order of `gram`, the last one being the newest.
+        """Return pi for pairs in the order of `gram`; the last one is the newest.
 
-        Where G tells nothing, because all residuals are zero or rounding made it no Gram matrix at all, the
-        weight is on the newest: the plain step.
+        If G is unusable, because all residuals are zero or rounding made it no Gram matrix, the weight is on
+        the newest pair: the plain step.
         """
         plain = np.zeros(len(gram))
         plain[-1] = 1.0
@@ -75,7 +75,7 @@ class Anderson:
 
 @dataclass(frozen=True)
 class AndersonSafeguard:
-    """What A2DR's safeguard remembers.
+    """The state of A2DR's safeguard.
 
     `first`     norm of the first residual; 0 before there is one.
     `accepted`  combinations so far.
@@ -97,7 +97,7 @@ class AndersonSafeguard:
         return self if self.first else replace(self, first=residual)
 
     def judge(self, residual: float, *, patience: int) -> tuple[bool, AndersonSafeguard]:
-        """Whether a combination may be taken where the residual's norm is this, and what is remembered."""
+        """Return whether a combination with a residual of this norm is accepted, and the new state."""
         if not self.strict and self.unseen < patience:
             return True, replace(self, accepted=self.accepted + 1, unseen=self.unseen + 1)
         limit = _GENEROUS * self.first * (self.accepted / patience + 1) ** -_FALLING
@@ -107,7 +107,7 @@ class AndersonSafeguard:
 
 
 def combined(weights: Sequence[float] | Vector, vectors: Sequence[Vector]) -> Vector:
-    """The sum of the vectors times their weights, as the last as many vectors as there are weights."""
+    """Return the weighted sum of the last vectors, as many as there are weights."""
     chosen = vectors[len(vectors) - len(weights) :]
     total = np.zeros_like(chosen[0])
     for weight, vector in zip(weights, chosen, strict=True):
@@ -116,6 +116,6 @@ def combined(weights: Sequence[float] | Vector, vectors: Sequence[Vector]) -> Ve
 
 
 def gram_of(residuals: Sequence[Vector]) -> Matrix:
-    """All inner products of some vectors."""
+    """Return all inner products of some vectors."""
     stacked = np.array(residuals)
     return np.asarray(stacked @ stacked.T, np.float64)

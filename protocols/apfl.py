@@ -1,4 +1,4 @@
-"""APFL: a personal model that is a mixture of the common model and of one that a client trains for it.
+"""APFL: a personal model that mixes the common model with one that the client trains.
 
 "Adaptive Personalized Federated Learning", Algorithm 1, in the form that mixes parameters.
 """
@@ -20,12 +20,12 @@ from protocols.queries import Query
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import AveragingAlgorithm, Update
 
-_SHRINKING: Final = 0.02  # keeps alpha from growing without a reason, as in released code
+_SHRINKING: Final = 0.02  # decay of alpha, as in the released code
 
 
 @dataclass(frozen=True, repr=False)  # it is private
 class Mixture:
-    """What a client mixes into the common model, and how much of it; None before the first time."""
+    """The model that a client mixes into the common one, and its share; None before the first round."""
 
     own: Vector | None = None
     alpha: float | None = None
@@ -38,9 +38,9 @@ class Mixture:
 
 @dataclass(frozen=True, kw_only=True)
 class APFL(AveragingAlgorithm[Mixture]):
-    """A client's model is alpha * v + (1 - alpha) * w. In every local step its copy of w goes down its own
-    gradient, as in federated averaging, and v goes down the gradient of the mixture. Only the change of w is
-    sent; v and alpha stay.
+    """A client's model is alpha * v + (1 - alpha) * w. Each local step moves the client's copy of w by its
+    own gradient, as in federated averaging, and v by the gradient of the mixture. Only the change of w is
+    sent; v and alpha stay on the client.
     """
 
     memory_type: ClassVar[type] = Mixture

@@ -73,14 +73,14 @@ def _entry(
 
 
 def _plus(psi: str) -> Mapping[str, Any]:
-    """Which of the family Fed+ it is. Groups of parameters with different ones need Python."""
+    """Return a member of the family Fed+. Parameter groups with different penalties need Python."""
     return {"psi": psi, "groups": ()}
 
 
 def _splitting(
     label: str, summary: str, alpha: float, beta: float, gamma: float, *, name: str = "", **local: Any
 ) -> CatalogueEntry:
-    """Return an algorithm of the splitting family, which alpha, beta and gamma make this one."""
+    """Return the member of the splitting family with these alpha, beta and gamma."""
     scheme = {"alpha": alpha, "beta": beta, "gamma": gamma, **(local or {"local_map": "proximal"})}
     return _entry(label, Splitting, summary, _STEP, scheme, name=name)
 

@@ -26,9 +26,9 @@ INITIAL: Final = "initial"
 
 @dataclass(frozen=True)
 class Parameter:
-    """What may be set: its default, what it means, and whether there is no way without it.
+    """A parameter: its default, its meaning, and whether it is required.
 
-    `private` ones belong to the budget of the private variant.
+    `private` parameters belong to the budget of the private variant.
     """
 
     name: str
@@ -42,9 +42,9 @@ class Parameter:
 class CatalogueEntry:
     """An algorithm by name.
 
-    `label`    how the paper, or a reader of a report, calls it.
-    `example`  values for the bounds that have no default, which suit no particular data set.
-    `fixed`    the parameters that make it this algorithm, and no other of its family.
+    `label`    its name in the paper and in reports.
+    `example`  values for the bounds that have no default. They fit no particular data set.
+    `fixed`    the parameters that distinguish it from others of its family.
     """
 
     name: str
@@ -56,13 +56,13 @@ class CatalogueEntry:
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """What may be set beside the model's size and the number of clients."""
+        """The parameters besides the model's size and the number of clients."""
         named = inspect.signature(self.make).parameters
         return {key: each for key, each in named.items() if key not in _COMMON and key not in self.fixed}
 
     @property
     def index_range_parameters(self) -> tuple[str, ...]:
-        """The parameters that say which places of a model are meant, and that may name layers of one."""
+        """The parameters that select index ranges of a model. They may name layers instead."""
         return tuple(name for name in index_range_parameters(self._kind) if name in self.parameters)
 
     @property
@@ -71,7 +71,7 @@ class CatalogueEntry:
 
     @property
     def budget(self) -> type[PrivacyBudget] | None:
-        """What its private variant is planned with; None if it has none."""
+        """The kind of budget of its private variant; None if it has none."""
         if _PRIVACY not in self.parameters:
             return None
         found: type[PrivacyBudget] | None = getattr(self._kind, "budget_type", None)
@@ -79,14 +79,14 @@ class CatalogueEntry:
 
     @property
     def budget_names(self) -> tuple[str, ...]:
-        """Parameters of that budget alone, which the algorithm itself does not have."""
+        """The parameters of that budget that are not parameters of the algorithm."""
         common = {each.name for each in fields(PrivacyBudget)}
         named = () if self.budget is None else (each.name for each in fields(self.budget))
         return tuple(name for name in named if name not in common and name not in self.parameters)
 
     @property
     def settings(self) -> tuple[Parameter, ...]:
-        """All that can be set by a name and a value, with what it means."""
+        """All that can be set by name and value, with its meaning."""
         meanings = meanings_of(self._kind)
         own = (
             Parameter(name, each.default, meanings.get(name, ""), required=name in self.example)
@@ -103,10 +103,10 @@ class CatalogueEntry:
     def build(
         self, *, dim: int, clients: int, initial: Vector | None = None, **settings: Any
     ) -> AnyAlgorithm:
-        """The algorithm. Raises `ParameterError` for a parameter that it does not have, or that is wrong, and
-        with all names at once where several have to be set.
+        """Build the algorithm. Raises `ParameterError` for unknown or invalid parameters, and with all names
+        at once if several are missing.
 
-        `initial`  the model that clients begin with who are never sent one.
+        `initial`  the first model of clients that are never sent one.
         """
         fixed = {**self.fixed, **({INITIAL: initial} if INITIAL in self.fixed else {})}
         for key in settings:
@@ -119,7 +119,7 @@ class CatalogueEntry:
             except MissingBound as error:
                 if settings.get(error.name) is not None or error.name not in self.parameters:
                     raise
-                # With some value in its place, it shows what else is missing.
+                # With a placeholder, the next attempt shows what else is missing.
                 settings[error.name] = self.example.get(error.name, 1.0)
                 missing.append(error)
                 continue

@@ -10,13 +10,13 @@ from typing import Any, Final, TypeVar
 
 from secagg.errors import ParameterError
 
-# Beyond these, numbers are of no use, and squares and inverses of them are no floats any more.
+# Beyond these, numbers are useless, and their squares and inverses are not finite floats.
 SMALLEST: Final = 2.0**-500
 LARGEST: Final = 2.0**500
 _SHOWN: Final = 60
 _MEANING: Final = "meaning"
 _INDEX_RANGES: Final = "index_ranges"
-# What many algorithms have in common.
+# Meanings that many algorithms share.
 BITS_MEANING: Final = "of every number of a vector on the wire"
 CAP_MEANING: Final = "samples beyond which a client counts no more"
 
@@ -83,14 +83,14 @@ class MissingBounds(ParameterError):
 
 
 def whole(name: str, value: object, least: int, most: int | None = None) -> None:
-    """Refuse what is no whole number from `least` to `most`."""
+    """Raise unless the value is a whole number from `least` to `most`."""
     if type(value) is not int or value < least or (most is not None and value > most):
         limits = f"from {least}" if most is None else f"from {least} to {most}"
         raise ParameterError(f"{name} must be a whole number {limits}, not {shown(value)}", parameter=name)
 
 
 def real(name: str, value: object, least: float, most: float = math.inf) -> None:
-    """Refuse what is no finite number from `least` to `most`."""
+    """Raise unless the value is a finite number from `least` to `most`."""
     if not _is_finite(value) or not least <= value <= most:  # type: ignore[operator]
         bounded = f"from {least:g} to {most:g}" if most < math.inf else f"of at least {least:g}"
         limits = f" {bounded}" if least > -math.inf else ""
@@ -98,30 +98,30 @@ def real(name: str, value: object, least: float, most: float = math.inf) -> None
 
 
 def positive(name: str, value: object) -> None:
-    """Refuse what is no finite number above zero, or so large or small that it is of no use."""
+    """Raise unless the value is a finite number above zero, neither too large nor too small."""
     if not _is_finite(value) or value <= 0:  # type: ignore[operator]
         raise ParameterError(f"{name} must be a number above 0, not {shown(value)}", parameter=name)
     real(name, value, SMALLEST, LARGEST)
 
 
 def truth(name: str, value: object) -> None:
-    """Refuse what is neither True nor False; a text such as "no" would count as true."""
+    """Raise unless the value is True or False; a text such as "no" would count as true."""
     if type(value) is not bool:
         raise ParameterError(f"{name} must be true or false, not {shown(value)}", parameter=name)
 
 
 def bound(name: str, value: object, meaning: str) -> None:
-    """Refuse a bound that is missing or useless. Bounds have no defaults: they depend on the data."""
+    """Raise if a bound is missing or out of range. Bounds have no defaults: they depend on the data."""
     if value is None:
         raise MissingBound(name, meaning)
     positive(name, value)
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: as Python writes it, and not at any length."""
+    """Return a value as an error shows it: its repr, shortened."""
     try:
         text = repr(value)
-    except ValueError:  # a whole number of more digits than Python would write
+    except ValueError:  # an integer with more digits than Python prints
         return "a number of thousands of digits"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
@@ -131,5 +131,5 @@ def _is_finite(value: object) -> bool:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number that no float comes near
+    except OverflowError:  # an integer beyond all floats
         return False

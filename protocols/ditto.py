@@ -100,11 +100,8 @@ class DittoClient(TrainingClient[Ditto, OwnModel]):
         """Return the model after local steps from the common one. It trains once, on the first query."""
         if self._trained is None:
             self._trained = self._learner.train(common)
-            self._memory = OwnModel(as_vector(self._personal(common)))
+            start = common if self._memory.model is None else self._memory.model
+            steering = Steering(pull=self._algorithm.pull, anchor=common)
+            personal = self._learner.train(start, steering, steps=self._algorithm.personal_steps)
+            self._memory = OwnModel(as_vector(personal))
         return self._trained
-
-    def _personal(self, common: Vector) -> Vector:
-        """Return the personal model after this round's steps. At first, it starts from the common model."""
-        start = common if self._memory.model is None else self._memory.model
-        steering = Steering(pull=self._algorithm.pull, anchor=common)
-        return self._learner.train(start, steering, steps=self._algorithm.personal_steps)

@@ -35,7 +35,7 @@ Facts: TypeAlias = dict[str, Fact]
 
 @dataclass(frozen=True)
 class Scores(Query):
-    """How many of your held-out samples does this model get right, and what is its loss?"""
+    """Asks for the number of correct held-out samples and the loss of this model."""
 
     kind: ClassVar[str] = "scores"
     model: Vector
@@ -43,7 +43,7 @@ class Scores(Query):
 
 @dataclass(frozen=True)
 class ErrorHistogram(Query):
-    """In which bin is the error of this model, on your held-out samples?"""
+    """Asks for the bin of this model's error on each client's held-out samples."""
 
     kind: ClassVar[str] = "errors"
     model: Vector
@@ -119,14 +119,10 @@ class EvaluationMetrics:
         return tuple(found)
 
     def _sum(self, query: type[Query], parts: tuple[Part, ...], reveals: str) -> Sum:
-        return Sum(query=query, spec=self._spec(parts), reveals=reveals + self._noise, binds=False)
-
-    @property
-    def _noise(self) -> str:
-        return "" if self.privacy is None else ", with noise"
-
-    def _spec(self, parts: tuple[Part, ...]) -> SumSpec:
-        return SumSpec(parts=parts, promise=None if self.privacy is None else self.privacy.promise)
+        if self.privacy is None:
+            return Sum(query=query, spec=SumSpec(parts=parts), reveals=reveals, binds=False)
+        spec = SumSpec(parts=parts, promise=self.privacy.promise)
+        return Sum(query=query, spec=spec, reveals=f"{reveals}, with noise", binds=False)
 
     def _score_parts(self, clients: int) -> tuple[Part, ...]:
         if self.privacy is not None:
@@ -163,7 +159,7 @@ class EvaluationMetrics:
     # --- a client's side ---
 
     def answer(self, query: Scores | ErrorHistogram, score: Score) -> Mapping[str, ArrayLike]:
-        """What a client with this score adds. Without held-out samples, that is nothing."""
+        """Return what a client with this score adds: nothing if it has no held-out samples."""
         match query:
             case Scores():
                 return self._scored(score)
@@ -186,7 +182,7 @@ class EvaluationMetrics:
     # --- the server's side ---
 
     def steps(self, model: Vector) -> tuple[Steps[Facts], ...]:
-        """One conversation for each sum, each with its own facts."""
+        """Yield one part of a round for each sum, each with its own facts."""
         scores = (self._read_scores(model),) if self.scores else ()
         return (*scores, self._read_errors(model)) if self.bins else scores
 
@@ -216,7 +212,7 @@ M = TypeVar("M")
 
 
 class _ScoreCache:
-    """One client's score of the model that it was asked about last: two questions, one evaluation."""
+    """One client's score of the last model it was asked about, so that two queries take one evaluation."""
 
     def __init__(self, measures: EvaluationMetrics, learner: Learner) -> None:
         self._measures = measures
@@ -231,9 +227,9 @@ class _ScoreCache:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Algorithm[ModelState, NoMemory]):
-    """A model is evaluated, and stays as it is. What comes out is among the facts of the round.
+    """Evaluates a model without changing it. The results are among the facts of the round.
 
-    `measures`  what is asked. There are no personal models here.
+    `measures`  what is evaluated. There are no personal models here.
     """
 
     measures: EvaluationMetrics
@@ -273,11 +269,11 @@ class EvaluationClient(ClientRound[NoMemory]):
 
 @dataclass(frozen=True, kw_only=True)
 class WithEvaluation(Algorithm[S, M], Generic[S, M]):
-    """`algorithm`, whose model is evaluated after every round. What comes out is among the round's facts.
+    """Runs `algorithm` and evaluates its model after every round; the results are facts of the round.
 
-    If the evaluation fails, the round stands all the same, and its facts say so.
+    If the evaluation fails, the round still counts, and its facts say so.
 
-    `measures`  what is asked, of the common model or of each client's own.
+    `measures`  what is evaluated, of the common model or of each client's own.
     """
 
     dim: int = field(init=False)
@@ -303,7 +299,7 @@ class WithEvaluation(Algorithm[S, M], Generic[S, M]):
 
     @property
     def privacy(self) -> PrivacyBudget | None:
-        """That of the evaluation, which the algorithm's own comes on top of."""
+        """The budget of the evaluation. The algorithm's own budget is separate."""
         return self.measures.privacy
 
     @cached_property
@@ -359,17 +355,17 @@ class WithEvaluationClient(ClientRound[M], Generic[M]):
 
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         if isinstance(query, Scores | ErrorHistogram):
-            return self._examined.answer(query, self._own(query.model))
+            model = query.model
+            if self._personal is not None:
+                model = self._personal(self.memory(), model, self._learner)
+            return self._examined.answer(query, model)
         self._takes_part, self._after = True, None
         return self._inner.answer(query)
 
     def memory(self) -> M:
-        """What the algorithm's own round leaves, made once; nothing new for who only joined to evaluate."""
+        """Return the memory of the algorithm's own round, made once; None if only evaluation was joined."""
         if not self._takes_part:
             return self._before
         if self._after is None:
             self._after = self._inner.memory()
         return self._after
-
-    def _own(self, model: Vector) -> Vector:
-        return model if self._personal is None else self._personal(self.memory(), model, self._learner)

@@ -26,7 +26,7 @@ from protocols.weighted_mean import AveragingAlgorithm, Update
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(AveragingAlgorithm[NoMemory]):
-    """Clients train from the common model; it moves by the mean of their updates."""
+    """Clients train from the common model, which moves by the mean of their updates."""
 
     mu: float = parameter(0.0, "proximal pull towards the common model; above 0 this is FedProx")
 
@@ -48,13 +48,13 @@ class FedAvgClient(TrainingClient[FedAvg, NoMemory]):
 
 @dataclass(frozen=True, repr=False)  # it is private
 class OwnModel:
-    """A model that a client has trained for itself; None before the first time."""
+    """A model that a client has trained for itself; None before the first round."""
 
     model: Vector | None = None
 
 
 class KeepsOwnModel:
-    """What algorithms have in common whose clients keep an `OwnModel` from round to round."""
+    """A base class of algorithms whose clients keep an `OwnModel` from round to round."""
 
     memory_type: ClassVar[type] = OwnModel
 

@@ -38,7 +38,7 @@ MULTIPLIER_BITS: Final = 64  # one number, and it divides all others
 
 @dataclass(frozen=True)
 class Deviations(Query):
-    """How far is your model from this one, and what is that worth to you?"""
+    """Asks for the difference of each client's model from this one, weighted by its multiplier."""
 
     kind: ClassVar[str] = "deviations"
     model: Vector
@@ -48,9 +48,9 @@ class Deviations(Query):
 class ConstraintState:
     """The constraint that keeps a client near the common model.
 
-    `model`       its own, x_i; None before it has taken part.
+    `model`       its own, x_i; None before its first round.
     `multiplier`  lambda_i.
-    `gamma`       the square of the distance that it may keep.
+    `gamma`       the square of the allowed distance.
     `rise`        with momentum, the direction in which `multiplier` has moved, and
     `widening`    that in which `gamma` has.
     """
@@ -155,7 +155,7 @@ class FedBC(Algorithm[ModelState, ConstraintState]):
         return learner.train(start, Steering(pull=2 * multiplier, anchor=common))
 
     def next_constraint(self, before: ConstraintState, model: Vector, common: Vector) -> ConstraintState:
-        """Return the constraint after training: multiplier and gamma step up and down the same Lagrangian."""
+        """Return the constraint after training: multiplier and gamma take a step on the same Lagrangian."""
         excess = float(np.sum((model - common) ** 2)) - before.gamma
         rise = self.momentum * before.rise + excess
         widening = self.momentum * before.widening + before.multiplier
@@ -182,14 +182,14 @@ fedbc_as_released = partial(FedBC, from_common=True, momentum=0.5)
 
 @dataclass(frozen=True, kw_only=True)
 class PerFedBC(FedBC):
-    """FedBC for models that are good after a step: every local step looks ahead (first-order MAML).
+    """FedBC for models that are good after a step: each local step looks ahead (first-order MAML).
 
-    From w, `inner_steps` steps on the client's Lagrangian lead to a point whose gradient of the plain loss,
-    on the next batch, is what w moves by. The client then uses its model after `fine_tune` steps.
+    From w, `inner_steps` steps on the client's Lagrangian lead to a point. The gradient of the plain loss
+    there, on the next batch, moves w. The client then uses its model after `fine_tune` steps.
 
-    Only the steps ahead feel the multiplier. A model that is best after a pull towards the common one lies
-    beyond its client's best model, so multipliers drive models apart here, and rise to `lambda_max` where
-    gamma is fixed.
+    Only the steps ahead depend on the multiplier. A model that is best after a pull towards the common one is
+    beyond its client's best model. So multipliers drive models apart here, and rise to `lambda_max` if gamma
+    is fixed.
     """
 
     fine_tune: int = 1

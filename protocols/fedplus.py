@@ -9,8 +9,8 @@ common model itself are
     norm         max(0, 1 - delta / |d|) d                   geometric median      FedGeoMed+
     coordinates  sign(d) max(0, |d| - delta), each its own   coordinate median     FedCoMed+
 
-where within delta of a client the medians are means. Equation (12) of the paper, in print, has another theta
-for coordinates, which is not the proximal operator of its Psi; this is.
+where medians are means within delta of a client. Equation (12) of the printed paper has another theta for
+coordinates, which is not the proximal operator of its Psi. The one above is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from secagg.errors import ParameterError
 
 
 class Psi(StrEnum):
-    """How the distance between a client's model and the common one is penalised."""
+    """The penalty on the distance between a client's model and the common one."""
 
     SQUARED = "squared"
     NORM = "norm"
@@ -55,11 +55,11 @@ class Psi(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PenaltyGroup:
-    """Parameters from `start` to before `stop`, with a penalty of their own.
+    """Parameters from `start` to before `stop`, with their own penalty.
 
-    `psi`    its form. It decides how the common model is made of the clients' models, too.
-    `delta`  its strength: 0 means none, so that a client only follows itself (only where `psi` is squared);
-             infinity allows no personal part at all (there, too). For medians it is their smoothing as well.
+    `psi`    its form. It also decides how the common model is computed from the clients' models.
+    `delta`  its strength. If `psi` is squared, 0 means no penalty, so a client only follows its own data, and
+             infinity means no personal part. For medians it is also the smoothing.
     `clip`   of a mean, the largest norm of the difference between a client's model and the common one.
     `bits`   of every number on the wire.
     """
@@ -107,7 +107,7 @@ class PenaltyGroup:
         assert_never(form)
 
     def theta(self, difference: Vector) -> Vector:
-        """The personal part: the proximal operator of Psi / sigma at the difference from the common model."""
+        """Return the personal part: the proximal operator of Psi / sigma at this difference."""
         form = self.form
         match form:
             case Psi.SQUARED:
@@ -185,7 +185,7 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
 
     @cached_property
     def penalties(self) -> tuple[PenaltyGroup, ...]:
-        """Of all parameters, in their order."""
+        """The penalty groups of all parameters, in order."""
         whole = PenaltyGroup(
             start=0, stop=self.dim, psi=self.psi, delta=self.delta, clip=self.clip, bits=self.bits
         )
@@ -194,11 +194,14 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
     @cached_property
     def aggregation(self) -> Aggregation:
         steps = 1 if all(group.is_mean for group in self.penalties) else self.steps
-        layers = tuple(group.layer for group in self.penalties)
+        layers = [group.layer for group in self.penalties]
         if self.privacy is not None:
-            layers = tuple(_made_private(layer, self.privacy, steps) for layer in layers)
+            for number, layer in enumerate(layers):
+                inner, bits = layer.influence, layer.influence.bits
+                noisy = NoisyInfluence(inner=inner, privacy=self.privacy, sums=steps, bits=bits)
+                layers[number] = replace(layer, influence=noisy)
         return Aggregation(
-            layers=layers,
+            layers=tuple(layers),
             clients=self.clients,
             steps=steps,
             tolerance=self.tolerance,
@@ -206,11 +209,11 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
         )
 
     def theta(self, difference: Vector) -> Vector:
-        """The personal part of a model that differs from the common one by `difference`."""
+        """Return the personal part of a model that differs from the common one by `difference`."""
         return np.concatenate([group.theta(difference[group.start : group.stop]) for group in self.penalties])
 
     def share(self, samples: int) -> float:
-        """A client's weight, from 0 to 1."""
+        """Return a client's weight, from 0 to 1."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
@@ -226,13 +229,8 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
         return FedPlusClient(self, learner, memory)
 
 
-def _made_private(layer: Layer, privacy: PublicStepBudget, sums: int) -> Layer:
-    influence = NoisyInfluence(inner=layer.influence, privacy=privacy, sums=sums, bits=layer.influence.bits)
-    return replace(layer, influence=influence)
-
-
 class FedPlusClient(TrainingClient[FedPlus, OwnModel]):
-    """Trains at the first query of a round, and compares what came out with the points of all of them."""
+    """Trains at the first query of a round, and compares the result with the points of all queries."""
 
     _trained: Vector | None = None
 

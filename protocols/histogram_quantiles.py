@@ -1,9 +1,9 @@
-"""Quantiles from a histogram that is a sum, and may be noisy.
+"""Quantiles from a histogram that is a sum and may be noisy.
 
-Every client adds one count to the bin of its own value; the total is a histogram of all. With noise, bins may
-be negative and their running sum need not rise. What is read off is the right edge of the bin at which
-the running sum comes closest to the wanted part of all, as in "Differentially Private Federated Quantiles
-with the Distributed Discrete Gaussian Mechanism".
+Each client adds one count to the bin of its own value; the total is the histogram of all. With noise, bins
+may be negative and their running sum may fall. The result is the right edge of the bin at which the running
+sum is closest to the wanted part of all, as in "Differentially Private Federated Quantiles with the
+Distributed Discrete Gaussian Mechanism".
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _ROUNDING: Final = 1e-12
 
 
 def one_hot(value: float, edges: ArrayLike) -> NDArray[np.uint64]:
-    """A client's histogram: one count. Values beyond the outer edges fall into the outer bins."""
+    """Return a client's histogram: one count. Values beyond the outer edges are in the outer bins."""
     counts = np.zeros(len(_borders(edges)) - 1, np.uint64)
     counts[bin_of(value, edges)] = 1
     return counts
 
 
 def bin_of(value: float, edges: ArrayLike) -> int:
-    """The bin in which a value lies. Values beyond the outer edges fall into the outer bins."""
+    """Return the bin of a value. Values beyond the outer edges are in the outer bins."""
     borders = _borders(edges)
     if not np.isfinite(value):
         raise ValueError("a value must be a finite number")
@@ -34,10 +34,10 @@ def bin_of(value: float, edges: ArrayLike) -> int:
 def read_quantile(
     histogram: ArrayLike, edges: ArrayLike, part: float, *, count: float | None = None
 ) -> float:
-    """The value below which `part` of all lie, as well as the histogram tells.
+    """Return the value below which `part` of all values lie, according to the histogram.
 
-    `count` is the number of clients where that is public; otherwise the histogram's own sum, noise included.
-    Of bins that are equally close, the first one counts.
+    `count` is the number of clients if that is public; otherwise it is the sum of the histogram, noise
+    included. Of equally close bins, the first is taken.
     """
     borders = _borders(edges)
     heights, total = _checked(histogram, borders, part, count)
@@ -45,10 +45,10 @@ def read_quantile(
 
 
 def read_percentile(histogram: ArrayLike, edges: ArrayLike, part: float) -> float:
-    """The value that `part` of all do not exceed: the right edge of the first bin in which that many are.
+    """Return the value that `part` of all do not exceed: the right edge of the first bin that reaches it.
 
-    With noise, running sums may fall; what is read is then the middle between the largest before and the
-    least after, which does not. Unlike `read_quantile`, it is exact to a bin where there is no noise.
+    With noise, running sums may fall. They are then replaced by the middle between the largest before and the
+    least after, which never falls. Unlike `read_quantile`, it is exact to a bin if there is no noise.
     """
     borders = _borders(edges)
     heights, total = _checked(histogram, borders, part, None)
@@ -60,7 +60,7 @@ def read_percentile(histogram: ArrayLike, edges: ArrayLike, part: float) -> floa
 
 
 class Boundary(NamedTuple):
-    """The bin in which a tail begins, and which part of that bin belongs to it."""
+    """The bin in which a tail begins, and the part of that bin that belongs to the tail."""
 
     bin: int
     share: float
@@ -69,10 +69,10 @@ class Boundary(NamedTuple):
 def read_boundary(
     histogram: ArrayLike, edges: ArrayLike, part: float, *, count: float | None = None
 ) -> Boundary:
-    """Where the largest values begin that make up `part` of all.
+    """Return where the largest values begin that make up `part` of all.
 
-    Everything above the bin counts in full, and of the bin as much as is missing. The search begins where
-    the quantile is read off: with noise, running sums may pass the wanted part several times.
+    Everything above the bin counts in full, and the bin provides the rest. The search begins at the quantile:
+    with noise, running sums may pass the wanted part several times.
     """
     borders = _borders(edges)
     heights, total = _checked(histogram, borders, part, count)
@@ -95,7 +95,7 @@ def _closest(heights: NDArray[Any], total: float, part: float) -> int:
 def _checked(
     histogram: ArrayLike, borders: NDArray[Any], part: float, count: float | None
 ) -> tuple[NDArray[Any], float]:
-    """The heights of the bins, and how many there are in all."""
+    """Return the heights of the bins, and their total."""
     heights = np.asarray(histogram, np.float64)
     if heights.shape != (len(borders) - 1,):
         raise ValueError(f"{len(borders)} edges need a histogram of {len(borders) - 1} bins")
@@ -119,7 +119,7 @@ def _borders(edges: ArrayLike) -> NDArray[Any]:
 
 
 def tail_size(count: float, theta: float) -> float:
-    """How many clients are in the tail; in general, no whole number."""
+    """Return the number of clients in the tail, which is not always a whole number."""
     if not 0 < theta <= 1:
         raise ValueError("theta is a part of all, above 0 and at most 1")
     size = theta * count

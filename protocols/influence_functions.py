@@ -123,10 +123,10 @@ class MeanInfluence(Influence):
 class GeometricMedian(Influence):
     """The point with the least sum of distances; within `nu` of a client, of squared distances.
 
-    `leave`  whether clients at the very point have no weight, and their share A is summed by itself.
+    `leave`  whether clients exactly at the point have no weight, and their share A is summed separately.
              A step is then shorter by the factor 1 - A / |sum of the other influences| ("The multivariate
              L1-median and associated data depth"), unless the median is there. Without it, a client at the
-             point has the weight 1 / nu, and steps away are next to nothing, wherever the median is.
+             point has the weight 1 / nu, and steps away are tiny, wherever the median is.
     """
 
     reveals: ClassVar[str] = "the sum of the directions to the clients' vectors, and of inverse distances"
@@ -163,7 +163,7 @@ class GeometricMedian(Influence):
         return influence * (1 - here / length if here else 1.0), positive_weight(totals[1])
 
     def without_rounding(self, influence: Vector, clients: int) -> Vector:
-        """Rounding has a norm of about sqrt(d n) / 2 grid points, and hardly ever a much larger one."""
+        """Rounding has a norm of about sqrt(d n) / 2 grid points, and rarely a much larger one."""
         size = len(influence)
         grid = 1 / max(1, levels(self.bits, clients))
         most = (1 + _ROUNDING / math.sqrt(size)) * math.sqrt(size * clients) * grid / 2
@@ -172,7 +172,7 @@ class GeometricMedian(Influence):
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinateMedian(Influence):
-    """In every coordinate, the point with the least sum of distances; within `delta`, of squared ones."""
+    """In each coordinate, the point with the least sum of distances; within `delta`, of squared ones."""
 
     reveals: ClassVar[str] = "in every coordinate, the sum of clipped residuals, and of inverse distances"
     per_coordinate: ClassVar[bool] = True
@@ -196,7 +196,7 @@ class CoordinateMedian(Influence):
         return np.asarray(totals[0], np.float64), np.asarray(totals[1], np.float64)
 
     def rounding(self, clients: int) -> float:
-        """With an even number of clients, the sum between the two middle ones is zero but for rounding."""
+        """With an even number of clients, the sum between the middle two is zero except for rounding."""
         return _ROUNDING * math.sqrt(clients) / (2 * max(1, levels(self.bits, clients)))
 
 

@@ -72,7 +72,7 @@ class Steering:
         w <- w - rate * (g(w) + pull * (w - anchor) + correction + gradient of `penalty`)
         w <- keep * w + (1 - keep) * target        with keep = 1 / (1 + rate * mix)
 
-    where what is None is left out.
+    where terms that are None are left out.
 
     `pull`, `anchor`  a proximal term pull / 2 * |w - anchor|^2 (FedProx, FedBC, Ditto, pFedMe).
     `correction`      a constant added to every gradient (SCAFFOLD).
@@ -96,7 +96,7 @@ NO_STEERING: Final = Steering()
 
 @dataclass(frozen=True, repr=False)  # it is private
 class Score:
-    """How a model does on held-out samples: `correct` of `total` are classified correctly.
+    """The score of a model on held-out samples: `correct` of `total` are classified correctly.
 
     `loss` is the mean over the samples, and 0 without samples.
     """
@@ -107,7 +107,7 @@ class Score:
 
 
 class TrainOptions(TypedDict, total=False):
-    """Options of one training; what is None or left out is the learner's own.
+    """Options of one training. Those that are None or left out are the learner's own.
 
     `steps`  local steps.
     `rate`   learning rate.

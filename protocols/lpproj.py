@@ -9,8 +9,8 @@ over the personal models x_k and the reference w, which has no more numbers than
 ever sent, in either direction.
 
 In the paper all clients train in every round, and some of them are drawn for the mean afterwards. Here only
-those are asked who are in the sum: the others keep their models until they are asked. A client's model
-begins with the first model of the run, and what a round made of it is kept only if the round was completed.
+the clients in the sum are asked, and the others keep their models. A client's model begins with the first
+model of the run, and the result of a round is kept only if the round was completed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from secagg.sum_spec import SumSpec, Total
 
 @dataclass(frozen=True)
 class Agree(Query):
-    """How would you move this point of the subspace?"""
+    """Asks for each client's move of this point of the subspace."""
 
     kind: ClassVar[str] = "agree"
     reference: Vector
@@ -49,7 +49,7 @@ class Agree(Query):
 
 @dataclass(frozen=True)
 class ReferenceState:
-    """`reference` is w; `first` is the model that the run began with, of which no client is sent anything."""
+    """`reference` is w; `first` is the first model of the run, which is not sent to clients."""
 
     reference: Vector
     first: Vector
@@ -115,7 +115,7 @@ class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
 
     @cached_property
     def space(self) -> Subspace:
-        """P."""
+        """The matrix P."""
         assert self.subspace is not None  # checked above
         return Subspace(
             dim=self.dim,
@@ -127,7 +127,7 @@ class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
 
     @property
     def step(self) -> float:
-        """How far a copy of w moves."""
+        """The length of one step of a copy of w."""
         return self.rate * self.pull
 
     @property
@@ -140,11 +140,11 @@ class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
 
     @abstractmethod
     def contribution(self, moves: Vector) -> Mapping[str, ArrayLike]:
-        """What a client adds, whose copy has moved by -step * `moves`."""
+        """Return what a client adds whose copy has moved by -step * `moves`."""
 
     @abstractmethod
     def mean(self, total: Total) -> Vector:
-        """How far copies have moved in the mean."""
+        """Return the mean move of the copies."""
 
     def sums(self) -> tuple[Sum, ...]:
         lengths = {"reference": self.space.size}
@@ -203,10 +203,9 @@ class LpProjClient(TrainingClient[LpProj, OwnModel]):
 
 @dataclass(frozen=True, kw_only=True)
 class LpProj1(LpProj):
-    """With p = 1, a copy of w moves by rate * pull times whole numbers from -`rounds` to `rounds`. They are
-    what is summed, exactly, and in no more bits than they need. However wrong its data or its model are, a
-    client that keeps to the protocol moves a number of w by beta * rate * pull * rounds / n at most, where n
-    is how many are in the sum.
+    """With p = 1, a copy of w moves by rate * pull times whole numbers from -`rounds` to `rounds`. These are
+    summed exactly, in as few bits as they need. However wrong its data or model is, a client that follows the
+    protocol moves a number of w by at most beta * rate * pull * rounds / n, if n clients are in the sum.
     """
 
     power: ClassVar[int] = 1

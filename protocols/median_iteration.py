@@ -49,8 +49,8 @@ class Stepping(ABC):
     """Gives the next point from the totals at the last one: `point` to begin with, then what `next` returned.
 
     `moved` is the length of the last step (infinite before the first), for callers that stop on a tolerance.
-    Entries of G of at most `rounding` count as zero: a caller that knows how finely the sum is rounded says
-    so, and steps end instead of following the rounding. Where G is zero or W is not positive, nothing moves.
+    Entries of G of at most `rounding` count as zero: a caller that knows the rounding of the sum passes it,
+    so that steps end instead of following the rounding. If G is zero or W is not positive, the point stays.
     """
 
     def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
@@ -63,9 +63,9 @@ class Stepping(ABC):
             raise ValueError("rounding must be a finite number from 0 on")
 
     def next(self, influence: ArrayLike, weight: ArrayLike) -> Vector:
-        """The next point, from the totals of the clients' influences and weights at the current one.
+        """Return the next point, from the totals of the clients' influences and weights at the current one.
 
-        There is one weight for all, or one for each coordinate. The vector returned is not to be written to.
+        There is one weight for all, or one for each coordinate. The returned vector must not be written to.
         """
         total, scale = np.asarray(influence, np.float64), np.asarray(weight, np.float64)
         if total.shape != self.point.shape or scale.shape not in ((), (1,), total.shape):
@@ -91,7 +91,7 @@ class PlainStepping(Stepping):
 
 
 def fast_stepping(start: ArrayLike, *, per_coordinate: bool, rounding: float = 0.0) -> Stepping:
-    """The stepping that needs fewest sums, for a weight per coordinate or one weight for the whole vector."""
+    """Return the stepping with the fewest sums, for a weight per coordinate or one for the whole vector."""
     if per_coordinate or np.size(start) == 1:
         return CoordinateStepping(start, rounding=rounding)
     return VectorStepping(start, rounding=rounding)
@@ -99,7 +99,7 @@ def fast_stepping(start: ArrayLike, *, per_coordinate: bool, rounding: float = 0
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """What one sum has shown: a point, the totals there, and the plain move from there."""
+    """The result of one sum: a point, the totals there, and the plain move from there."""
 
     point: Vector
     influence: Vector
@@ -110,8 +110,8 @@ class _Seen:
 class VectorStepping(Stepping):
     """Few sums to a geometric median, smoothed by any nu. One weight for the whole vector.
 
-    Without a unique minimiser (clients on a line, an even number of them), some one is approached; which
-    one depends on the start. A step that went astray costs one sum: the next one starts where it came from.
+    Without a unique minimiser (clients on a line, an even number of them), it approaches one that depends on
+    the start. A step in a wrong direction costs one sum: the next one starts from the point before it.
     """
 
     def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
@@ -135,9 +135,9 @@ class VectorStepping(Stepping):
         return base.point + self._cut(base, step)
 
     def _remember(self, new: _Seen) -> None:
-        """Steps go on from the new point, unless it lies beyond the goal, further from it than the old.
+        """Continue from the new point unless it is beyond the goal and further from it than the old one.
 
-        The first is judged by the direction of G, which is sure, the second by the plain move's length.
+        The first is judged by the direction of G, which is exact, the second by the length of the plain move.
         """
         self._seen.append(new)
         if len(self._seen) > 1:
@@ -148,7 +148,7 @@ class VectorStepping(Stepping):
         del self._seen[: -_MEMORY - 1]
 
     def _extrapolated(self, base: _Seen) -> Vector | None:
-        """Anderson's step: to where the move would vanish if it were linear between the points seen."""
+        """Return Anderson's step: to where the move would vanish if it were linear."""
         length = float(np.linalg.norm(base.move))
         known = [
             (seen, base.move - seen.move)
@@ -167,7 +167,7 @@ class VectorStepping(Stepping):
         return step
 
     def _stretched(self, base: _Seen) -> Vector:
-        """The L-BFGS step, of limited length. It always points to where the function falls."""
+        """Return the L-BFGS step, of limited length. The function always falls in its direction."""
         rest, pairs = base.influence.copy(), []
         for new, old in zip(self._seen[:0:-1], self._seen[-2::-1], strict=True):
             step, change = new.point - old.point, old.influence - new.influence
@@ -185,14 +185,14 @@ class VectorStepping(Stepping):
         return self._shortened(base, longer)
 
     def _shortened(self, base: _Seen, step: Vector) -> Vector:
-        """At most `stretch` plain moves long; whenever that was too short, the next may be twice as long."""
+        """Limit a step to `stretch` plain moves. If the limit applies, it doubles for the next step."""
         ratio = float(np.linalg.norm(step) / np.linalg.norm(base.move))
         limit = self._stretch
         self._stretch = min(2 * limit, _LONGEST_STRETCH) if ratio > limit else _STRETCH
         return step * (limit / ratio) if ratio > limit else step
 
     def _cut(self, base: _Seen, step: Vector) -> Vector:
-        """Half the way to the border of a half-space that the step would leave; near it, the plain move."""
+        """Stop halfway to a half-space border that the step would cross; near it, take the plain move."""
         part = 1.0
         for seen in self._seen[:-1]:
             change = float(seen.influence @ step)
@@ -240,7 +240,7 @@ class CoordinateStepping(Stepping):
         return following
 
     def _narrow(self, at: IndexArray, total: Vector, move: Vector) -> None:
-        """The new point becomes an end. The other end, if it stays for the second time, is believed less."""
+        """Make the new point an end. If the other end stays for the second time, its value is reduced."""
         side = np.where(move > 0, 0, 1)
         before = self._moves[side, at]
         kept = 1 - np.divide(move, before, out=np.ones_like(move), where=before != 0)
@@ -252,7 +252,7 @@ class CoordinateStepping(Stepping):
         self._moves[side, at], self._side[at] = move, side
 
     def _secant(self, side: IndexArray, at: IndexArray) -> Vector:
-        """How far from an end the line through it and the end before it is zero; infinite without a slope."""
+        """Return how far from an end the line through it and the end before it is zero; infinite if flat."""
         end, total, (older, before) = self._ends[side, at], self._totals[side, at], self._older[:, side, at]
         run = np.where(np.isfinite(older), end - older, 0.0)
         fall = (before - total) * np.sign(run)
@@ -261,7 +261,7 @@ class CoordinateStepping(Stepping):
         return length
 
     def _inside(self, at: IndexArray) -> Vector:
-        """A point between the two ends."""
+        """Return a point between the two ends."""
         (low, high), side = self._ends[:, at], self._side[at]
         first, second = self._faith[:, at] * self._moves[:, at]
         following: Vector = low + first / (first - second) * (high - low)
@@ -278,10 +278,10 @@ class CoordinateStepping(Stepping):
         return enclosed
 
     def _outward(self, at: IndexArray) -> Vector:
-        """The secant's step, at least the plain one. A limit holds, which doubles whenever it did.
+        """Return the secant's step, at least the plain one, up to a limit that doubles whenever it applies.
 
-        On a plain without clients, W tells how far they are, but for the sum of their factors a_i. The
-        largest G seen is less than that sum, often not by much, and gives the limit its scale.
+        Far from all clients, W gives their distance up to the sum of their factors a_i. The largest G seen is
+        less than that sum, often not by much, and sets the scale of the limit.
         """
         side, limit = self._side[at], self._stretch[at]
         move, total = self._moves[side, at], self._totals[side, at]
@@ -294,5 +294,5 @@ class CoordinateStepping(Stepping):
 
 
 def _plain_move(influence: Vector, weight: Vector) -> Vector:
-    """G / W; zero where there is no weight to divide by."""
+    """Return G / W; zero if there is no weight to divide by."""
     return np.divide(influence, weight, out=np.zeros_like(influence), where=weight > 1 / _LARGEST)

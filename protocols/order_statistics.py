@@ -44,7 +44,7 @@ INSIDE = "inside"
 
 @dataclass(frozen=True)
 class Inside(Query):
-    """The sum of the values that are above `low` and at most `high`, in each coordinate."""
+    """Asks for the sum of the values that are above `low` and at most `high`, in each coordinate."""
 
     kind: ClassVar[str] = "inside"
     low: Vector
@@ -53,7 +53,7 @@ class Inside(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class OrderStatistics(Algorithm[ModelState, NoMemory]):
-    """Clients train from the common model; what follows are counts of their updates. All count the same."""
+    """Clients train from the common model; the sums count their updates. All clients count the same."""
 
     two_statistics: ClassVar[bool] = False
 
@@ -204,9 +204,9 @@ Counts: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Below(Query):
-    """In each coordinate, is your value at most this? `upper` is a second such question, if there are two.
+    """Asks, in each coordinate, whether the value is at most this. `upper` is a second such border, if any.
 
-    Values are the differences to `model`, which comes with the first question of a round and no other.
+    Values are the differences to `model`, which only the first query of a round carries.
     """
 
     kind: ClassVar[str] = "below"
@@ -218,7 +218,7 @@ class Below(Query):
 
 @dataclass(frozen=True, eq=False)
 class Bracket:
-    """Where the statistic of one rank is, in each coordinate: above `low` and at most `high`.
+    """The range of the statistic of one rank, in each coordinate: above `low` and at most `high`.
 
     Only at -reach, where nothing is below, it may be `low` itself. `under` clients have at most `low`, and
     `within` at most `high`.
@@ -236,7 +236,7 @@ class Bracket:
 
     @property
     def nearest_to_zero(self) -> Vector:
-        """The shortest update that the counts allow."""
+        """Return the shortest update that the counts allow."""
         return np.asarray(np.clip(0.0, self.low, self.high), np.float64)
 
     def halved(self, counts: Counts) -> Bracket:
@@ -253,7 +253,7 @@ class Bracket:
 
 @dataclass(frozen=True)
 class BisectionResult:
-    """Brackets of all ranks after `steps` halvings; `failure` is why there were not more."""
+    """The brackets of all ranks after `steps` halvings; `failure` is the reason if it ended early."""
 
     brackets: tuple[Bracket, ...]
     steps: int
@@ -316,8 +316,10 @@ class Bisection:
     def run(self, model: Vector, ranks: Ranks) -> Steps[BisectionResult]:
         """Search the order statistics. Raises `SumFailed` only if the first sum fails."""
         total = yield self._query(0, model, [np.zeros(self.dim) for _ in self.names])
-        brackets = [self._widest(rank, total.count) for rank in ranks(total.count)]
-        brackets = self._halved(brackets, total)
+        reach, none = np.full(self.dim, self.limit), np.zeros(self.dim, np.int64)
+        all_clients = np.full(self.dim, total.count)
+        widest = [Bracket(rank, -reach, reach, none, all_clients) for rank in ranks(total.count)]
+        brackets = self._halved(widest, total)
         for step in range(1, self.steps):
             try:
                 total = yield self._query(step, None, [bracket.middle for bracket in brackets])
@@ -330,10 +332,6 @@ class Bisection:
         lower, upper = (*map(as_vector, borders), None)[:2]
         assert lower is not None
         return Below(step, model, lower, upper)
-
-    def _widest(self, rank: int, clients: int) -> Bracket:
-        reach = np.full(self.dim, self.limit)
-        return Bracket(rank, -reach, reach, np.zeros(self.dim, np.int64), np.full(self.dim, clients))
 
     def _halved(self, brackets: list[Bracket], total: Total) -> list[Bracket]:
         halved = []

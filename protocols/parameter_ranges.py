@@ -1,8 +1,8 @@
 """Index ranges of a model's flat vector: which of its parameters are personal, and which are shared.
 
-Algorithms know nothing of layers. Where they treat some parameters otherwise than the rest, they are told the
-places of those as a text of ranges, such as "0:320, -650:", written as Python writes slices. Code that
-knows the model, such as a simulation, replaces a layer's name by its ranges.
+Algorithms do not know layers. If an algorithm treats some parameters differently, it is given their indices
+as a text of ranges in Python's slice notation, such as "0:320, -650:". Code that knows the model, such as a
+simulation, replaces a layer's name by its ranges.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MOST_RANGES: Final = 10_000
 
 @dataclass(frozen=True)
 class IndexRanges:
-    """Some of the places of a vector of `dim` numbers: `ranges` of (start, stop), in order and with gaps.
+    """Some indices of a vector of `dim` numbers: `ranges` of (start, stop), in order and with gaps.
 
-    Raises `ParameterError` for ranges that are none, or in another order.
+    Raises `ParameterError` for empty or unordered ranges.
 
     >>> places = IndexRanges.parse("1:3, -1:", 6)
     >>> places.size, places.text, places.rest.text
@@ -51,7 +51,7 @@ class IndexRanges:
 
     @classmethod
     def of(cls, dim: int, ranges: Sequence[tuple[int, int]]) -> IndexRanges:
-        """The same for ranges in any order, which may touch or overlap."""
+        """Return the same for ranges in any order, which may touch or overlap."""
         joined: list[tuple[int, int]] = []
         for start, stop in sorted(each for each in ranges if each[0] < each[1]):
             if joined and start <= joined[-1][1]:
@@ -62,45 +62,45 @@ class IndexRanges:
 
     @classmethod
     def parse(cls, text: str, dim: int) -> IndexRanges:
-        """From ranges that are written as slices of Python, with commas between; "" means none.
+        """Parse ranges in slice notation, separated by commas; "" means none.
 
-        Raises `ParameterError` for another text, and for a range that has no place of such a vector.
+        Raises `ParameterError` for any other text, and for a range without an index of such a vector.
         """
         pieces = text.split(",", _MOST_RANGES) if text.strip() else []
         return cls.of(dim, [_range(piece, dim) for piece in pieces])
 
     @cached_property
     def size(self) -> int:
-        """How many places they are."""
+        """The number of indices."""
         return sum(stop - start for start, stop in self.ranges)
 
     @property
     def text(self) -> str:
-        """What `parse` makes the same of."""
+        """A text that `parse` accepts."""
         return ", ".join(f"{start}:{stop}" for start, stop in self.ranges)
 
     @cached_property
     def rest(self) -> IndexRanges:
-        """All other places."""
+        """All other indices."""
         edges = [0, *(edge for pair in self.ranges for edge in pair), self.dim]
         pairs = zip(edges[::2], edges[1::2], strict=True)
         return IndexRanges(self.dim, tuple((start, stop) for start, stop in pairs if start < stop))
 
     def mask(self) -> Vector:
-        """1 at these places, and 0 at all others: what `Learner.train` calls `only`."""
+        """1 at these indices and 0 at all others: the `only` of `Learner.train`."""
         mask = np.zeros(self.dim)
         for start, stop in self.ranges:
             mask[start:stop] = 1.0
         return mask
 
     def take(self, vector: Vector) -> Vector:
-        """The numbers at these places, in memory of their own."""
+        """Return a copy of the numbers at these indices."""
         self.check(vector)
         pieces = [vector[start:stop] for start, stop in self.ranges]
         return np.concatenate(pieces) if pieces else np.empty(0, vector.dtype)
 
     def put(self, vector: Vector, values: Vector) -> Vector:
-        """A copy of the vector with `values` at these places."""
+        """Return a copy of the vector with `values` at these indices."""
         self.check(vector)
         if len(values) != self.size:
             raise ParameterError(f"there are {self.size} places, not {len(values)}")
@@ -111,7 +111,7 @@ class IndexRanges:
         return changed
 
     def join(self, values: Vector, others: Vector) -> Vector:
-        """The vector that has `values` at these places, and `others` at the rest."""
+        """Return the vector with `values` at these indices and `others` at the rest."""
         return self.put(self.rest.put(np.zeros(self.dim), others), values)
 
     def check(self, vector: Vector) -> None:
@@ -135,9 +135,9 @@ def _range(piece: str, dim: int) -> tuple[int, int]:
 
 
 def parse_index_ranges(name: str, text: object, dim: int, meaning: str) -> IndexRanges:
-    """The places that the parameter `name` says. Raises `ParameterError` if it is missing, or wrong.
+    """Return the indices that the parameter `name` selects. Raises `ParameterError` if it is wrong.
 
-    `meaning`  what to set it to, in words.
+    `meaning`  what to set it to, for the error.
     """
     if text is None:
         raise MissingBound(name, meaning)

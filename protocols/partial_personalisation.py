@@ -49,7 +49,7 @@ ZERO: Final = "zero"
 
 @dataclass(frozen=True)
 class Shared(Query):
-    """How would you change these parameters, which all of you share?"""
+    """Asks for each client's update of the shared parameters."""
 
     kind: ClassVar[str] = "shared"
     shared: Vector
@@ -57,14 +57,14 @@ class Shared(Query):
 
 @dataclass(frozen=True, repr=False)  # it is private
 class OwnPart:
-    """A client's own parameters; None before it has taken part."""
+    """A client's own parameters; None before its first round."""
 
     values: Vector | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Partial(AveragingAlgorithm[OwnPart]):
-    """What both algorithms have in common; they differ in the order in which a client trains its two parts.
+    """The base of both algorithms, which differ in the order in which a client trains its two parts.
 
     `initial`  the initial model of all clients. It has their own parameters at first, and is never sent.
     """
@@ -243,7 +243,7 @@ class Partial(AveragingAlgorithm[OwnPart]):
 
 
 class PartialClient(TrainingClient[Partial, OwnPart]):
-    """It trains at the first query of a round; all sums are over the resulting shared parameters."""
+    """Trains at the first query of a round; all sums are over the resulting shared parameters."""
 
     _trained: Vector | None = None
 
@@ -270,7 +270,7 @@ class PartialClient(TrainingClient[Partial, OwnPart]):
 
 @dataclass(frozen=True, kw_only=True)
 class FedAlt(Partial):
-    """Clients train first their own parameters, then the shared ones, for as many steps again."""
+    """Clients train first their own parameters, then the shared ones, for the same number of steps."""
 
     personal_steps: int | None = parameter(
         None, "most steps on their own parameters in a round; as many as the learner takes by default"
@@ -295,7 +295,7 @@ class FedAlt(Partial):
 
     @cached_property
     def steering(self) -> Steering:
-        """The gradient of the penalty; where nothing but own parameters moves, the rest of it is idle."""
+        """The gradient of the penalty. It has no effect on parameters that do not move."""
         if not self.pull:
             return Steering()
         centre = self.first if self.pull_to == START else np.zeros(self.own.size)
@@ -311,7 +311,7 @@ class FedAlt(Partial):
 class FedSim(Partial):
     """Clients train their own parameters and the shared ones at once, which takes half the steps of FedAlt.
 
-    With nothing personal it is federated averaging.
+    If nothing is personal, it is federated averaging.
     """
 
     def trained(self, learner: Learner, model: Vector) -> Vector:
@@ -320,7 +320,7 @@ class FedSim(Partial):
 
 @dataclass(frozen=True, kw_only=True)
 class LGFedAvg(FedSim):
-    """What FedSim is with all but a few layers personal: its other name, said by what is shared."""
+    """FedSim in which all but a few layers are personal, configured by the shared layers."""
 
     shared_part: str | None = parameter(
         None,

@@ -26,7 +26,7 @@ _NEVER = -1
 
 @dataclass(frozen=True)
 class _Saved:
-    """A participant on disk: its memory, and what becomes of it if round `number` was completed.
+    """A participant on disk: its memory, and its next memory if round `number` was completed.
 
     `unsure` are the kinds of sums that it answered then without knowing whether it was counted.
     """
@@ -65,22 +65,22 @@ class Participant:
 
     @property
     def memory(self) -> Any:
-        """What completed rounds have left. It never leaves this client."""
+        """The memory of completed rounds. It never leaves this client."""
         return self._memory
 
     def personal(self, model: Vector) -> Vector:
-        """The model that this client would use, given the common one."""
+        """Return the model that this client would use, given the common one."""
         return self._algorithm.personal(self._memory, model, self.learner)
 
     def answer(
         self, kind: str, payload: bytes, *, round_number: int, invited: int
     ) -> Mapping[str, ArrayLike] | None:
-        """The values that a query asks for, or None if this client has no answer.
+        """Return the values that a query asks for, or None if this client has no answer.
 
-        Training may have diverged, or a restart may have lost the notes of this round. Raises
-        `MalformedMessage` for what no honest server would send. `round_number` is the one under which the
-        sum itself runs: groups are kept apart by it, and what is trained for one belongs in no other.
-        `invited` is how many clients are asked.
+        There is none if training has diverged, or if a restart lost the state of this round. Raises
+        `MalformedMessage` for a query that no honest server sends. `round_number` is that of the sum itself:
+        it separates groups, and values trained for one must not be used in another. `invited` is how many
+        clients are asked.
         """
         round_info, query = self._algorithm.query_decoder.decode(kind, payload)
         if self._algorithm.needs_all_clients and invited != self._algorithm.clients:
@@ -119,12 +119,12 @@ class Participant:
         }
 
     def confirmed(self) -> None:
-        """The last answer is in its sum."""
+        """Note that the last answer is in its sum."""
         if self._last is not None:
             self._counted.add(self._last)
 
     def abandoned(self) -> None:
-        """The last answer is in no sum, and neither is any other client's: the round may go on without it."""
+        """Note that the last sum was given up, with all clients' answers. The round may go on without it."""
         if self._last is not None and not self._was_counted:
             self._answered.discard(self._last)
             self._counted.discard(self._last)
@@ -151,7 +151,7 @@ class Participant:
         self._round = self._pending = None
 
     def _made(self) -> Any:
-        """What the current round leaves if it is completed: for who took no part in it, nothing new."""
+        """Return the new memory if the current round is completed; unchanged if this client took no part."""
         if self._round is None:
             return self._memory if self._pending is None else self._pending
         if self._binding and not self._answered:
@@ -165,7 +165,7 @@ class Participant:
         return made if is_finite(made) else self._memory  # a personal model may diverge, too
 
     def insecure_rewind(self, number: int) -> None:
-        """Be ready to take part in round `number` again, with the memory as it is."""
+        """Prepare to take part in round `number` again, with the memory as it is."""
         if self._number >= number:
             self._number = number - 1
             self._round = self._pending = None
@@ -179,7 +179,7 @@ class Participant:
         return pack(_Saved(self._number, pack(self._memory), pending, unsure))
 
     def restore(self, saved: bytes) -> None:
-        """Go on from what `save` gave. Raises `RecordError` if it is something else."""
+        """Continue from the result of `save`. Raises `RecordError` if it is something else."""
         record = unpack(_Saved, saved)
         kind = self._algorithm.memory_type
         memory: Any = unpack(kind, record.memory)

@@ -1,4 +1,4 @@
-"""pFedMe: personal models by the proximal operator of each client's loss, and a common one between them.
+"""pFedMe: personal models by the proximal operator of each client's loss, and a common model.
 
 "Personalized Federated Learning with Moreau Envelopes", Algorithm 1.
 """
@@ -66,7 +66,7 @@ class PFedMeClient(TrainingClient[PFedMe, OwnModel]):
         return algorithm.averaging.contribution(copy - query.model, self._learner.samples)
 
     def _towards(self, theta: Vector, copy: Vector) -> Vector:
-        """Some steps from `theta` on, towards the proximal point of `copy`.
+        """Take some steps from `theta` towards the proximal point of `copy`.
 
         Pull and decay together are one pull towards a point between the copy and the origin.
         """

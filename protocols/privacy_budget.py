@@ -1,4 +1,4 @@
-"""Privacy budgets: what all sums of all rounds may cost one client, and how rounds share it."""
+"""Privacy budgets: the most that all sums of all rounds may cost one client, and how rounds share it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PrivacyBudget:
         self.check()
 
     def check(self) -> None:
-        """Raise `ParameterError` for what else is wrong."""
+        """Check what else a subclass requires. Raises `ParameterError`."""
 
     def check_clients(self, clients: int) -> None:
         """Raise unless noise is planned for as many clients as there may be."""
@@ -54,7 +54,7 @@ class PrivacyBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class HistogramBudget(PrivacyBudget):
-    """How private rounds with a histogram are."""
+    """The budget of private rounds with a histogram."""
 
     ratio: float = parameter(
         0.25, "the part of the budget that the histogram gets; with 1, nothing else has noise"
@@ -66,12 +66,12 @@ class HistogramBudget(PrivacyBudget):
 
     @property
     def whole(self) -> Goal:
-        """What one kind of sum may cost that is asked once in every round, if there is no other."""
+        """The cost of a sum that is asked once in every round, if there is no other."""
         return self.per_sum()
 
     @property
     def rest(self) -> Goal | None:
-        """What the histogram leaves for all else in a round, if anything."""
+        """The cost that the histogram leaves for the rest of a round, if any."""
         return self.whole.part(1 - self.ratio) if self.ratio < 1 else None
 
     def histogram(self, bins: int) -> Plan:
@@ -82,7 +82,7 @@ class HistogramBudget(PrivacyBudget):
 
 @dataclass(frozen=True, kw_only=True)
 class PublicStepBudget(PrivacyBudget):
-    """How private robust steps are."""
+    """The budget of private robust steps."""
 
     step: float | None = parameter(
         None,
@@ -98,7 +98,7 @@ class PublicStepBudget(PrivacyBudget):
     length = checks.CheckedBound("step")
 
     def plan(self, *, sums: int, size: int, norm: float, bits: int) -> Plan:
-        """Noise for one of `sums` sums per round, of vectors of `size` elements that are `norm` long."""
+        """Plan noise for one of `sums` sums per round, of vectors of `size` elements and norm `norm`."""
         return _plan(self.promise, self.per_sum(sums), size, norm, bits)
 
 

@@ -1,4 +1,4 @@
-"""q-FFL: the higher a client's loss, the more it counts, so that losses come out more alike.
+"""q-FFL: the higher a client's loss, the more it counts, so that losses become more equal.
 
 "Fair Resource Allocation in Federated Learning", Algorithm 2 (q-FedAvg). The objective is the sum of all
 F_i^(q+1) / (q+1). With the update u of a client's local steps at rate eta and g = -u / eta, the paper has
@@ -35,8 +35,8 @@ _BITS: Final = 64  # of the one number that divides all others
 
 @dataclass(frozen=True, kw_only=True)
 class QFFL(Algorithm[ModelState, NoMemory]):
-    """Clients weight their updates by a power of their loss at the common model, and the step is shortened by
-    an estimate of the curvature which that brings.
+    """Clients weight their updates by a power of their loss at the common model. An estimate of the resulting
+    curvature shortens the step.
     """
 
     q: float = parameter(1.0, "0 is federated averaging; the larger it is, the more the worst clients count")
@@ -74,7 +74,7 @@ class QFFL(Algorithm[ModelState, NoMemory]):
 
     @property
     def _largest(self) -> float:
-        """The largest stiffness. It falls and then rises with the loss, so it is largest at an end."""
+        """Return the largest stiffness. It falls and then rises with the loss, so it is largest at an end."""
         assert self.loss_cap is not None
         return max(self.stiffness(loss, self.averaging.limit) for loss in (self.loss_floor, self.loss_cap))
 
@@ -135,7 +135,4 @@ class QFFLClient(TrainingClient[QFFL, NoMemory]):
         update = clipped(update, algorithm.averaging.limit)
         share = algorithm.averaging.weight(learner.samples)
         stiffness = algorithm.stiffness(loss, float(np.linalg.norm(update)))
-        return {
-            UPDATE: share * algorithm.weight(loss) * update,
-            STIFFNESS: np.array([share * stiffness]),
-        }
+        return {UPDATE: share * algorithm.weight(loss) * update, STIFFNESS: np.array([share * stiffness])}

@@ -1,6 +1,6 @@
 """A learner with a quadratic loss, 1/2 (w - centre)' diag(curvature) (w - centre), and exact gradients.
 
-Its fixed points can be worked out by hand, which makes it what algorithms are tested and explained with.
+Its fixed points can be computed by hand, so tests and examples use it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class QuadraticLearner:
         return model
 
     def proximal(self, point: Vector, eta: float) -> Vector:
-        """The minimum of loss(w) + |w - point|^2 / (2 eta)."""
+        """Return the minimum of loss(w) + |w - point|^2 / (2 eta)."""
         pulled = eta * np.asarray(self.curvature) * self.centre + point
         return np.asarray(pulled / (1 + eta * np.asarray(self.curvature)), np.float64)
 
@@ -58,7 +58,7 @@ class QuadraticLearner:
 
 
 def steered_step(model: Vector, gradient: Vector, steering: Steering, rate: float) -> Vector:
-    """One local step, as `Steering` defines it."""
+    """Take one local step, as `Steering` defines it."""
     direction = gradient
     if steering.anchor is not None:
         direction = direction + steering.pull * (model - steering.anchor)

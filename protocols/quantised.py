@@ -50,7 +50,7 @@ _FINEST: Final = 40
 
 @dataclass(frozen=True)
 class Quantise(Query):
-    """How would you change this model? Every bucket has the scale reach * 2^-halvings, or reach if None."""
+    """Asks for each client's update. Every bucket has the scale reach * 2^-halvings, or reach if None."""
 
     kind: ClassVar[str] = "quantise"
     model: Vector
@@ -67,7 +67,7 @@ class QuantisedState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class Remainder:
-    """What was beyond the scale when a client last took part; None if nothing is kept."""
+    """What was beyond the scale in the last round of a client; None if nothing is kept."""
 
     value: Vector | None = None
 
@@ -115,7 +115,7 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
 
     @property
     def bits(self) -> int:
-        """Of every number on the wire: no more than the sum of all levels takes, with its sign."""
+        """The bits of every number on the wire: just enough for the sum of all levels, with its sign."""
         return 1 + (self.clients * (self.levels - 1)).bit_length()
 
     @cached_property
@@ -235,7 +235,7 @@ class QuantisedClient(TrainingClient[Quantised, Remainder]):
 
 
 def _octaves(largest: Vector, scales: Vector) -> NDArray[np.uint64]:
-    """One in the cell of each bucket: 0 above its scale, 1 above half of it, and so on."""
+    """Return one count in a cell of each bucket: 0 above its scale, 1 above half of it, and so on."""
     borders = scales[:, None] * 2.0 ** -np.arange(_CELLS - 1)
     cells = (largest[:, None] <= borders).sum(axis=1)
     return np.asarray(np.eye(_CELLS, dtype=np.uint64)[cells].ravel())

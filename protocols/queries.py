@@ -146,7 +146,7 @@ class RoundInfo:
 
 @dataclass(frozen=True)
 class _QueryPayload:
-    """What a query's payload holds."""
+    """The content of a query's payload."""
 
     round_info: RoundInfo
     query: bytes
@@ -160,8 +160,8 @@ def encode_query(round_info: RoundInfo, query: Query) -> bytes:
 class QueryDecoder:
     """Decodes the queries of an algorithm, and checks the length of all vectors in them.
 
-    `dim`      of every vector,
-    `lengths`  but those that are named here, by the kind of their query.
+    `dim`      of every vector, except
+    `lengths`  of those named here, by the kind of their query.
     """
 
     def __init__(
@@ -178,13 +178,13 @@ class QueryDecoder:
         self._lengths = lengths
 
     def decode(self, kind: str, payload: bytes) -> tuple[RoundInfo, Query]:
-        """The query that a server sent. Raises `MalformedMessage` if it is none."""
+        """Return the query that a server sent. Raises `MalformedMessage` if it is not one."""
         try:
             letter = unpack(_QueryPayload, payload)
             query = unpack(self._queries[kind], letter.query)
             if encode_query(letter.round_info, query) != payload:
                 raise RecordError("the same could be written shorter")
-        except (KeyError, LocalError) as error:  # whatever a record says to values that it cannot have
+        except (KeyError, LocalError) as error:  # a record may reject values with any error
             raise MalformedMessage(SERVER, f"a query that cannot be read: {error}") from None
         for name, vector in vectors_of(query).items():
             length = self._lengths.get(kind, {}).get(name, self._dim)

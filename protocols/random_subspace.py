@@ -102,7 +102,7 @@ class Subspace:
 
     @property
     def width(self) -> int:
-        """What `dim` is filled up to for the fast transform."""
+        """The length to which `dim` is padded for the fast transform."""
         return 1 << (self.dim - 1).bit_length()
 
     def matrix(self) -> Floats | None:
@@ -110,18 +110,18 @@ class Subspace:
         return None if self.is_fast or self.entries > MOST_HELD else _held(self)
 
     def mixing(self) -> tuple[NDArray[np.int8], NDArray[np.int64]] | None:
-        """Signs of the columns and chosen coordinates, where it is fast."""
+        """Return the signs of the columns and the chosen coordinates of a fast P."""
         return _mixing(self) if self.is_fast else None
 
     def blocks(self) -> Iterator[tuple[int, Floats]]:
-        """The rows of a dense P, some at a time, and the number of the first of them."""
+        """Yield the rows of a dense P, some at a time, each with the index of the first row."""
         held, step = self.matrix(), max(1, _BLOCK // self.dim)
         for start in range(0, self.size, step):
             stop = min(self.size, start + step)
             yield start, _rows(self, start, stop) if held is None else held[start:stop]
 
     def project(self, vectors: Floats) -> Real:
-        """P x, of one vector or of each in a stack of them."""
+        """Return P x, of one vector or of each in a stack."""
         vectors = self._checked(vectors, self.dim)
         if self.is_fast:
             return _each(self._mixed, vectors, self.size)
@@ -131,7 +131,7 @@ class Subspace:
         return found
 
     def lift(self, points: Floats) -> Real:
-        """P' y, of one point of the subspace or of each in a stack of them."""
+        """Return P' y, of one point of the subspace or of each in a stack."""
         points = self._checked(points, self.size)
         if self.is_fast:
             return _each(self._unmixed, points, self.dim)
@@ -141,11 +141,11 @@ class Subspace:
         return found
 
     def shift(self, point: Floats) -> Vector:
-        """The shortest vector whose projection is `point`, or comes nearest to it where there is none.
+        """Return the shortest vector whose projection is `point`, or is nearest to it if none is equal.
 
-        There is none for some points if `size` is near `dim` and rows of the fast transform depend on each
-        other. It is found by conjugate gradients for least squares, which take few steps as long as rows are
-        nearly orthogonal.
+        Some points have none if `size` is near `dim` and rows of the fast transform depend on each other. The
+        vector is found by conjugate gradients for least squares, which take few steps while rows are nearly
+        orthogonal.
         """
         left = self._checked(point, self.size).copy()
         slope = self.lift(left)
@@ -187,7 +187,7 @@ class Subspace:
 
 
 def _each(apply: Any, stack: Real, length: int) -> Real:
-    """`apply` to every vector in a stack."""
+    """Apply a function to every vector in a stack."""
     flat = stack.reshape(-1, stack.shape[-1])
     found = np.empty((len(flat), length))
     for row, vector in zip(found, flat, strict=True):
@@ -200,7 +200,7 @@ def _each(apply: Any, stack: Real, length: int) -> Real:
 
 @lru_cache(maxsize=2)
 def _held(space: Subspace) -> Floats:
-    """All rows. More than 128 MB of float64 are held as float32."""
+    """Return all rows. More than 128 MB of float64 are held as float32."""
     matrix: Floats = np.empty((space.size, space.dim), np.float64 if space.entries <= _EXACT else np.float32)
     for row in range(space.size):
         matrix[row] = _row(space, row)
@@ -215,7 +215,7 @@ def _rows(space: Subspace, start: int, stop: int) -> Real:
 
 
 def _row(space: Subspace, row: int) -> Real:
-    """One row of a dense P, by Box and Muller's method from the key stream of a seed of its own."""
+    """Return one row of a dense P, by Box and Muller's method from the key stream of its own seed."""
     stream = KeyStream(_seed(space, b"row", row))
     found = np.empty(space.dim)
     for start in range(0, space.dim, _CHUNK):
@@ -230,14 +230,14 @@ def _row(space: Subspace, row: int) -> Real:
 
 
 def _orthogonal(matrix: Real) -> Real:
-    """Rows made orthogonal one after another, as Gram and Schmidt would."""
+    """Make rows orthogonal one after another, as Gram and Schmidt do."""
     columns, triangle = np.linalg.qr(matrix.T)
     return np.ascontiguousarray((columns * np.sign(np.diagonal(triangle))).T)
 
 
 @lru_cache(maxsize=2)
 def _mixing(space: Subspace) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Signs and chosen coordinates of a fast P."""
+    """Return the signs and the chosen coordinates of a fast P."""
     words = KeyStream(_seed(space, b"signs")).words(space.width // 64 + 1)
     bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: space.dim]
     signs = 1 - 2 * bits.astype(np.int8)
@@ -248,7 +248,7 @@ def _mixing(space: Subspace) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
 
 
 def _chosen(stream: KeyStream, count: int, width: int) -> NDArray[np.int64]:
-    """`count` different numbers below `width`, a power of two, each as likely as any other."""
+    """Return `count` different numbers below `width`, a power of two, uniformly at random."""
     found = np.zeros(0, np.int64)
     while len(found) < count:
         drawn = (stream.words(2 * count) & np.uint64(width - 1)).astype(np.int64)

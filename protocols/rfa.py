@@ -22,8 +22,8 @@ from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.influence_functions import GeometricMedian, Influence, NoisyInfluence
 from protocols.learner import Learner
 from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
-from protocols.queries import Fact, Outcome, Query, Round, Steps
-from protocols.robust_aggregation import GROUP, Aggregation, AggregationResult, Layer, Residuals
+from protocols.queries import Fact, Outcome, Query, Round
+from protocols.robust_aggregation import GROUP, Aggregation, Layer, Residuals
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import WeightedMean, share_of
 from secagg.errors import ParameterError
@@ -35,7 +35,7 @@ MEAN: Final = "mean"
 
 @dataclass(frozen=True)
 class Mean(Query):
-    """How would you change this model? Asked once, before the steps, if they start at the mean."""
+    """Asks for the update of this model, once before the steps, if they start at the mean."""
 
     kind: ClassVar[str] = "mean"
     model: Vector
@@ -43,9 +43,9 @@ class Mean(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class RFA(Algorithm[ModelState, NoMemory]):
-    """Clients train from the common model, which moves to the geometric median of what they come to.
+    """Clients train from the common model, which moves to the geometric median of the resulting models.
 
-    `privacy`    makes every sum differentially private, at a public step; None for exact sums.
+    `privacy`    makes every sum differentially private, with a public step; None for exact sums.
     """
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = PublicStepBudget
@@ -117,7 +117,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def share(self, samples: int) -> float:
-        """How much a client counts, from 0 to 1."""
+        """Return the weight of a client, from 0 to 1."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
@@ -128,23 +128,17 @@ class RFA(Algorithm[ModelState, NoMemory]):
         return Sum(query=Mean, spec=spec, reveals=reveals), self.aggregation.sum
 
     def round(self, state: ModelState) -> Round[ModelState]:
-        begin = yield from self._begin(state.model)
+        begin = state.model
+        if self.start_at == MEAN:
+            total = yield Mean(state.model)
+            begin = state.model + self.averaging.mean(total)
         reached = yield from self.aggregation.run(begin, first=int(self.start_at == MEAN))
         moved = float(np.linalg.norm(reached.point - state.model))
         rejected = self.reject is not None and moved >= self.reject
-        model = state.model if rejected else reached.point
-        return Outcome(ModelState(as_vector(model)), self._facts(reached, moved, rejected=rejected))
-
-    def _begin(self, model: Vector) -> Steps[Vector]:
-        """The point of the first step."""
-        if self.start_at == MODEL:
-            return model
-        total = yield Mean(model)
-        return model + self.averaging.mean(total)
-
-    def _facts(self, reached: AggregationResult, moved: float, *, rejected: bool) -> Mapping[str, Fact]:
         facts: dict[str, Fact] = {"steps": reached.sums, "stopped": str(reached.stop), "moved": moved}
-        return facts | {"rejected": "the step was too long"} if rejected else facts
+        if rejected:
+            facts["rejected"] = "the step was too long"
+        return Outcome(ModelState(as_vector(state.model if rejected else reached.point)), facts)
 
     def client(self, learner: Learner, memory: NoMemory) -> RFAClient:
         return RFAClient(self, learner, memory)
@@ -168,7 +162,7 @@ class RFA1(RFA):
 
 
 class RFAClient(TrainingClient[RFA, NoMemory]):
-    """It trains once, from the first point that it receives; all sums are over the resulting model."""
+    """Trains once, from the first point that it receives; all sums are over the resulting model."""
 
     _trained: Vector | None = None
 

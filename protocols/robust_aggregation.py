@@ -30,7 +30,7 @@ GROUP: Final = "vectors"
 
 @dataclass(frozen=True)
 class Residuals(Query):
-    """How do your vectors differ from this point? In the first step, `point` is the model to train from."""
+    """Asks for each vector's difference from this point. The first `point` is the model to train from."""
 
     kind: ClassVar[str] = "residuals"
     point: Vector
@@ -48,7 +48,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True)
 class AggregationResult:
-    """The point that an aggregate came to, how many sums it took, and why it stopped there."""
+    """The final point of an aggregate, the number of sums, and the reason for stopping."""
 
     point: Vector
     sums: int
@@ -70,12 +70,12 @@ class Aggregation:
 
     `steps`      most sums.
     `tolerance`  a step that moves the point by no more than this is the last one; 0 takes all steps.
-    `fast`       whether steps are accelerated by what earlier ones showed.
+    `fast`       whether steps are accelerated by the results of earlier ones.
 
-    A fast step is a guess that only the next sum confirms: it may go astray, and come back. So it is the last
-    one only if a plain step would not move either. When there are no more sums, a guess that nothing has
-    confirmed is not the result: that is a plain step from the point at which the clients' pulls came closest
-    to cancel. The guesses for coordinates are between two points that enclose the median, and may be.
+    A fast step is a guess that only the next sum confirms, and it may be wrong. So it is the last one only if
+    a plain step would not move either. If no sums are left, an unconfirmed guess is not the result. Instead
+    it is a plain step from the point at which the clients' pulls came closest to cancelling. For coordinates,
+    guesses are between two points that enclose the median, and may be the result.
     """
 
     layers: tuple[Layer, ...]
@@ -117,7 +117,7 @@ class Aggregation:
     # --- a client's side ---
 
     def contribution(self, vector: Vector, point: Vector, share: float) -> Mapping[str, ArrayLike]:
-        """What a client with this vector adds, at this point."""
+        """Return what a client with this vector adds, at this point."""
         values: dict[str, ArrayLike] = {}
         residual = vector - point
         for number, layer in enumerate(self.layers):
@@ -128,9 +128,9 @@ class Aggregation:
     # --- the server's side ---
 
     def run(self, start: Vector, *, first: int = 0) -> Steps[AggregationResult]:
-        """Step from `start` on. `first` is the number of the first step, if others came before.
+        """Take steps from `start`. `first` is the number of the first step, if others came before.
 
-        Raises `SumFailed` only if there is no step at all.
+        Raises `SumFailed` only if no step succeeds.
         """
         point, walks = start, [_Walk(layer, self._stepping(layer, start)) for layer in self.layers]
         for number in range(self.steps):
@@ -161,11 +161,11 @@ class Aggregation:
 
 
 class _Walk:
-    """The way of one layer's piece of the point.
+    """The steps of one layer's piece of the point.
 
-    `point`       where to ask next.
+    `point`       the point of the next query.
     `plain_move`  how far a plain step would have gone from the last point.
-    `resort`      where to end if there is no further sum.
+    `resort`      the result if there is no further sum.
     """
 
     def __init__(self, layer: Layer, stepping: Stepping) -> None:
@@ -183,11 +183,8 @@ class _Walk:
         plain = PlainStepping(self.point, rounding=rounding).next(influence, weight)
         self.plain_move = float(np.linalg.norm(plain - self.point))
         self.point = self._stepping.next(influence, weight)
-        self._choose_resort(plain, float(np.linalg.norm(influence)))
-
-    def _choose_resort(self, plain: Vector, pull: float) -> None:
-        """A fast step may be a guess that went astray. For coordinates it is not: they are enclosed."""
+        # A fast step may be a wrong guess, except for coordinates, which are enclosed.
         if isinstance(self._stepping, PlainStepping) or self._influence.per_coordinate:
             self.resort = self.point
-        elif pull < self._least:
+        elif (pull := float(np.linalg.norm(influence))) < self._least:
             self.resort, self._least = plain, pull

@@ -1,22 +1,22 @@
-"""RSA: every client has its own model, and the common one goes where most of them are, by signs alone.
+"""RSA: every client has its own model, and the common one moves to where most of them are, by signs alone.
 
 "RSA: Byzantine-Robust Stochastic Aggregation Methods for Distributed Learning from Heterogeneous Datasets",
 with its l1 penalty. Clients and server minimise
 
     the sum over clients of   f_i(x_i) + pull * |x_i - x_0|_1     and   decay / 2 * |x_0|^2
 
-over the clients' models x_i and the common one, x_0. Of x_i nothing is sent but the signs of x_0 - x_i, so in
-a coordinate a client counts for one step, no matter how far off it is. The sum is exact: whole numbers, of as
-few bits as it takes to count the clients.
+over the clients' models x_i and the common one, x_0. Clients send only the signs of x_0 - x_i, so a client
+counts for one step in a coordinate, no matter how far away it is. The sum is exact: whole numbers, of as few
+bits as counting the clients takes.
 
-Two differences from the paper, neither of which moves a fixed point. There, signs are those before a client's
-step, and here after its steps, which are fresher. And there, all clients are in every sum; here, a client
-that is not in a sum does not train or move anything in that round. It is also lp-proj-1 with P = 1, except
-that the server takes a step by the sum of signs, not by their mean: with rate = eta / clients, it is the
-same.
+There are two differences from the paper; neither moves a fixed point. The paper takes the signs before a
+client's step; here they are taken after its steps. In the paper, all clients are in every sum; here, a client
+that is not in a sum neither trains nor moves anything in that round. The algorithm is also lp-proj-1 with P =
+1, except that the server takes a step by the sum of signs, not by their mean: with rate = eta / clients, it
+is the same.
 
-Signed numbers. Counts on the wire are not below zero, so every client adds `most` to each of its numbers, and
-the server, which knows the number of clients, subtracts that again. A client moves a total by at most `most`.
+Signed numbers. Counts on the wire are not negative, so every client adds `most` to each of its numbers, and
+the server, which knows the number of clients, subtracts it again. A client moves a total by at most `most`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SQRT: Final = "sqrt"
 
 @dataclass(frozen=True)
 class SteppedState:
-    """The common model, and after how many steps."""
+    """The common model, and the number of steps taken."""
 
     model: Vector
     steps: int = 0
@@ -121,15 +121,12 @@ class RSAClient(TrainingClient[RSA, OwnModel]):
         assert isinstance(query, Update)
         algorithm = self._algorithm
         penalty = PenaltyTerm(center=query.model, pull=algorithm.pull, power=1)
-        own = self._learner.train(self._first(query.model), Steering(penalty=penalty), steps=algorithm.steps)
+        start = query.model if self._memory.model is None else self._memory.model
+        own = self._learner.train(start, Steering(penalty=penalty), steps=algorithm.steps)
         self._memory = OwnModel(as_vector(own))
         # Infinity has a sign, too: with NaN, the participant of a diverged model declines.
         signs = np.sign(query.model - own) if np.isfinite(own).all() else np.full_like(own, np.nan)
         return algorithm.signed_counts.contribution(signs)
-
-    def _first(self, common: Vector) -> Vector:
-        """Return the client's model from earlier rounds, or the common one in its first round."""
-        return common if self._memory.model is None else self._memory.model
 
 
 SIGNED_COUNTS: Final = "votes"

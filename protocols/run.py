@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from protocols.algorithm import Algorithm
-from protocols.queries import Fact, Outcome, Query, Round, RoundInfo, run_round
+from protocols.queries import Fact, Outcome, Query, RoundInfo, run_round
 from protocols.serialisation import Vector, pack, unpack
 from secagg.errors import ParameterError, SumFailed
 from secagg.sum_spec import Total
@@ -16,7 +16,7 @@ S = TypeVar("S")
 
 
 class SumChannel(Protocol):
-    """How queries reach clients and totals come back."""
+    """Carries queries to clients and returns totals."""
 
     def begin(self, round_info: RoundInfo) -> None:
         """Begin a round. Raises `SumFailed` if there are too few clients."""
@@ -61,7 +61,7 @@ class _Saved:
 
 
 class Run(Generic[S]):
-    """The server's side. `state` and `round_info` are all it has; both are values, and both are saved.
+    """The server's side. Its whole state is `state` and `round_info`; both are values, and both are saved.
 
     `round` returns a `RoundReport`; it does not raise when a sum fails. Raises `TypeError` or
     `ParameterError` for a state that is not the algorithm's.
@@ -98,8 +98,15 @@ class Run(Generic[S]):
         self.round_info = round_info.next(completed=False)  # whatever happens, this number is used
         try:
             self._channel.begin(round_info)
-            outcome = run_round(self._steps(), log.ask)
-            self._check_outcome(outcome)
+            steps = self._algorithm.round(self.state)
+            if not isinstance(steps, Generator):
+                raise TypeError(
+                    "the round of an algorithm must be a generator; without sums, `yield from ()`"
+                )
+            outcome = run_round(steps, log.ask)
+            if not isinstance(outcome, Outcome):
+                raise TypeError(f"a round must return an Outcome, not a {type(outcome).__name__}")
+            self._check_state(outcome.state)
         except SumFailed as failure:
             self._channel.finish(self.round_info)
             return RoundReport(round_info.number, log.sums, log.clients, failure=failure)
@@ -107,17 +114,6 @@ class Run(Generic[S]):
         self.round_info = round_info.next(completed=True)
         self._channel.finish(self.round_info)
         return RoundReport(round_info.number, log.sums, log.clients, outcome.facts)
-
-    def _steps(self) -> Round[S]:
-        steps = self._algorithm.round(self.state)
-        if not isinstance(steps, Generator):
-            raise TypeError("the round of an algorithm must be a generator; without sums, `yield from ()`")
-        return steps
-
-    def _check_outcome(self, outcome: Outcome[S]) -> None:
-        if not isinstance(outcome, Outcome):
-            raise TypeError(f"a round must return an Outcome, not a {type(outcome).__name__}")
-        self._check_state(outcome.state)
 
     def _check_state(self, state: S) -> None:
         """Raise for a state that could not be saved or queried about."""
@@ -131,7 +127,7 @@ class Run(Generic[S]):
             )
 
     def save(self) -> bytes:
-        """Return all that a restart needs; call it between two rounds."""
+        """Return all that a restart needs. Call it between two rounds."""
         return pack(_Saved(self.round_info, pack(self.state)))
 
     @classmethod

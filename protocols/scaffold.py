@@ -33,7 +33,7 @@ _SLACK: Final = 1.01  # for what rounding may add
 
 @dataclass(frozen=True)
 class Controlled(Query):
-    """How would you change this model, and your control, given the common control?"""
+    """Asks for each client's update of this model, and of its control, given the common control."""
 
     kind: ClassVar[str] = "controlled"
     model: Vector
@@ -50,7 +50,7 @@ class ControlledState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class ControlVariate:
-    """c_i: the mean gradient of a client's local steps when it last took part; None before."""
+    """c_i: the mean gradient of a client's local steps in its last round; None before."""
 
     value: Vector | None = None
 
@@ -102,7 +102,7 @@ class Scaffold(Algorithm[ControlledState, ControlVariate]):
 
     @property
     def control_limit(self) -> float:
-        """The largest norm of a control: of a mean gradient that leads as far as an update may."""
+        """The largest norm of a control: that of a mean gradient which leads as far as an update may."""
         return self.averaging.limit / self.reach
 
     def sums(self) -> tuple[Sum, ...]:

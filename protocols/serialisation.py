@@ -78,7 +78,7 @@ def vectors_of(record: object) -> dict[str, Vector]:
 
 
 def is_finite(record: object) -> bool:
-    """Whether all numbers of a record are finite, so that it can become bytes."""
+    """Return whether all numbers of a record are finite, so that it can be serialised."""
     if is_dataclass(record):
         return all(is_finite(value) for value in _values(record).values())
     match record:
@@ -138,7 +138,7 @@ def _plain(hint: Any, value: Any, where: str) -> Any:
 
 
 def _number(value: Any, where: str) -> float:
-    """A float; a whole number in its place, which type checkers let pass, becomes one."""
+    """Return a float. An int in its place, which type checkers accept, becomes one."""
     if isinstance(value, float) or type(value) is int:
         with suppress(OverflowError):  # a whole number may be too large
             number = float(value)
@@ -188,7 +188,7 @@ def _vector(plain: Any, where: str) -> Vector:
 
 
 def _simple(hint: Any, value: Any, where: str) -> Any:
-    """A value of exactly the declared type: a truth value is no number."""
+    """Return a value of exactly the declared type: a bool is not a number."""
     if type(value) is not hint or (hint is float and not math.isfinite(value)):
         raise RecordError(f"{where} must be a {hint.__name__}, and finite")
     if hint is int and not -_WHOLE <= value < _WHOLE:
@@ -197,7 +197,7 @@ def _simple(hint: Any, value: Any, where: str) -> Any:
 
 
 def _elements(arguments: tuple[Any, ...], value: Any, kind: type, where: str) -> tuple[Any, ...]:
-    """The type of every element of a tuple."""
+    """Return the type of every element of a tuple."""
     if not isinstance(value, kind):
         raise RecordError(f"{where} must be a {kind.__name__}")
     length = len(typing.cast(Any, value))

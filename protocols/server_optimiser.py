@@ -48,11 +48,11 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class OptimiserState:
-    """What an optimiser keeps from round to round.
+    """The state that an optimiser keeps from round to round.
 
-    `steps`   that it has made.
+    `steps`   number of steps so far.
     `first`   m, a mean of the updates so far, or their sum with momentum.
-    `second`  v, of their squares; None where there is no need of it.
+    `second`  v, of their squares; None if it is not needed.
     """
 
     steps: int
@@ -107,23 +107,23 @@ class ServerOptimiser:
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether every coordinate has a rate of its own."""
+        """Whether every coordinate has its own rate."""
         return self.kind != "sgd"
 
     @property
     def length(self) -> float:
-        """The rate; that of sgd is 1 by default, with which it is plain averaging."""
+        """The rate. For sgd it is 1 by default, which is plain averaging."""
         return 1.0 if self.rate is None else self.rate
 
     def start(self, dim: int) -> OptimiserState:
-        """Before the first update of `dim` numbers."""
+        """Return the state before the first update of `dim` numbers."""
         zeros = as_vector(np.zeros(dim))
         if not self.is_adaptive:
             return OptimiserState(0, zeros)
         return OptimiserState(0, zeros, zeros if self.corrected else as_vector(zeros + self.epsilon**2))
 
     def step(self, state: OptimiserState, model: Vector, update: Vector) -> tuple[Vector, OptimiserState]:
-        """The model after one step along `update`, and what to keep for the next one."""
+        """Return the model after one step along `update`, and the new state."""
         if not self.is_adaptive:
             velocity = as_vector(self.momentum * state.first + update)
             moved = model + self.length * velocity
@@ -152,17 +152,17 @@ M = TypeVar("M")
 
 @cache
 def _state_of(inner: type) -> type:
-    """A record of an algorithm's state and the optimiser's; of all its fields, a record knows the types."""
+    """Return a record type of an algorithm's state and the optimiser's: records declare field types."""
     parts = [("inner", inner), ("optimiser", OptimiserState)]
     return make_dataclass(f"Optimised{inner.__name__}", parts, frozen=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithServerOptimiser(Algorithm[Any, M], Generic[S, M]):
-    """`algorithm`, whose common model moves as `optimiser` says along what the algorithm would move it by.
+    """Runs `algorithm`, and lets `optimiser` decide how far its common model moves.
 
-    A round that leaves the algorithm's state as it was is no step of the optimiser either. Raises
-    `ParameterError` where there is no common model to move.
+    A round that leaves the algorithm's state unchanged is not a step of the optimiser. Raises
+    `ParameterError` if there is no common model to move.
     """
 
     dim: int = field(init=False)
@@ -277,7 +277,7 @@ class FedOpt(WithServerOptimiser[ModelState, NoMemory]):
 
 
 def of_other_kinds(kind: str) -> dict[str, Any]:
-    """`kind`, and the parameters of other kinds with their defaults: what makes `FedOpt` this one."""
+    """Return `kind`, and the parameters of other kinds with their defaults: they fix `FedOpt` to it."""
     names = {name for every in PARAMETERS.values() for name in every} - set(PARAMETERS[kind])
     return {"kind": kind} | {
         each.name: each.default for each in fields(ServerOptimiser) if each.name in names

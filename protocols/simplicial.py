@@ -1,4 +1,4 @@
-"""Simplicial-FL, or Delta-FL: the tail of the clients, by their losses, is what the model is trained for.
+"""Simplicial-FL, or Delta-FL: trains the model for the tail of the clients with the largest losses.
 
 "A Superquantile Approach to Federated Learning with Heterogeneous Devices", "Federated Learning with
 Superquantile Aggregation for Heterogeneous Data"; the private variant as in "Differentially Private Federated
@@ -38,7 +38,7 @@ _WEIGHT_BITS: Final = 64  # one number, by which all others are divided
 
 @dataclass(frozen=True)
 class LossHistogram(Query):
-    """In which bin is your loss of this model?"""
+    """Asks for the bin of each client's loss of this model."""
 
     kind: ClassVar[str] = "losses"
     model: Vector
@@ -46,7 +46,7 @@ class LossHistogram(Query):
 
 @dataclass(frozen=True)
 class TailUpdate(Query):
-    """How would you change this model, if you are in the tail?"""
+    """Asks for the updates of the clients in the tail."""
 
     kind: ClassVar[str] = "tail"
     model: Vector
@@ -186,7 +186,8 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         if not self.tail.is_all:
             total = yield LossHistogram(state.model)
             try:
-                cut = self.tail.cut(total[HISTOGRAM], self._count(total))
+                count = total.count if self.known_count and not self.weighted else None
+                cut = self.tail.cut(total[HISTOGRAM], count)
             except ValueError:
                 return Outcome(state, {"stopped": "the histogram holds too little to find a tail"})
         total = yield TailUpdate(state.model, cut.level, cut.share)
@@ -195,9 +196,6 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         if weight <= 0:
             return Outcome(state, facts | {"stopped": "nobody is in the tail"})
         return Outcome(ModelState(as_vector(state.model + self._mean(total))), facts)
-
-    def _count(self, total: Total) -> float | None:
-        return total.count if self.known_count and not self.weighted else None
 
     def _weight(self, total: Total) -> float:
         """Return the weight of all clients together, in clients or samples."""

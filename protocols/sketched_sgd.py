@@ -30,7 +30,7 @@ and the table is linear in the vector: the sum of the clients' sketches is the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Final
@@ -57,7 +57,7 @@ GROUP: Final = "waiting"
 
 @dataclass(frozen=True)
 class Sketch(Query):
-    """How would you change this model? Add it to what you have yet to send, and sketch that."""
+    """Asks each client to add its update to its unsent vector, and for a sketch of that."""
 
     kind: ClassVar[str] = "sketch"
     model: Vector
@@ -65,7 +65,7 @@ class Sketch(Query):
 
 @dataclass(frozen=True)
 class Heaviest(Query):
-    """What have you in these coordinates? They are whole numbers from 0, in rising order."""
+    """Asks for the exact values of these coordinates: whole numbers from 0, in rising order."""
 
     kind: ClassVar[str] = "heaviest"
     places: Vector
@@ -73,7 +73,7 @@ class Heaviest(Query):
 
 @dataclass(frozen=True)
 class SketchState:
-    """The model, and the mean of what clients sent that it has not moved along yet."""
+    """The model, and the mean of what clients sent and the model has not yet used."""
 
     model: Vector
     kept: Vector
@@ -81,7 +81,7 @@ class SketchState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class UnsentUpdate:
-    """What a client has yet to send: `velocity` is u, `backlog` is v; None before the first time."""
+    """What a client has yet to send: `velocity` is u, `backlog` is v; None before the first round."""
 
     velocity: Vector | None = None
     backlog: Vector | None = None
@@ -89,7 +89,7 @@ class UnsentUpdate:
 
 @dataclass(frozen=True, kw_only=True)
 class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
-    """Clients send a sketch of what they have, and the exact values of its heaviest coordinates."""
+    """Clients send a sketch of their unsent vector, then the exact values of its heaviest coordinates."""
 
     memory_type: ClassVar[type] = UnsentUpdate
     state_type: ClassVar[type] = SketchState
@@ -182,10 +182,7 @@ class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
         step = np.zeros(self.dim)
         step[used] = self.server_rate * kept[used]
         kept[used] = 0.0
-        facts: dict[str, Fact] = {
-            "moved": float(np.linalg.norm(step)),
-            "kept": float(np.linalg.norm(kept)),
-        }
+        facts: dict[str, Fact] = {"moved": float(np.linalg.norm(step)), "kept": float(np.linalg.norm(kept))}
         return Outcome(SketchState(as_vector(state.model + step), as_vector(kept)), facts)
 
     def _mean(self, total: Total, name: str) -> Vector:
@@ -231,14 +228,11 @@ class SketchedClient(TrainingClient[SketchedSGD, UnsentUpdate]):
         if not algorithm.weighted:
             return {name: values}
         samples = min(self._learner.samples, algorithm.cap)
-        return {
-            name: values * share_of(samples, algorithm.cap),
-            WEIGHT: np.array([samples], np.uint64),
-        }
+        return {name: values * share_of(samples, algorithm.cap), WEIGHT: np.array([samples], np.uint64)}
 
 
 def _checked(places: Vector, dim: int) -> NDArray[np.intp]:
-    """The coordinates that a server asks for, each of them once; nothing else is answered."""
+    """Check the coordinates that a server asks for: each of them once, and all in range."""
     if (
         not ((places >= 0) & (places < dim) & (places == np.floor(places))).all()
         or (np.diff(places) <= 0).any()
@@ -255,7 +249,7 @@ _HALF: Final = np.uint64(32)
 
 @dataclass(frozen=True, kw_only=True)
 class CountSketch:
-    """Of vectors of `dim` numbers: `rows` times `columns` of them. All who have the same `seed` agree.
+    """Sketches of vectors of `dim` numbers: `rows` times `columns` numbers. Equal seeds give equal sketches.
 
     >>> sketch = CountSketch(dim=1000, rows=5, columns=100)
     >>> heavy = np.zeros(1000)
@@ -276,11 +270,11 @@ class CountSketch:
 
     @property
     def size(self) -> int:
-        """Numbers of a sketch."""
+        """The number of entries of a sketch."""
         return self.rows * self.columns
 
     def of(self, vector: Vector) -> Vector:
-        """The sketch of a vector, row after row."""
+        """Return the sketch of a vector, row after row."""
         rows = (
             np.bincount(places, weights=np.where(signs, -vector, vector), minlength=self.columns)
             for places, signs in zip(self._places, self._signs, strict=True)
@@ -290,18 +284,16 @@ class CountSketch:
     def estimate(self, sketch: Vector) -> Vector:
         """Return estimates of all coordinates of the vector that was sketched."""
         table, found = sketch.reshape(self.rows, self.columns), np.empty(self.dim)
-        for block in self._blocks():
+        for start in range(0, self.dim, _BLOCK):
+            block = slice(start, start + _BLOCK)
             read = np.take_along_axis(table, self._places[:, block], axis=1)
             np.negative(read, out=read, where=self._signs[:, block])
             found[block] = np.median(read, axis=0)
         return found
 
-    def _blocks(self) -> Iterator[slice]:
-        return (slice(start, start + _BLOCK) for start in range(0, self.dim, _BLOCK))
-
     @cached_property
     def _drawn(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """The column of each coordinate in each row, and whether it is there with a minus."""
+        """The column of each coordinate in each row, and whether its sign is negative."""
         shape = self.rows, self.dim
         places, signs = np.empty(shape, np.intp), np.empty(shape, np.bool_)
         for row in range(self.rows):
@@ -321,5 +313,5 @@ class CountSketch:
 
 
 def heaviest(vector: Vector, count: int) -> NDArray[np.intp]:
-    """Where the `count` largest coordinates are, by their size, in rising order; of equal ones, the first."""
+    """Return the indices of the `count` largest sizes, in rising order; of equal ones, the first."""
     return np.sort(np.argsort(-np.abs(vector), kind="stable")[:count])

@@ -312,7 +312,7 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self._outcome(state, mean, image, state.window.restarted(count, unit=unit, mean=known))
 
     def _with_row(self, state: SplittingState, mean: Vector, total: Total) -> AndersonWindow:
-        """The window with this round in it, and the unit that follows from it."""
+        """Return the window with this round in it, and the unit that follows from it."""
         window, weight = state.window, self._weight(total)
         units = window.units(self.memory, self._least_unit)
         entries = np.asarray(total[GRAM], np.float64) * units * (units[-1] / weight)
@@ -333,11 +333,11 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self.averaging.limit * _FINEST
 
     def _mean(self, reference: Vector, total: Total) -> Vector:
-        """The mean over clients, of which a total says how far it is from a public vector."""
+        """Return the mean over clients. A total gives its difference from a public vector."""
         return as_vector(reference + self.averaging.mean(total))
 
     def _weight(self, total: Total) -> float:
-        """What the clients of a sum count together."""
+        """Return the total weight of the clients of a sum."""
         averaging = self.averaging
         return float(total.count) if averaging.cap == 1 else int(total[WEIGHT][0]) / averaging.cap
 

@@ -70,17 +70,17 @@ class GramRow:
 
     @property
     def signal(self) -> float:
-        """What a client without a row takes off the diagonal: more than all entries together."""
+        """What a client without a row subtracts from the diagonal: more than all entries together."""
         return (self.clients + 1) * _LARGEST
 
     def part(self) -> Part:
         return Part(name=GRAM, size=self.memory + 1, bits=_BITS, bound=LInf(self.signal))
 
     def of(self, centred: Vector, residuals: Sequence[Vector], units: Vector, share: float) -> Vector | None:
-        """A client's row: b_i, `centred`, with its last residuals, oldest first, and with itself.
+        """Return a client's row: b_i, `centred`, with its last residuals, oldest first, and with itself.
 
-        None where an entry is too large. `units` are those of all places of the row, and `share` is how much
-        the client counts.
+        None if an entry is too large. `units` are those of all places of the row, and `share` is the weight
+        of the client.
         """
         row = np.zeros(self.memory + 1)
         with np.errstate(all="ignore"):
@@ -91,7 +91,7 @@ class GramRow:
         return row if bool(np.all(np.abs(row) <= _LARGEST)) else None
 
     def none(self) -> Vector:
-        """What a client sends that has no row."""
+        """Return what a client without a row sends."""
         row = np.zeros(self.memory + 1)
         row[-1] = -self.signal
         return row
@@ -100,7 +100,7 @@ class GramRow:
 def completed(
     entries: Vector, past: Sequence[Vector], change: Vector, apart: Vector, *, beta: float, gamma: float
 ) -> Vector:
-    """The new row of the mean Gram matrix, for the mean residuals `past`, oldest first, and the round itself.
+    """Return the new row of the mean Gram matrix; `past` are the mean residuals, oldest first.
 
     `entries`  the clients' mean row, in full units.
     `change`   mean(z) - c.
@@ -149,15 +149,15 @@ class AndersonWindow:
     unit: float = 0.0
 
     def restarted(self, count: int, *, unit: float = 0.0, mean: str = KNOWN) -> AndersonWindow:
-        """An empty window, for a cohort of that many. What the safeguard knows of residuals stays."""
+        """Return an empty window for a cohort of that many. The state of the safeguard is kept."""
         return AndersonWindow(guard=self.guard, count=count, mean=mean, unit=unit)
 
     def kept(self, memory: int) -> tuple[Vector, ...]:
-        """Mean residuals of the rounds that stay when another one comes, oldest first."""
+        """Return the mean residuals of the rounds that stay when another one is added, oldest first."""
         return self.residuals[-memory:]
 
     def centre(self, mean: Vector) -> Vector:
-        """What rows of the Gram matrix are centred on, c: the last means, combined as the last images are."""
+        """Return c, the centre of Gram rows: the last means, combined as the last images are."""
         return combined(self.weights, self.means) if self.weights else mean
 
     def advanced(
@@ -170,7 +170,7 @@ class AndersonWindow:
         *,
         mean: Vector | None = None,
     ) -> AndersonWindow:
-        """With one more round: its products with those that `kept` says, and with itself as the last."""
+        """Return the window with one more round: its products with those of `kept`, then with itself."""
         images = (*self.images[-anderson.memory :], as_vector(image))
         gram = self._bordered(row)
         norm = float(np.sqrt(max(row[-1], 0.0)))
@@ -197,7 +197,7 @@ class AndersonWindow:
         return replace(self, weights=weights, guard=guard)
 
     def _bordered(self, row: Vector) -> Vector:
-        """The Gram matrix without its oldest round, where that goes, and with a new one."""
+        """Return the Gram matrix with a new round, and without the oldest if the window is full."""
         size, kept = len(self.residuals), len(row) - 1
         gram = np.zeros((kept + 1, kept + 1))
         if kept:
@@ -206,22 +206,22 @@ class AndersonWindow:
         return gram
 
     def lengths(self, least: float) -> Vector:
-        """Of all clients' residuals together, in each of the kept rounds; but at least `least`."""
+        """Return the length of all clients' residuals together in each kept round, at least `least`."""
         size = len(self.residuals)
         squares = np.array(self.gram[:: size + 1] if size else ()) * self.count
         return np.asarray(np.sqrt(np.maximum(squares, least**2)), np.float64)
 
     def units(self, memory: int, least: float) -> Vector:
-        """Of the next round's rows: those of the kept rounds, in their places, and its own."""
+        """Return the units of the next round's rows: those of the kept rounds, then its own."""
         found = np.full(memory + 1, self.unit)
         kept = self.lengths(least)[-memory:]
         found[memory - len(kept) : memory] = kept
         return as_vector(np.minimum(found, LARGEST))
 
     def within(self, reach: float) -> AndersonWindow:
-        """Without its combination, if that would lead further than `reach` from the last image.
+        """Return the window without its combination if that leads further than `reach` from the last image.
 
-        Clipped residuals all have the same length, near or far. Weights from them mean nothing, and a
+        Clipped residuals all have the same length, near or far. Weights from them are meaningless, and a
         safeguard would not see a residual grow.
         """
         if not self.weights or np.linalg.norm(self.point() - self.images[-1]) <= reach:
@@ -229,5 +229,5 @@ class AndersonWindow:
         return replace(self, weights=())
 
     def point(self) -> Vector:
-        """Where the iteration goes on, in the mean: from the combination, or from the last image."""
+        """Return where the iteration continues, in the mean: at the combination, or at the last image."""
         return as_vector(combined(self.weights or (1.0,), self.images))

@@ -1,8 +1,8 @@
-"""Clients of the splitting schemes, and what they are asked.
+"""Clients of the splitting schemes, and their queries.
 
-Where beta = 1, all u_i are one vector u. The server has it and sends it, and clients keep nothing. Otherwise
+If beta = 1, all u_i are one vector u. The server holds and sends it, and clients keep nothing. Otherwise
 every client keeps its u_i and the z_i that it sent last. The next query has the mean of all z, with which the
-client completes its step. A client that was absent meanwhile uses the first mean that it receives.
+client completes its step. A client that was absent uses the first mean that it receives.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROUNDED: Final = 1e-6  # how far weights may be from adding up to one, as a par
 
 @dataclass(frozen=True)
 class AtPoint(Query):
-    """What is your z at this common point? `step` counts the rounds that were completed before."""
+    """Asks for each client's z at this common point. `step` counts the completed rounds."""
 
     kind: ClassVar[str] = "split-common"
     point: Vector
@@ -38,7 +38,7 @@ class AtPoint(Query):
 
 @dataclass(frozen=True)
 class Split(Query):
-    """This is the last mean of all z: complete your step, take the next one, and what is your new z?"""
+    """Sends the last mean of all z, with which clients complete their step, and asks for the new z."""
 
     kind: ClassVar[str] = "split"
     mean: Vector
@@ -47,12 +47,12 @@ class Split(Query):
 
 @dataclass(frozen=True)
 class AcceleratedSplit(Split):
-    """The same, where the iteration is accelerated.
+    """The same for an accelerated iteration.
 
-    `weights`  of the combination of your last images with which to begin; None for the last image alone.
-    `window`   how many of your last rounds have a place in the Gram matrix.
+    `weights`  of the combination of the last images with which to begin; None for the last image alone.
+    `window`   how many of the last rounds have a place in the Gram matrix.
     `units`    of its entries: each is divided by that of its place, and by the last.
-    `measure`  whether to say where you are, u_i, instead of taking a step.
+    `measure`  whether to send u_i instead of taking a step.
     """
 
     kind: ClassVar[str] = "split-accelerated"
@@ -64,14 +64,14 @@ class AcceleratedSplit(Split):
 
 @dataclass(frozen=True, repr=False)  # it is private
 class SplittingMemory:
-    """What a client keeps.
+    """The memory of a client.
 
     `step`       of the round in which it was counted last; -1 before.
     `point`      u_i of that round; None before.
-    `sent`       z_i of that round; None where there was none to send.
+    `sent`       z_i of that round; None if there was none to send.
     `residuals`  u_i - T u_i of the rounds before, oldest first, and
     `images`     T u_i of the same rounds, and
-    `means`      the mean of all z in each: only where the iteration is accelerated.
+    `means`      the mean of all z in each: only if the iteration is accelerated.
     """
 
     step: int = -1
@@ -83,13 +83,13 @@ class SplittingMemory:
 
 
 def check_step(step: int) -> None:
-    """Refuse what cannot count rounds."""
+    """Raise unless the number can count rounds."""
     if step < 0:
         raise MalformedMessage(SERVER, f"a step with the number {step}")
 
 
 class CommonClient(ClientRound[SplittingMemory]):
-    """Where u is common. It keeps nothing."""
+    """A client of a scheme with a common u. It keeps nothing."""
 
     def __init__(self, scheme: SplittingScheme, averaging: WeightedMean, learner: Learner) -> None:
         self._scheme = scheme
@@ -107,7 +107,7 @@ class CommonClient(ClientRound[SplittingMemory]):
 
 
 class SplitClient(ClientRound[SplittingMemory]):
-    """Where every client has a u_i of its own."""
+    """A client with its own u_i."""
 
     def __init__(
         self, scheme: SplittingScheme, averaging: WeightedMean, learner: Learner, own: SplittingMemory
@@ -127,16 +127,16 @@ class SplitClient(ClientRound[SplittingMemory]):
         return self._averaging.contribution(sent - query.mean, self._learner.samples)
 
     def near(self, point: Vector, mean: Vector) -> Vector:
-        """u_i, no further from the mean than it can come in honest rounds.
+        """Return u_i, no further from the mean than it can come in honest rounds.
 
-        Otherwise a distant mean would move the u_i of all clients that receive it, for good. In the next sum
-        the bound would leave one direction of each, which the server can predict, so that it could read the
-        answer of a client that had not received that mean.
+        Otherwise a distant mean would permanently move the u_i of all clients that receive it. In the next
+        sum the bound would leave one direction of each, which the server can predict, so that it could read
+        the answer of a client that had not received that mean.
         """
         return np.asarray(mean + clipped(point - mean, self._scheme.reach(self._averaging.limit)), np.float64)
 
     def relaxed(self, point: Vector, mean: Vector, step: int) -> Vector:
-        """z_i as it is sent: no further from the last mean than the sum's bound, or the mean were another."""
+        """Return z_i as it is sent, within the sum's bound of the last mean."""
         relaxed = self._scheme.relaxed(self._learner, point, step, average=mean)
         return np.asarray(mean + clipped(relaxed - mean, self._averaging.limit), np.float64)
 
@@ -145,7 +145,7 @@ class SplitClient(ClientRound[SplittingMemory]):
 
 
 class AcceleratedClient(SplitClient):
-    """One that keeps its last pairs, and adds its row of the Gram matrix to what it sends."""
+    """A client that keeps its last pairs, and adds its row of the Gram matrix to what it sends."""
 
     def __init__(
         self,
@@ -185,9 +185,9 @@ class AcceleratedClient(SplitClient):
                 raise MalformedMessage(SERVER, "weights that do not add up to 1")
 
     def _completed(self, query: AcceleratedSplit) -> SplittingMemory:
-        """What it kept, its last step completed now that the mean is known: one pair more.
+        """Return its memory after its last step is completed with the mean: one more pair.
 
-        Who was not in the last round has no pairs any more: the mean is not that of its own last round.
+        A client that was not in the last round drops its pairs: the mean is not that of its own last round.
         """
         own, image = self._own, arrived(self._scheme, self._own, query.mean)
         if own.step != query.step - 1:
@@ -203,28 +203,28 @@ class AcceleratedClient(SplitClient):
         )
 
     def _begun(self, own: SplittingMemory, query: AcceleratedSplit) -> tuple[Vector, Vector]:
-        """u_i and c, by the weights that the server sent, or after a plain step."""
+        """Return u_i and c, by the weights that the server sent, or after a plain step."""
         assert own.point is not None
         if query.weights is None or len(own.images) < len(query.weights):
             return own.point, query.mean
         return combined(query.weights, own.images), combined(query.weights, own.means)
 
     def _leaning(self, point: Vector, query: AcceleratedSplit) -> tuple[Vector, Vector]:
-        """What it sends, and the z_i that this says: no further from its reference than the sum's bound."""
+        """Return what it sends, and the z_i that follows, within the sum's bound of its reference."""
         relaxed = self._scheme.relaxed(self._learner, point, query.step, average=query.mean)
         reference, scale = leaning(self._scheme, query, point)
         away = clipped((relaxed - reference) / scale, self._averaging.limit)
         return away, np.asarray(reference + scale * away, np.float64)
 
     def _keeping(self, own: SplittingMemory, step: int, point: Vector, sent: Vector) -> SplittingMemory:
-        """As many pairs as the next round needs: tau, and the one that this round begins."""
+        """Return as many pairs as the next round needs: tau, and the one that this round begins."""
         last = slice(-self._gram.memory, None)
         return SplittingMemory(
             step, as_vector(point), as_vector(sent), own.residuals[last], own.images[last], own.means[last]
         )
 
     def _row(self, own: SplittingMemory, query: AcceleratedSplit, centred: Vector) -> Vector | None:
-        """Its row of the Gram matrix, if it has one."""
+        """Return its row of the Gram matrix, if it has one."""
         is_here = query.step == 0 or own.step == query.step - 1
         first = len(own.residuals) - query.window
         if not is_here or first < 0:
@@ -234,7 +234,7 @@ class AcceleratedClient(SplitClient):
         return self._gram.of(centred, own.residuals[first:], query.units, share)
 
     def _measured(self, query: AcceleratedSplit, point: Vector) -> Mapping[str, ArrayLike]:
-        """Where it is, u_i; as far from the last mean as the sum can say, and there it stays."""
+        """Return u_i, moved to within the sum's bound of the last mean; the client keeps that."""
         away = clipped(point - query.mean, self._averaging.limit)
         self._made = SplittingMemory(query.step, as_vector(query.mean + away))
         contribution = self._averaging.contribution(away, self._learner.samples)
@@ -242,18 +242,18 @@ class AcceleratedClient(SplitClient):
 
 
 def leaning(scheme: SplittingScheme, query: AcceleratedSplit, point: Vector) -> tuple[Vector, float]:
-    """What the z_i of who is at `point` is sent relative to, and in which unit; and the same for means.
+    """Return the reference and the unit in which the z_i of a client at `point` is sent; the same for means.
 
-    After a plain step it is the last mean. After a combination it leans towards u_i, so that the sum tells
-    the mean of the next u_i: if the server went on from its own idea of the mean of u_i, every combination
-    would multiply what is wrong with that, be it rounding, by weights of any size.
+    After a plain step the reference is the last mean. After a combination it leans towards u_i, so that the
+    sum gives the mean of the next u_i. If the server instead used its own estimate of the mean of u_i, every
+    combination would multiply the error of that estimate, even rounding, by weights of any size.
     """
     lean = 0.0 if query.weights is None else scheme.lean
     return np.asarray(query.mean + lean * (point - query.mean), np.float64), 1 + abs(lean)
 
 
 def arrived(scheme: SplittingScheme, own: SplittingMemory, mean: Vector) -> Vector:
-    """u_i, once the mean is known: that of who has never taken part is the mean itself."""
+    """Return u_i once the mean is known. For a client that never took part, it is the mean itself."""
     if own.point is None:
         return mean
     return own.point if own.sent is None else scheme.image(own.point, own.sent, mean)

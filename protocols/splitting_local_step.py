@@ -33,7 +33,7 @@ _STEEPEST: Final = 16.0  # the most of u_i that is taken off z_i: every doubling
 
 
 def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuse a word that means nothing here."""
+    """Raise unless the value is one of the known words."""
     if value not in known:
         raise ParameterError(
             f"{name} must be one of {', '.join(known)}, not {checks.shown(value)}", parameter=name
@@ -42,7 +42,7 @@ def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class StepSizes:
-    """eta_t for t = 0, 1, ...: `eta` at first, then as `schedule` says.
+    """The step sizes eta_t for t = 0, 1, ...: `eta` at first, then according to `schedule`.
 
     >>> [StepSizes(eta=1.0, schedule="linear").at(t) for t in range(4)]
     [1.0, 0.5, 0.3333333333333333, 0.25]
@@ -58,7 +58,7 @@ class StepSizes:
         checks.whole("period", self.period, 1)
 
     def at(self, step: int) -> float:
-        """Above zero, however late it is."""
+        """Return a step size that is above zero for any step."""
         match self.schedule:
             case "log":
                 size = self.eta / (1 + math.log10(step + 1))
@@ -78,8 +78,8 @@ class SplittingScheme:
     """What a client computes: a setting of (alpha, beta, gamma), a map, and the sizes of its steps.
 
     `local_map`  "proximal", or "gradient": `proximal.steps` of them with rate eta_t.
-    `summed`     whether step sizes are those of the sum of a client's losses over its samples, as in the
-                 chapter, and not of their mean, which is what a learner's loss is.
+    `summed`     whether step sizes are for the sum of a client's losses over its samples, as in the
+                 chapter, and not for their mean, which is a learner's loss.
     `start`      where local steps towards a proximal point begin: at the last mean, "average", as in the
                  released scripts, or at u_i, "point".
     """
@@ -107,11 +107,11 @@ class SplittingScheme:
 
     @property
     def lean(self) -> float:
-        """How much of u_i to take off z_i in a sum that gives the mean of the next u_i.
+        """The multiple of u_i to subtract from z_i in a sum that gives the mean of the next u_i.
 
         If m is the mean that clients receive, u_i becomes gamma (1 - beta) (z_i - lean u_i) + gamma beta m.
-        With the sum of z_i - lean u_i, the server knows the mean of that, however badly it knew that of u_i.
-        With gamma = 1 the sum of z_i is enough, and the lean is 0. It is also 0 where it would be too steep.
+        With the sum of z_i - lean u_i, the server knows the mean of that, however inexactly it knew that of
+        u_i. With gamma = 1 the sum of z_i is enough: the lean is 0, as it is if it would be too steep.
         """
         if self.is_common:
             return 0.0
@@ -119,7 +119,7 @@ class SplittingScheme:
         return lean if abs(lean) <= _STEEPEST else 0.0
 
     def relaxed(self, learner: Learner, point: Vector, step: int, *, average: Vector) -> Vector:
-        """z_i, from u_i = `point` and the last mean (42)."""
+        """Return z_i, from u_i = `point` and the last mean (42)."""
         unit = float(learner.samples) if self.summed else 1.0
         eta = unit * self.sizes.at(step)
         if self.local_map == "gradient":
@@ -130,31 +130,31 @@ class SplittingScheme:
         return np.asarray((1 - self.alpha) * point + self.alpha * mapped, np.float64)
 
     def image(self, point: Vector, sent: Vector, mean: Vector) -> Vector:
-        """The next u_i, from u_i, z_i and the mean of all z (43), (44)."""
+        """Return the next u_i, from u_i, z_i and the mean of all z (43), (44)."""
         averaged = (1 - self.beta) * sent + self.beta * mean
         return np.asarray((1 - self.gamma) * point + self.gamma * averaged, np.float64)
 
     def reach(self, clip: float) -> float:
-        """How far a u_i can be from the last mean, where no z_i is further than `clip` from the one before.
+        """Return how far u_i can be from the last mean, if no z_i is more than `clip` from the one before.
 
         u_i' - m' is (1 - gamma) (u_i - m) + gamma (1 - beta) (z_i - m) + (gamma beta - 1) (m' - m), and the
-        mean does not move further than z_i does.
+        mean moves no further than z_i does.
         """
         return clip * (self.gamma * abs(1 - self.beta) + abs(1 - self.gamma * self.beta)) / self.gamma
 
     def centred(self, point: Vector, sent: Vector, centre: Vector) -> Vector:
-        """The residual u_i - T u_i that there would be if the mean were `centre`."""
+        """Return the residual u_i - T u_i for the mean `centre`."""
         # Differences are taken first: they are short, and lose no digits.
         return np.asarray(self.gamma * ((point - centre) - (1 - self.beta) * (sent - centre)), np.float64)
 
     def image_of_means(self, point: Vector, mean: Vector) -> Vector:
-        """The mean of all clients' next u_i, from that of their u_i and of their z_i: it needs no beta."""
+        """Return the mean of all next u_i, from that of the u_i and z_i. It does not depend on beta."""
         return np.asarray((1 - self.gamma) * point + self.gamma * mean, np.float64)
 
 
 @runtime_checkable
 class ProximalLearner(Protocol):
-    """A learner that has the proximal map of its own (mean) loss exactly.
+    """A learner that computes the proximal map of its (mean) loss exactly.
 
     >>> from protocols.quadratic_learner import QuadraticLearner
     >>> isinstance(QuadraticLearner(np.zeros(2)), ProximalLearner)
@@ -162,20 +162,20 @@ class ProximalLearner(Protocol):
     """
 
     def proximal(self, point: Vector, eta: float) -> Vector:
-        """The model that minimises loss(w) + |w - point|^2 / (2 eta)."""
+        """Return the model that minimises loss(w) + |w - point|^2 / (2 eta)."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProximalSteps:
-    """How the proximal map is approached where there is no closed form.
+    """How the proximal map is approximated if there is no closed form.
 
     `steps`   local steps, as many as the learner takes by default.
     `rate`    their learning rate, the learner's by default. It is at most eta, or the pull alone would make
               them diverge.
     `memory`  above 0, Anderson acceleration of `chunk` local steps at a time, with `memory` + 1 pairs.
-    `chunk`   local steps that are one application of the map that is accelerated.
-    `exact`   whether a closed form is used where there is one.
+    `chunk`   local steps in one application of the accelerated map.
+    `exact`   whether a closed form is used if there is one.
     """
 
     steps: int | None = None
@@ -195,7 +195,7 @@ class ProximalSteps:
     def point(
         self, learner: Learner, point: Vector, eta: float, *, start: Vector, unit: float = 1.0
     ) -> Vector:
-        """P(point), exactly or by local steps from `start`; `rate` counts in units of that."""
+        """Return P(point), exactly or by local steps from `start`; `rate` is in units of `unit`."""
         if self.exact and isinstance(learner, ProximalLearner):
             return np.asarray(learner.proximal(point, eta), np.float64)
         steering = Steering(pull=1 / eta, anchor=point)
@@ -208,7 +208,7 @@ class ProximalSteps:
     def _accelerated(
         self, learner: Learner, steering: Steering, start: Vector, steps: int, rate: float
     ) -> Vector:
-        """The same number of local steps, with an extrapolation between every two chunks of them."""
+        """Take the same number of local steps, with an extrapolation between every two chunks of them."""
         mixing = Anderson(memory=self.memory)
         residuals: list[Vector] = []
         images: list[Vector] = []

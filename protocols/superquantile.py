@@ -46,12 +46,12 @@ from secagg.errors import ParameterError
 
 
 def quadratic_share(losses: ArrayLike, level: float, theta: float, nu: float) -> Vector:
-    """The shares of clients with these losses."""
+    """Return the shares of clients with these losses."""
     return np.clip(theta * (1 + _above(losses, level, nu)), 0.0, 1.0)
 
 
 def entropic_share(losses: ArrayLike, level: float, theta: float, nu: float) -> Vector:
-    """The shares of clients with these losses. An exponent beyond which the share is 1 is not computed."""
+    """Return the shares of clients with these losses. No exponent beyond a share of 1 is computed."""
     exponent = np.minimum(_above(losses, level, nu), -np.log(theta))
     return np.asarray(np.minimum(theta * np.exp(exponent), 1.0))
 
@@ -63,9 +63,9 @@ def _above(losses: ArrayLike, level: float, nu: float) -> Vector:
 
 
 def quadratic_level(losses: ArrayLike, theta: float, nu: float, counts: ArrayLike | None = None) -> float:
-    """Where the shares add up to a part `theta` of all; `counts` says how often each loss occurs.
+    """Return the level at which shares add up to `theta` of all; `counts` says how often each loss occurs.
 
-    Between points where one client's share reaches 0 or 1, the sum of the shares falls in a straight line.
+    Between points where one client's share reaches 0 or 1, the sum of the shares falls linearly.
     """
     values, often = _counted(losses, counts)
     _check_smoothing(theta, nu)
@@ -86,10 +86,10 @@ def quadratic_level(losses: ArrayLike, theta: float, nu: float, counts: ArrayLik
 
 
 def entropic_level(losses: ArrayLike, theta: float, nu: float, counts: ArrayLike | None = None) -> float:
-    """Where the shares add up to a part `theta` of all; `counts` says how often each loss occurs.
+    """Return the level at which shares add up to `theta` of all; `counts` says how often each loss occurs.
 
-    Once it is known who has the share 1, the level of all others follows. They are tried from none on; the
-    largest loss of the others must not exceed what has the share 1 itself.
+    The clients with the share 1 determine the level of all others. Their number is tried from 0 on; the
+    largest loss of the others must not itself have the share 1.
     """
     values, often = _counted(losses, counts)
     _check_smoothing(theta, nu)
@@ -111,7 +111,7 @@ def _losses(losses: ArrayLike) -> Vector:
 
 
 def _counted(losses: ArrayLike, counts: ArrayLike | None) -> tuple[Vector, Vector]:
-    """Losses that occur, and how often. What a noisy histogram counts below zero does not occur."""
+    """Return the losses that occur, and how often. Negative counts of a noisy histogram are dropped."""
     values = _losses(losses)
     often = np.ones(len(values)) if counts is None else np.asarray(counts, np.float64)
     if often.shape != values.shape or not np.isfinite(often).all():

@@ -1,9 +1,9 @@
-"""Tilted empirical risk: clients count by the exponential of their loss.
+"""Tilted empirical risk: clients are weighted by the exponential of their loss.
 
 "Tilted Empirical Risk Minimization", between clients. The objective is (1/t) log mean exp(t F_i): for t above
-0 it leans towards the largest loss, for t below 0 towards the smallest, and at 0 it is the mean.
+0 it is closer to the largest loss, for t below 0 to the smallest, and at 0 it is the mean.
 
-The weights exp(t F_i) have no bound, but only their ratios matter. They are sent as exp(t (F_i - shift)),
+The weights exp(t F_i) are unbounded, but only their ratios matter. They are sent as exp(t (F_i - shift)),
 where the shift is the tilted loss of the last round, so that they are 1 on average.
 """
 
@@ -34,7 +34,7 @@ _BITS: Final = 64  # of the one number that divides all others
 
 @dataclass(frozen=True)
 class Tilted(Query):
-    """How would you change this model, and how does your loss compare with `shift`?"""
+    """Asks for each client's update of this model, and for its loss relative to `shift`."""
 
     kind: ClassVar[str] = "tilted"
     model: Vector
@@ -94,7 +94,7 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def weight(self, loss: float, shift: float) -> float:
-        """In units of `most`. The exponent is bounded, not the power, which could overflow."""
+        """Return the weight in units of `most`. The exponent is clipped, because the power could overflow."""
         assert self.loss_cap is not None
         exponent = self.t * (min(loss, self.loss_cap) - shift)
         return math.exp(min(max(exponent, math.log(self.least)), math.log(self.largest))) / self.largest
@@ -125,12 +125,12 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         if tilt <= 0 or clients <= 0:
             raise CorruptTotal("the weights of this sum's clients add up to nothing")
         model = as_vector(state.model + np.asarray(total[UPDATE], np.float64) / tilt)
-        # (1/t) log mean exp(t F). Where weights were at a limit, it is nearer to that than the last one was.
+        # (1/t) log mean exp(t F). If weights were at a limit, it is nearer to that than the last one was.
         shift = state.shift + math.log(tilt * self.largest / clients) / self.t if self.t else state.shift
         return Outcome(TiltedState(model, shift), {"tilted_loss": shift})
 
     def _clients(self, total: Total) -> float:
-        """How many clients are in a sum, each counted by its samples."""
+        """Return the number of clients in a sum, each counted by its samples."""
         return int(total[WEIGHT][0]) / self.averaging.cap if WEIGHT in total.parts else total.count
 
     def client(self, learner: Learner, memory: NoMemory) -> TERMClient:

@@ -1,8 +1,8 @@
 """The weighted mean of bounded updates: one sum, and the algorithms whose server needs nothing else.
 
-A client with n samples has the weight min(n, cap) / cap, or 1 where all count the same. It contributes its
-update times that weight, bounded in its norm, and the weight itself as the whole number min(n, cap); a client
-that is clipped does not lose weight.
+A client with n samples has the weight min(n, cap) / cap, or 1 if all clients count the same. It contributes
+its update times that weight, with bounded norm, and the weight itself as the whole number min(n, cap). A
+client that is clipped does not lose weight.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class WeightedMean:
     """How updates of `dim` numbers are averaged over at most `clients` clients.
 
     `clip`  the largest norm of an update; a longer one is scaled down to it.
-    `cap`   samples beyond which a client counts no more; 1 for a plain mean of all clients.
+    `cap`   a client's largest weight, in samples; 1 for a plain mean of all clients.
     `bits`  of every number on the wire.
-    `privacy`  a budget for noise, or None. All clients then count the same, or their samples would need
-               noise as well; and noise decides how many bits there are.
+    `privacy`  a budget for noise, or None. With noise, all clients count the same, because samples would need
+               noise as well, and the noise decides the number of bits.
     """
 
     dim: int
@@ -123,10 +123,10 @@ def share_of(samples: int, cap: int, *, weighted: bool = True) -> float:
 
 
 def norm(vector: Vector) -> float:
-    """The Euclidean norm, finite for every vector of numbers that a float can be near.
+    """Return the Euclidean norm, finite for all vectors whose norm is near a float.
 
-    Dividing by the largest coordinate first keeps the squares of huge ones from overflowing: a client whose
-    distance counted as infinite would have no weight at all, and a server could choose who that is.
+    Dividing by the largest coordinate first keeps the squares of huge ones from overflowing. A client with an
+    infinite distance would have no weight at all, and a server could choose which client that is.
     """
     largest = float(np.abs(vector).max(initial=0.0))
     return largest * float(np.linalg.norm(vector / largest)) if 0.0 < largest < math.inf else largest
@@ -146,7 +146,7 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Update(Query):
-    """How would you change this model?"""
+    """Asks for each client's update of this model."""
 
     kind: ClassVar[str] = "update"
     model: Vector

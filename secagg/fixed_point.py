@@ -22,30 +22,30 @@ from secagg.sum_spec import L2, Count, LInf, Part, Values
 
 
 def levels(bits: int, cohort: int) -> int:
-    """Return the grid points of one client above zero; there are as many below."""
+    """Return the number of grid points above zero for one client; there are as many below."""
     return ((1 << (bits - 1)) - 1) // cohort
 
 
 class Code(Protocol):
-    """From the values of one part to residues, and from the residues of a total to numbers."""
+    """Converts the values of one part to residues, and the residues of a total to numbers."""
 
     scale: float
 
     def encode(self, array: NDArray[Any], stream: KeyStream, /) -> tuple[Residues, float]:
-        """Residues, and the factor by which the values were scaled down to their bound."""
+        """Return the residues, and the factor by which the values were scaled down to their bound."""
         ...
 
     def buffer(self) -> Values:
-        """Memory for the numbers of a total, written to once: what is new takes its time then, not later."""
+        """Allocate memory for the numbers of a total, and write to it: the first write is slow."""
         ...
 
     def decode(self, total: Residues, buffer: Values) -> Values:
-        """The numbers of a total that is reduced, in `buffer`."""
+        """Write the numbers of a reduced total to `buffer`, and return them."""
         ...
 
 
 class FixedPoint:
-    """A real part."""
+    """The code of a real part."""
 
     def __init__(self, part: Part, bound: L2 | LInf, *, cohort: int) -> None:
         self._part = part
@@ -75,7 +75,7 @@ class FixedPoint:
 
 
 class Whole:
-    """Counts and residues."""
+    """The code of counts and residues."""
 
     scale = 1.0
 
@@ -94,7 +94,7 @@ class Whole:
 
 
 def write_signed(total: Residues, bits: int, scale: float, out: Values) -> None:
-    """Residues as numbers around zero, divided by the scale."""
+    """Convert residues to numbers around zero, and divide them by the scale."""
     unused, done = 8 * total.itemsize - bits, 0
     for residues in blocks(total):
         signed = residues.view(f"<i{total.itemsize}")
@@ -105,7 +105,7 @@ def write_signed(total: Residues, bits: int, scale: float, out: Values) -> None:
 
 
 def checked(part: Part, value: ArrayLike) -> NDArray[Any]:
-    """`value` as an array that `part` can carry, or an `InputError` that says what is wrong."""
+    """Return `value` as an array that `part` can carry. Raises `InputError` with the reason."""
     array = _as_array(part, value)
     if array.shape != (part.size,):
         raise InputError(f"part {part.name!r} needs shape ({part.size},), not {array.shape}")
@@ -115,12 +115,12 @@ def checked(part: Part, value: ArrayLike) -> NDArray[Any]:
 
 
 def largest(array: NDArray[Any]) -> float:
-    """The largest absolute value; NaN where there is one."""
+    """Return the largest absolute value; NaN if there is one."""
     return max(float(array.max()), -float(array.min()))
 
 
 def _as_array(part: Part, value: ArrayLike) -> NDArray[Any]:
-    """`value` as an array; numpy alone would turn a list of ints with one above 2^63 into floats."""
+    """Convert to an array. Numpy alone would convert a list of ints with one above 2^63 to floats."""
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"part {part.name!r} is a masked array: fill or remove what is masked")
     if isinstance(value, (list, tuple)) and all(type(item) is int and 0 <= item < 1 << 64 for item in value):
@@ -151,7 +151,7 @@ def _checked_whole(part: Part, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _check_total(part: Part, array: NDArray[Any], total: int) -> None:
-    # A sum of many large numbers would wrap; in two halves of 32 bits, none does.
+    # A sum of many large numbers would wrap; the sums of their two halves of 32 bits do not.
     wide = array.astype(np.uint64)
     low, high = (int(half.sum()) for half in (wide & 0xFFFFFFFF, wide >> 32))
     if (high << 32) + low > total:
@@ -159,7 +159,7 @@ def _check_total(part: Part, array: NDArray[Any], total: int) -> None:
 
 
 Real: TypeAlias = NDArray[np.float64]
-# How a block of the input becomes real numbers of our own, within the bound.
+# Converts a block of the input to new real numbers within the bound.
 Clip: TypeAlias = Callable[[NDArray[Any]], Real]
 
 # Coordinates converted at a time.
@@ -171,7 +171,7 @@ def blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def clip(array: NDArray[Any], bound: L2 | LInf) -> tuple[Clip, float]:
-    """(what clips a block of `array`, factor by which the largest excess is reduced)."""
+    """Return a function that clips a block of `array`, and the factor that reduces the largest excess."""
     most = largest(array)
     if isinstance(bound, LInf):
         if most <= bound.limit:
@@ -188,12 +188,12 @@ def clip(array: NDArray[Any], bound: L2 | LInf) -> tuple[Clip, float]:
 
 
 def sum_of_squares(vector: Real) -> float:
-    # A dot product would be left to BLAS, which starts threads and keeps them spinning.
+    # A dot product would call BLAS, which starts threads that keep spinning.
     return float(np.square(vector).sum())
 
 
 def _as_real(block: NDArray[Any]) -> Real:
-    """A copy: the input is the caller's."""
+    """Return a copy: the input is the caller's."""
     return block.astype(np.float64)
 
 
@@ -201,7 +201,7 @@ _BITS: Final = 53
 
 
 def rounded(values: Real, stream: KeyStream) -> NDArray[np.int64]:
-    """Each of `values` or one of its two neighbours. What is left of `values` is of no use."""
+    """Round each of `values` to one of its two neighbours at random. Overwrites `values`."""
     whole = np.floor(values)
     values -= whole
     values *= 2.0**_BITS  # a power of two: exact
@@ -212,6 +212,6 @@ def rounded(values: Real, stream: KeyStream) -> NDArray[np.int64]:
 
 
 def float_at_most(value: int) -> float:
-    """The largest float64 that does not exceed `value`."""
+    """Return the largest float64 that does not exceed `value`."""
     nearest = float(value)
     return nearest if int(nearest) <= value else float(np.nextafter(nearest, 0.0))

@@ -78,11 +78,11 @@ class Encoding:
                 return Whole(part)
 
     def levels(self, part: Part) -> int:
-        """The largest residue, in absolute value, that one client may contribute to a real part."""
+        """Return the largest absolute residue that one client may contribute to a real part."""
         return levels(part.bits, self.cohort)
 
     def scale(self, part: Part) -> float:
-        """Grid points per unit."""
+        """Return grid points per unit."""
         return self._codes[self.spec.parts.index(part)].scale
 
     def noise(self) -> Layers:
@@ -128,19 +128,19 @@ class Encoding:
         return b"".join(chunks)
 
     def accepts(self, data: bytes) -> bool:
-        """Whether `data` has the length of a masked input and no padding bit set."""
+        """Return whether `data` has the length of a masked input and no padding bit set."""
         return len(data) == self.spec.packed_bytes and all(
             residue_ring.padding_is_zero(chunk, size, bits)
             for chunk, (size, bits) in zip(self._cut(data), self._layout, strict=True)
         )
 
     def add(self, total: Sequence[Residues], data: bytes) -> None:
-        """Add an accepted masked input to an accumulator, in little more memory than the input's."""
+        """Add an accepted masked input to an accumulator, with little more memory than the input."""
         for part, chunk, (_, bits) in zip(total, self._cut(data), self._layout, strict=True):
             residue_ring.add_packed(part, chunk, bits)
 
     def unpack(self, data: bytes) -> tuple[Residues, ...]:
-        """Inverse of `pack`, for an accepted masked input."""
+        """Invert `pack`, for an accepted masked input."""
         residues = self.zeros()
         self.add(residues, data)
         return residues

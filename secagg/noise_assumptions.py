@@ -93,7 +93,7 @@ class NoiseAssumptions:
 
     @property
     def least_roster(self) -> int:
-        """With fewer clients than this, no honest one is sure to stay."""
+        """The fewest clients with which an honest one is sure to stay."""
         return self.dropouts + self.colluders + 1
 
     @cached_property
@@ -104,7 +104,7 @@ class NoiseAssumptions:
 
     @property
     def seeds(self) -> int:
-        """Removable components, and so secrets that a client shares for one sum."""
+        """The number of removable components: the secrets that a client shares for one sum."""
         return self.levels + 1 if self.removable and self.dropouts else 0
 
     def canonical(self) -> list[Any]:
@@ -121,9 +121,9 @@ class NoiseAssumptions:
         return (self._kept(roster, 0), unit, *(unit * (1 << level) for level in range(self.levels)))
 
     def surplus(self, roster: int, survivors: int) -> tuple[int, ...]:
-        """Return the components that are removed from what survivors added; component 0 never is.
+        """Return the components to remove from what survivors added; component 0 always stays.
 
-        Of a total that fewer contribute to than was planned for, nothing is removed; nor is it released.
+        If fewer clients contribute than planned, nothing is removed, and nothing is released.
         """
         if not self.seeds or roster - survivors > self.dropouts:
             return ()
@@ -186,9 +186,9 @@ def bits_for_noise(
 
 
 def fewest_clients(parts: Iterable[NoisyPart], promise: NoiseAssumptions) -> int:
-    """The least roster whose total is five standard deviations away from wrapping.
+    """Return the least roster whose total is five standard deviations away from wrapping.
 
-    Where the planned one leaves no room for five, it is as many as that one leaves, but for a fraction.
+    If the planned roster leaves less room, that room is enough, up to a fraction.
     """
     noisy = [(part, part.noise) for part in parts if part.noise is not None]
 
@@ -207,7 +207,7 @@ def fewest_clients(parts: Iterable[NoisyPart], promise: NoiseAssumptions) -> int
 
 
 def _bits(most: float) -> int:
-    """The bits of whole numbers up to `most`."""
+    """Return the bits of whole numbers up to `most`."""
     return math.floor(most * _EXACT).bit_length()
 
 
@@ -215,17 +215,17 @@ _FINE: Final = 1 << 64
 
 
 def rounded_norm2(norm: Fraction, size: int) -> int:
-    """The square of the largest norm of a rounded vector; before rounding, it is at most `norm`."""
+    """Return the square of the largest norm of a rounded vector whose norm was at most `norm`."""
     return floor(min(_at_random(norm, size), (norm + _root(Fraction(size))) ** 2))
 
 
 def rounded_norm2_of_elements(limit: Fraction, size: int) -> int:
-    """The same for a vector whose elements are at most `limit`, each for itself."""
+    """Return the same for a vector whose elements are each at most `limit`."""
     return min(rounded_norm2(_root(size * limit**2), size), size * ceil(limit) ** 2)
 
 
 def counts_norm2(limit: int, total: int | None, size: int) -> int:
-    """For whole numbers from 0 to `limit` that add up to at most `total`: as many as possible are large."""
+    """Return it for whole numbers from 0 to `limit` that add up to `total`: as many as possible are large."""
     most = size * limit if total is None else min(total, size * limit)
     full, rest = divmod(most, limit)
     return full * limit**2 + rest**2
@@ -236,5 +236,5 @@ def _at_random(norm: Fraction, size: int) -> Fraction:
 
 
 def _root(value: Fraction) -> Fraction:
-    """The square root, from below; both sides compute the same one."""
+    """Return the square root, rounded down; both sides compute the same one."""
     return Fraction(isqrt(value.numerator * value.denominator * _FINE**2), value.denominator * _FINE)

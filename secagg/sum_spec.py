@@ -50,7 +50,7 @@ def _check_whole(value: object, what: str, least: int, most: int) -> None:
 
 
 def _real_limit(limit: object) -> float:
-    """`limit` as the float that both sides use; an int beyond 2^53 would not be the number it looks like."""
+    """Return `limit` as the float that both sides use. An int beyond 2^53 would be another number."""
     if not isinstance(limit, (int, float)) or isinstance(limit, bool):
         raise SpecError("a bound must be a number")
     if not 2.0**-500 <= limit <= 2.0**500:
@@ -125,7 +125,7 @@ Bound: TypeAlias = L2 | LInf | Count | Residue
 
 
 def bits_for_cohort(bound: Bound, cohort: int) -> int:
-    """The least bits with which `cohort` honest clients cannot wrap."""
+    """Return the least bits with which the total of `cohort` honest clients cannot wrap."""
     if isinstance(bound, Residue):
         return 1
     if isinstance(bound, Count):
@@ -170,7 +170,7 @@ class Part:
 
     @property
     def width(self) -> int:
-        """Elements on the wire: a vector that is rotated is padded to a power of two."""
+        """The number of elements on the wire. A rotated vector is padded to a power of two."""
         return 1 << (self.size - 1).bit_length() if self.is_rotated else self.size
 
     @property
@@ -183,7 +183,7 @@ class Part:
 
     @cached_property
     def norm2(self) -> int:
-        """Of a noisy part: the square of the largest norm that one client's grid points have."""
+        """The square of the largest norm of one client's grid points, for a part with noise."""
         assert self.noise is not None
         scale = Fraction(self.noise.scale)
         match self.bound:
@@ -197,7 +197,7 @@ class Part:
                 raise SpecError(f"part {self.name!r} holds residues, and noise would hide all of them")
 
     def bits_needed(self, cohort: int, promise: NoiseAssumptions | None = None) -> int:
-        """The least bits with which `cohort` honest clients cannot wrap; with noise, as many as planned."""
+        """Return the least bits with which `cohort` honest clients cannot wrap; with noise, the plan."""
         if self.noise is None or promise is None:
             return bits_for_cohort(self.bound, cohort)
         return bits_for_noise(self, self.noise, promise, promise.clients)
@@ -218,7 +218,7 @@ class Part:
             )
 
     def canonical(self) -> list[Any]:
-        """All that the digest of a spec covers of it."""
+        """Return all fields that the digest of a spec covers."""
         limit = getattr(self.bound, "limit", 0)
         value = limit if isinstance(self.bound, Count) else float(limit)
         row = [self.name, self.size, self.bits, type(self.bound).__name__, value]
@@ -270,22 +270,22 @@ class SumSpec:
 
     @property
     def is_private(self) -> bool:
-        """Whether all its parts have noise. The number of contributors never has."""
+        """Whether all parts have noise. The number of contributors never has."""
         return all(part.noise is not None for part in self.parts)
 
     @property
     def seeds(self) -> int:
-        """Removable components of noise."""
+        """The number of removable components of noise."""
         return self.promise.seeds if self.promise is not None else 0
 
     @cached_property
     def least_roster(self) -> int:
-        """Fewest clients for its noise: an honest one is sure to stay, and the total does not wrap."""
+        """The fewest clients for its noise: an honest one is sure to stay, and the total does not wrap."""
         return fewest_clients(self.parts, self.promise) if self.promise is not None else 0
 
     @cached_property
     def packed_bytes(self) -> int:
-        """Length of a masked input on the wire: the parts, each padded to a byte, and the hidden count."""
+        """The length of a masked input: the parts, each padded to a byte, and the hidden count."""
         parts = sum(packed_bytes(part.width, part.bits) for part in self.parts)
         return parts + packed_bytes(1, COUNT_BITS)
 
@@ -295,7 +295,7 @@ class SumSpec:
 
     @cached_property
     def digest(self) -> bytes:
-        """What both sides bind into the masks, so that unequal specs never cancel."""
+        """The digest that both sides bind into the masks. Masks of different specs do not cancel."""
         rows = [part.canonical() for part in self.parts]
         fields = [rows, self.times, self.group or ""]
         if self.promise is not None:
@@ -348,7 +348,7 @@ class Table(Mapping[str, SumSpec]):
 
     @property
     def seeds(self) -> int:
-        """Most removable components of noise in one of its sums."""
+        """The most removable components of noise in one of its sums."""
         return max(spec.seeds for spec in self.kinds.values())
 
     def group_of(self, kind: str) -> str:

@@ -88,7 +88,8 @@ class Problems:
     def add_all(self, error: ValidationError, model: type[BaseModel]) -> None:
         """Add every problem that pydantic found in a document for `model`."""
         details = error.errors(include_url=False)
-        likely = {place: _likely(model, place) for place in _places(details, "extra_forbidden")}
+        unknown = [detail["loc"] for detail in details if detail["type"] == "extra_forbidden"]
+        likely = {place: _likely(model, place) for place in unknown}
         meant = {(*place[:-1], name) for place, name in likely.items()}
         for detail in details:
             place = detail["loc"]
@@ -134,10 +135,6 @@ def shown(value: object) -> str:
     """Return the value for an error message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
-def _places(details: Sequence[ErrorDetails], kind: str) -> list[Place]:
-    return [detail["loc"] for detail in details if detail["type"] == kind]
 
 
 def _key(place: Place) -> str:

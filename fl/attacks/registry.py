@@ -141,10 +141,6 @@ def _text_reversal() -> Attack:
     return Attack(poison=lambda samples, _classes, _rng: poisoning.reverse_text(samples))
 
 
-def _random_labels() -> Attack:
-    return Attack(poison=poisoning.random_labels)
-
-
 def _poisoning_with_scaling(*, deviation: float = 20.0, whole: bool = False) -> Attack:
     scaling = _update(Scaling, deviation=deviation, whole=whole)
     return Attack(poison=poisoning.random_labels, wrap=scaling.wrap)
@@ -170,7 +166,7 @@ ATTACKS: Final[dict[str, Callable[..., Attack]]] = {
     "label-flip": _label_flip,
     "image-negation": _image_negation,
     "text-reversal": _text_reversal,
-    "random-labels": _random_labels,
+    "random-labels": lambda: Attack(poison=poisoning.random_labels),
     "poisoning-with-scaling": _poisoning_with_scaling,
     "same-value": partial(_update, SameValue),
     "sign-flip": partial(_update, SignFlip),

@@ -79,12 +79,7 @@ class SignFlip(CorruptUpdate):
     """The negated message, scaled by |N(0, deviation^2)|, or unscaled if `deviation` is None."""
 
     def __init__(
-        self,
-        learner: Any,
-        rng: np.random.Generator,
-        *,
-        deviation: float | None = 10.0,
-        whole: bool = False,
+        self, learner: Any, rng: np.random.Generator, *, deviation: float | None = 10.0, whole: bool = False
     ) -> None:
         super().__init__(learner, rng, whole=whole)
         self._deviation = None if deviation is None else positive("deviation", deviation, TrainingError)

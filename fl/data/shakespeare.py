@@ -30,13 +30,7 @@ _ORIGIN = (
     "Make it from any edition of the plays (Project Gutenberg's, or the Moby text), "
     "as a tsv with the columns play, role and line"
 )
-_NAMES = (
-    "shakespeare_by_role.tsv",
-    "shakespeare.tsv",
-    "shakespeare.txt",
-    "tinyshakespeare.txt",
-    "input.txt",
-)
+_NAMES = ("shakespeare_by_role.tsv", "shakespeare.tsv", "shakespeare.txt", "tinyshakespeare.txt", "input.txt")
 _LARGEST = 1 << 28  # fifty times all the plays
 
 

@@ -7,7 +7,9 @@ Half of a party's samples are for testing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -79,18 +81,8 @@ def mnist_robust(
 
     `negated` gives their number, fraction, or ids: in the paper 0.1 of 10 parties, 0.2 of 50.
     """
-    parts = iid(samples.y, clients, rng)
-    transform = NegatedImages(chosen(range(clients), negated, rng))
-    return federate(
-        samples,
-        parts,
-        rng,
-        validation=validation,
-        test=test,
-        held_out=held_out,
-        name=name,
-        transform=transform,
-    )
+    split = {"validation": validation, "test": test, "held_out": held_out, "name": name}
+    return _parties(samples, clients, rng, negated, None, split)
 
 
 def mnist_personal(
@@ -113,22 +105,23 @@ def mnist_personal(
     MNIST-robust with 10 parties and 11 with 50; with 0.5 it loses 3 and 6, with 2.0 both times 12. The
     methods in the paper lose 9 to 27.
     """
+    split = {"validation": validation, "test": test, "held_out": held_out, "name": name}
+    return _parties(samples, clients, rng, negated, NoisyClasses(scale, noisy), split)
+
+
+def _parties(
+    samples: Samples,
+    clients: int,
+    rng: Generator,
+    negated: ClientChoice,
+    noise: NoisyClasses | None,
+    split: Mapping[str, Any],
+) -> Federation:
     parts = iid(samples.y, clients, rng)
-    transform = _both(NegatedImages(chosen(range(clients), negated, rng)), NoisyClasses(scale, noisy))
-    return federate(
-        samples,
-        parts,
-        rng,
-        validation=validation,
-        test=test,
-        held_out=held_out,
-        name=name,
-        transform=transform,
-    )
+    negate = NegatedImages(chosen(range(clients), negated, rng))
 
+    def transform(client: int, own: Samples, rng: Generator) -> Samples:
+        own = negate(client, own, rng)
+        return own if noise is None else noise(client, own, rng)
 
-def _both(first: SampleTransform, second: SampleTransform) -> SampleTransform:
-    def apply(client: int, samples: Samples, rng: Generator) -> Samples:
-        return second(client, first(client, samples, rng), rng)
-
-    return apply
+    return federate(samples, parts, rng, transform=transform, **split)

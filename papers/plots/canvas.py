@@ -42,7 +42,7 @@ _HEIGHT: Final = 3.8  # inches of each row
 
 
 def draw(path: Path, *panels: Panel, columns: int = 2) -> None:
-    """Panels in rows of `columns`, as SVG or PNG by the suffix of the path.
+    """Draw panels in rows of `columns`, as SVG or PNG by the suffix of the path.
 
     Panels that show the same series share one legend.
     """
@@ -70,7 +70,7 @@ def _drawn(panels: Sequence[Panel], columns: int) -> Figure:
 
 
 def _explain(figure: Figure, places: Sequence[Axes]) -> None:
-    """Legends below, where they cover nothing."""
+    """Put legends below, where they cover nothing."""
     keys = [axes.get_legend_handles_labels() for axes in places]
     if len(places) > 1 and all(labels == keys[0][1] for _, labels in keys) and keys[0][1]:
         figure.legend(*keys[0], loc="outside lower center", ncols=min(4, len(keys[0][1])))

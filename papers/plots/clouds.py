@@ -1,4 +1,4 @@
-"""Single clients: how many have which error, and how two things about them go together."""
+"""Plots of single clients: histograms of their errors, and scatter plots."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def histogram(
     mark: float | None = 90,
     names: Sequence[str] = (),
 ) -> Panel:
-    """Of one number for each client, by the name of the method; the y-axis is per cent of the clients.
+    """Plot one number for each client, by the name of the method; the y-axis is per cent of the clients.
 
-    All methods have the same bins, from the least to the greatest value of any. `mark` is a percentile
-    that is shown as an upright line, and in the legend.
+    All methods have the same bins, from the least to the greatest value of any. `mark` is a percentile that
+    is shown as a vertical line, and in the legend.
     """
     look = looks(values, names)
     numbers = {name: line_of(name, each) for name, each in values.items()}
@@ -56,7 +56,7 @@ def _steps(axes: Axes, name: str, values: Numbers, edges: Numbers, look: Look, m
 def scatter(
     points: Mapping[str, tuple[ArrayLike, ArrayLike]], labels: Labels, *, names: Sequence[str] = ()
 ) -> Panel:
-    """Points by name: where they are along x, and along y."""
+    """Plot points by name, each with x and y."""
     look = looks(points, names)
     pairs = {name: (line_of(name, x), line_of(name, y)) for name, (x, y) in points.items()}
     for name, (x, y) in pairs.items():

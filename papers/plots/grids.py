@@ -28,9 +28,9 @@ def bars(
     bottom: float = 0.0,
     names: Sequence[str] = (),
 ) -> Panel:
-    """One bar in each group for each name, with whiskers of `errors`, and a line at what was `published`.
+    """Plot a bar in each group for each name, with whiskers of `errors`, and a line at the `published`.
 
-    NaN leaves a gap, and bars below 0 hang. Another `bottom` makes small differences visible: say so
+    NaN leaves a gap, and bars below 0 point down. Another `bottom` makes small differences visible: say so
     where the plot is shown.
     """
     look = looks(values, names)
@@ -113,9 +113,9 @@ def heat(
     what: str,
     digits: int = 1,
 ) -> Panel:
-    """A colour, and the number, for every row and column; the first row is on top. NaN leaves a gap.
+    """Plot a colour and the number for every row and column; the first row is on top. NaN leaves a gap.
 
-    `what` the numbers are stands at the scale of colours.
+    `what` labels the scale of colours.
     """
     if not rows or not columns:
         raise FigureError("give at least one row and one column")
@@ -141,7 +141,7 @@ def heat(
 
 
 def _number(axes: Axes, row: int, column: int, value: float, scale: Normalize, digits: int) -> None:
-    """Dark on light colours, and light on dark ones."""
+    """Write dark on light colours, and light on dark ones."""
     red, green, blue, _ = _MAP(scale(value))
     light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
     axes.text(

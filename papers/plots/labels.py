@@ -1,4 +1,4 @@
-"""What the panel of a figure says of itself, and how its series are told apart."""
+"""The labels of a panel, and the styles that distinguish its series."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _DASHES: Final[tuple[Dash, ...]] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6,
 
 
 class FigureError(ValueError):
-    """What was to be drawn cannot be."""
+    """The figure cannot be drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """Of a panel: what its axes measure, its title, and which axes are logarithmic."""
+    """The labels of a panel: its axes, its title, and which axes are logarithmic."""
 
     x: str
     y: str
@@ -35,7 +35,7 @@ class Labels:
     log: Literal["", "x", "y", "xy"] = ""
 
     def put_on(self, axes: Axes) -> None:
-        """To be called before anything is drawn, so that the scales fit."""
+        """Label the axes. Call it before drawing, so that the scales fit."""
         axes.set_xlabel(literal(self.x))
         axes.set_ylabel(literal(self.y))
         axes.set_title(literal(self.title), fontsize=10, loc="left")
@@ -55,10 +55,10 @@ class Look:
 
 
 def looks(shown: Iterable[str], everything: Sequence[str] = ()) -> dict[str, Look]:
-    """Of each name that is shown.
+    """Return the style of each name that is shown.
 
-    `everything` are the names of a whole set of figures: with it, a name looks the same in all of
-    them, also where others are missing.
+    `everything` are the names of a whole set of figures: with it, a name has the same style in all of them,
+    even if others are missing.
     """
     names = tuple(shown)
     if not names:
@@ -70,7 +70,7 @@ def looks(shown: Iterable[str], everything: Sequence[str] = ()) -> dict[str, Loo
 
 
 def literal(text: str) -> str:
-    """Text that is drawn as it is: dollars would start a formula, and a first underscore hide a label."""
+    """Escape text: dollars would start a formula, and a first underscore would hide a label."""
     if text.startswith("_"):
         raise FigureError(f"{text!r} would not be shown: begin with something else than an underscore")
     return text.replace("$", r"\$")
@@ -83,6 +83,6 @@ def _look(index: int) -> Look:
 
 
 def _plain(axis: Axis) -> None:
-    """Numbers such as 1,000 and 0.01 instead of powers of ten."""
+    """Show numbers such as 1,000 and 0.01 instead of powers of ten."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axis.set_minor_formatter(NullFormatter())

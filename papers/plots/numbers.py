@@ -13,7 +13,7 @@ Numbers: TypeAlias = NDArray[Any]
 
 
 def line_of(name: str, values: ArrayLike, *, gaps: bool = False) -> Numbers:
-    """A list of at least one finite number; `gaps` lets missing ones, NaN, leave a gap in the plot."""
+    """Return a list of at least one finite number; with `gaps`, NaN leaves a gap in the plot."""
     numbers = _floats(name, values)
     if numbers.ndim != 1 or not numbers.size:
         raise FigureError(f"{name}: give a list with at least one number, not shape {numbers.shape}")
@@ -21,7 +21,7 @@ def line_of(name: str, values: ArrayLike, *, gaps: bool = False) -> Numbers:
 
 
 def runs_of(name: str, values: ArrayLike, length: int) -> Numbers:
-    """One run of so many numbers, or several, one to a row. What is not finite leaves a gap."""
+    """Return one run of that many numbers, or several, one per row. Non-finite numbers leave a gap."""
     numbers = np.atleast_2d(_floats(name, values))
     if numbers.ndim != 2 or not len(numbers) or numbers.shape[1] != length:
         raise FigureError(f"{name}: give one row of {length} numbers for each run, not shape {numbers.shape}")
@@ -29,7 +29,7 @@ def runs_of(name: str, values: ArrayLike, length: int) -> Numbers:
 
 
 def table_of(name: str, values: ArrayLike, rows: int, columns: int) -> Numbers:
-    """Rows of numbers; what is NaN leaves a gap."""
+    """Return rows of numbers; NaN leaves a gap."""
     numbers = _floats(name, values)
     if numbers.shape != (rows, columns):
         raise FigureError(f"{name}: give {rows} rows of {columns} numbers, not shape {numbers.shape}")

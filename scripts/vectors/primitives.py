@@ -207,7 +207,7 @@ def _shamir(threshold: int, holders: int) -> dict[str, Any]:
         "secret": secret.hex(),
         "threshold": threshold,
         "random": drawn.hex(),
-        "shares": [shamir.share_to_bytes(share).hex() for share in shares],
+        "shares": [shamir.shares_to_bytes([share]).hex() for share in shares],
     }
 
 

@@ -1,1 +1,1 @@
-"""Distributed discrete Gaussian noise: every client adds a little, and only the total is noisy enough."""
+"""Distributed discrete Gaussian noise: each client adds a part, and the total has the planned variance."""

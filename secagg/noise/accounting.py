@@ -1,8 +1,8 @@
 """The privacy cost of a sum with noise: zero-concentrated differential privacy (zCDP) of distributed noise.
 
 One client moves the total of a part by a whole vector D of d elements. Honest clients add discrete Gaussian
-noise to it, of variance V in total. A sum of discrete Gaussians is nearly one itself. How nearly, says tau:
-the components v_1, v_2, ... are added one by one, S_k is the variance of the first k, and
+noise to it, of variance V in total. A sum of discrete Gaussians is nearly one itself, and tau bounds the
+difference: the components v_1, v_2, ... are added one by one, S_k is the variance of the first k, and
 
     tau = 10 sum_k exp(-2 pi^2 S_k v_{k+1} / (S_k + v_{k+1})).
 
@@ -23,7 +23,7 @@ All this is about exact noise. A sampler that is off by a total variation of w i
 delta-approximate zCDP: in terms of (epsilon, delta), n clients with d draws each add at most
 (1 + e^epsilon) n d w to delta. Nothing here is amplified by sampling clients: the server sees who takes part.
 
-A cost is never understated: what a float rounds is rounded up.
+Floats are rounded up, so a cost is never understated.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ from secagg.sum_spec import Bound, Count, Part, SumSpec
 _CHARGE_BITS: Final = 40
 # The least S v / (S + v): that of two components of 1/2.
 _LEAST_OVERLAP: Final = 0.25
-# More than all roundings in one of the formulas, by far.
+# Far more than the rounding errors of one formula.
 _TAU_ROOM: Final = 1 + 2.0**-40
 _RHO_ROOM: Final = 1 + 2.0**-49
 
 
 class Adjacency(StrEnum):
-    """Which two worlds cannot be told apart.
+    """The pairs of inputs that differential privacy makes indistinguishable.
 
-    `ZERO_OUT`    one client's vector is replaced by zeros; its noise is still there. The theorem is about it.
-    `ADD_REMOVE`  one client is there or not. Who takes part is public, and so is how much noise that means:
-                  nothing is left to hide but the vector, so it costs what zero-out costs.
+    `ZERO_OUT`    one client's vector is replaced by zeros, and its noise is kept. The theorem covers this.
+    `ADD_REMOVE`  one client is present or absent. The list of clients, and so the amount of noise, is public.
+                  Only the vector is hidden, so the cost is that of zero-out.
     `REPLACE`     one client's vector is replaced by another one. Real vectors may point in opposite
-                  directions, and are twice as far apart as either is long. Counts are not negative: the
-                  square of their distance is twice the square of their norm at most.
+                  directions, so their distance is up to twice the norm of one. Counts are not negative: the
+                  square of their distance is at most twice the square of their norm.
 
     >>> [str(each) for each in Adjacency]
     ['zero-out', 'add-remove', 'replace']
@@ -70,7 +70,7 @@ class Adjacency(StrEnum):
     REPLACE = "replace"
 
     def norm2_factor(self, bound: Bound) -> int:
-        """By how much the squared distance of two worlds exceeds the squared norm of one vector."""
+        """Return the largest ratio of the squared distance of two inputs to the squared norm of one."""
         if self is not Adjacency.REPLACE:
             return 1
         return 2 if isinstance(bound, Count) else 4
@@ -81,7 +81,7 @@ class Adjacency(StrEnum):
 
 
 class Cost(NamedTuple):
-    """A Renyi divergence of at most xi + rho a at every order a."""
+    """A Renyi divergence of at most xi + rho a at each order a."""
 
     rho: float
     xi: float = 0.0
@@ -91,27 +91,27 @@ class Cost(NamedTuple):
 
 
 def tau(variances: Iterable[float | Fraction]) -> float:
-    """For any components. They are added from the largest on, which makes tau small."""
+    """Return tau for any components. They are added from the largest on, which makes tau small."""
     components = np.sort(np.array([float(variance) for variance in variances]))[::-1]
     so_far, added = np.cumsum(components)[:-1], components[1:]
     return _of_overlaps(added * (so_far / (so_far + added)))
 
 
 def tau_equal(count: int, variance: float | Fraction) -> float:
-    """For `count` components of the same variance."""
+    """Return tau for `count` components of the same variance."""
     before = np.arange(1, count)
     return _of_overlaps(float(variance) * (before / (before + 1)))
 
 
 @lru_cache(maxsize=4096)
 def promised_tau(promise: NoiseAssumptions, roster: int, variance: Fraction) -> float:
-    """At most this, however many of the roster drop out; `variance` is the target of the promise.
+    """Return an upper bound of tau for all drop-outs that the promise allows; `variance` is its target.
 
-    Noise that cannot be removed may be counted as that of those who are sure to stay: whatever others add on
-    top reveals nothing more. Of removable noise, h honest clients keep their first component and some of the
-    others, where h is from `least` to `most`. Added from the largest on, the first run of h equal components
-    has at least the variance of the one that always stays. Whatever is added later, of variance v, meets a
-    sum of at least h v, so its term is at most exp(-2 pi^2 v h / (h + 1)).
+    Noise that cannot be removed may be counted as that of the clients that are sure to stay: noise that
+    others add on top reveals nothing more. Of removable noise, h honest clients keep their first component
+    and some of the others, where h is from `least` to `most`. Added from the largest on, the first run of h
+    equal components has at least the variance of the one that always stays. A component of variance v that is
+    added later meets a sum of at least h v, so its term is at most exp(-2 pi^2 v h / (h + 1)).
     """
     stays, *removable = (float(share * variance) for share in promise.components(roster))
     least = roster - promise.dropouts - promise.colluders
@@ -123,7 +123,7 @@ def promised_tau(promise: NoiseAssumptions, roster: int, variance: Fraction) -> 
 
 
 def _of_overlaps(overlaps: NDArray[np.float64]) -> float:
-    """From S v / (S + v) of every step; with one component, there is no step."""
+    """Return tau, given S v / (S + v) of each step. A single component has no step."""
     if overlaps.min(initial=math.inf) < _LEAST_OVERLAP:
         return math.inf
     return 10 * float(np.exp(-2 * np.pi**2 * overlaps).sum()) * _TAU_ROOM
@@ -135,7 +135,7 @@ def _of_overlaps(overlaps: NDArray[np.float64]) -> float:
 def renyi_costs(
     norm2: float | Fraction, norm1: float, variance: Fraction, size: int, tau: float
 ) -> tuple[Cost, Cost, Cost]:
-    """The three bounds on the divergence of a part; all of them hold.
+    """Return the three bounds on the divergence of a part. All of them hold.
 
     `norm2`  square of the L2 norm by which the total may differ, `norm1` the L1 norm; in grid points.
     `variance`  of the noise on the total, `size` the number of its elements.
@@ -150,21 +150,21 @@ def renyi_costs(
 
 
 def part_rho(norm2: float | Fraction, norm1: float, variance: Fraction, size: int, tau: float) -> float:
-    """The zCDP of a part."""
+    """Return the zCDP of a part."""
     costs = renyi_costs(norm2, norm1, variance, size, tau)
     return math.nextafter(min(cost.rho + cost.xi for cost in costs) * _RHO_ROOM, math.inf)
 
 
 def most_norm1(norm2: float, size: int) -> float:
-    """No whole vector of `size` elements has a larger L1 norm, if the square of its L2 norm is `norm2`."""
+    """Return the largest L1 norm of an integer vector of `size` elements whose squared L2 norm is `norm2`."""
     return min(math.sqrt(size * norm2) * _RHO_ROOM, norm2)
 
 
 @lru_cache(maxsize=4096)
 def sum_rho(spec: SumSpec, *, roster: int, adjacency: Adjacency = Adjacency.ZERO_OUT) -> float | None:
-    """The zCDP of one sum over `roster` clients, as long as its promise holds; None if a part has no noise.
+    """Return the zCDP of one sum over `roster` clients if its promise holds; None if a part has no noise.
 
-    It counts on the promised noise alone, under all drop-outs and collusion within the promise.
+    Only the promised noise counts, for all drop-outs and collusion within the promise.
 
     Raises `ParameterError` for more clients than promised.
 
@@ -202,7 +202,7 @@ def _part_rho(part: Part, promise: NoiseAssumptions, roster: int, adjacency: Adj
 
 
 def charge(rho: float) -> int:
-    """`rho` in units of 2^-40, rounded up: whole numbers add up exactly."""
+    """Return `rho` in units of 2^-40, rounded up. Integers add up exactly."""
     if rho == math.inf:
         raise ParameterError(
             "nothing is known about the privacy of noise this small: what one client adds needs a variance "
@@ -214,7 +214,7 @@ def charge(rho: float) -> int:
 
 
 def rho_of(charge: int) -> float:
-    """The rho of a charge, never less."""
+    """Return the rho of a charge, rounded up."""
     exact = Fraction(charge, 1 << _CHARGE_BITS)
     rho = float(exact)
     return rho if rho >= exact else math.nextafter(rho, math.inf)

@@ -24,7 +24,7 @@ def whole(value: object, what: str, least: int, most: int) -> int:
 
 
 def real(value: object, what: str, least: float, most: float) -> float:
-    """It is compared before it is a float: a whole number may be too large to become one."""
+    """Compare before the conversion to a float: an integer may be too large for one."""
     value = _plain(value)
     if not _is_real(value) or not least <= value <= most:
         raise ParameterError(f"{what} must be a number from {least:g} to {most:g}")
@@ -32,7 +32,7 @@ def real(value: object, what: str, least: float, most: float) -> float:
 
 
 def probability(value: object, what: str) -> float:
-    """What a float rounds to 0 or 1 is neither possible nor uncertain any more."""
+    """Also reject numbers that a float rounds to 0 or 1."""
     value = _plain(value)
     if not _is_real(value) or not 0 < value < 1 or not 0 < float(value) < 1:
         raise ParameterError(f"{what} must be a number above 0 and below 1")
@@ -47,9 +47,9 @@ def share(value: object, what: str) -> float:
 
 
 def one_of(kinds: type[_Kind], value: object, what: str) -> _Kind:
-    """The kind of this name."""
+    """Return the member of `kinds` with this name."""
     try:
-        return kinds(value)  # type: ignore[arg-type]  # what is no name is refused here
+        return kinds(value)  # type: ignore[arg-type]  # other values raise
     except ValueError:
         raise ParameterError(f"{what} must be one of {', '.join(kinds)}") from None
 
@@ -63,5 +63,5 @@ def _is_real(value: object) -> TypeGuard[float]:
 
 
 def _plain(value: object) -> object:
-    """A number of numpy as one of Python's: compared as it is, it turns the other side into its own type."""
+    """Convert a numpy number to a Python one. Comparisons with a numpy number convert the other side."""
     return value.item() if isinstance(value, np.generic) else value

@@ -55,10 +55,10 @@ def _parsed(orders: Orders) -> Orders:
 
 @lru_cache(maxsize=1024)
 def rho_for(epsilon: float, *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
-    """The largest rho that costs `epsilon` at most.
+    """Return the largest rho that costs at most `epsilon`.
 
-    Epsilon is the least of many straight lines in rho, hence concave, and its slope is the best order.
-    Newton's method on such a function stays below the solution after its first step; a bracket guards that.
+    Epsilon is the minimum of many straight lines in rho, hence concave, and its slope is the best order. On
+    such a function, Newton's method stays below the solution after its first step. A bracket ensures it.
     """
     delta, orders = checks.probability(delta, "delta"), _parsed(orders)
     low, high = 0.0, 1.0
@@ -69,7 +69,7 @@ def rho_for(epsilon: float, *, delta: float, orders: Orders = Orders.CONTINUOUS)
         found, order = _of_rho(rho, delta, orders)
         low, high = (rho, high) if found <= epsilon else (low, rho)
         step = rho + (epsilon - found) / order
-        # Where epsilon is zero, it is not one of the lines.
+        # If epsilon is zero, it is not on one of the lines.
         following = step if found > 0 and low <= step < high else (low + high) / 2
         near = following - rho if found <= epsilon else high - low
         if near <= _FINE_ENOUGH * rho:
@@ -82,7 +82,7 @@ def _of_rho(rho: float, delta: float, orders: Orders) -> tuple[float, float]:
 
 
 def _best(events: Counter[Cost], delta: float, orders: Orders) -> tuple[float, float]:
-    """The least epsilon, and the order at which it is had."""
+    """Return the least epsilon and its order."""
     if orders is Orders.INTEGER:
         return _at(_INTEGERS, events, delta)
     start, stop, last = _LEAST_ORDER, _MOST_ORDER, math.inf
@@ -90,10 +90,10 @@ def _best(events: Counter[Cost], delta: float, orders: Orders) -> tuple[float, f
         grid = np.linspace(start, stop, _POINTS)
         found, order = _at(1 + np.exp(grid), events, delta)
         step = grid[1] - grid[0]
-        # One grid may not improve on a coarser one by chance; and if epsilon is infinite, nothing does.
+        # Stop on a fine grid that improves no further; an infinite epsilon never improves.
         if step < _FINE_STEP and not last - found > _FINE_ENOUGH * found:
             return min(found, last), order
-        # What is minimised falls, then rises: the best of all orders is between the neighbours of this one.
+        # The function falls, then rises: the best of all orders is between the neighbours of this one.
         centre, last = math.log(order - 1), found
         start, stop = max(_LEAST_ORDER, centre - step), min(_MOST_ORDER, centre + step)
 

@@ -1,10 +1,10 @@
-"""Calibration of numbers that are bounded one by one (counts, weights): how fine a grid, how much noise.
+"""Calibration of numbers with a bound for each (counts, weights): how fine a grid, how much noise.
 
-They are not rotated, and their bounds are whole numbers of grid points, so rounding lets one client move the
-total no further than before. A finer grid therefore costs nothing but bits. It is made just so fine that
-every component of the noise has a standard deviation of four grid points, where a sum of discrete Gaussians
-is as good as one. On the grid of the counts themselves, 100 clients would add noise of 0.4 each for an
-epsilon of 1, and hide nothing.
+Such parts are not rotated, and their bounds are whole numbers of grid points, so rounding does not let one
+client move the total further. A finer grid therefore costs only bits. The grid is just fine enough that every
+component of the noise has a standard deviation of four grid points, where a sum of discrete Gaussians is
+nearly one itself. On the grid of the counts themselves, for an epsilon of 1, each of 100 clients would add
+noise of 0.4 and hide nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from secagg.noise_assumptions import NoiseAssumptions, counts_norm2
 from secagg.sum_spec import Bound, Count, LInf
 
 _MOST_COUNT: Final = (1 << 64) - 1
-# What the arithmetic of a part has room for.
+# The most that the arithmetic of a part can hold.
 _MOST_NORM2: Final = 1 << 62
 
 
@@ -43,10 +43,10 @@ def calibrate_counts(
     total: int | None = None,
     stddevs: float = STDDEVS,
 ) -> Plan:
-    """Noise for `bins` counts from 0 to `limit`, of which one client's add up to `total` at most.
+    """Plan noise for `bins` counts from 0 to `limit`; the counts of one client add up to at most `total`.
 
-    For a histogram to which everyone adds one count, pass `total=1`: otherwise a client may add up to `limit`
-    to every bin, and the noise has to hide that.
+    For a histogram to which each client adds one count, pass `total=1`. Otherwise a client may add up to
+    `limit` to every bin, and the noise has to hide that.
 
     The scale is a power of two. The bits are the fewest that leave room for `stddevs` standard deviations of
     noise below zero and above the largest total of honest clients.
@@ -78,7 +78,7 @@ def calibrate_counts(
 def calibrate_elements(
     *, promise: NoiseAssumptions, goal: Goal, size: int, limit: float, stddevs: float = STDDEVS
 ) -> Plan:
-    """Noise for `size` numbers between -`limit` and `limit`, such as weights.
+    """Plan noise for `size` numbers between -`limit` and `limit`, such as weights.
 
     The limit is a whole number of grid points, a power of two. The bits are the fewest that leave room for
     `stddevs` standard deviations of noise beyond the largest total of honest clients.
@@ -95,7 +95,7 @@ def calibrate_elements(
     levels = _levels(promise, goal, bound, size)
     _check_norm2(size, levels)
     variance = _variance(goal, bound, size) * levels**2
-    # Clients round a limit that is no whole number of grid points up: one point per client.
+    # If the limit is not a whole number of grid points, clients round it up: one point per client.
     reach = promise.clients * (levels + 1)
     needed = 1 + math.floor(reach + stddevs * _spread(promise, variance)).bit_length()
     return Plan(
@@ -105,12 +105,12 @@ def calibrate_elements(
 
 
 def _variance(goal: Goal, bound: Bound, norm2: int) -> float:
-    """What the total must hold, if the square of one client's norm is `norm2`."""
+    """Return the variance that the total must hold, if the square of one client's norm is `norm2`."""
     return norm2 * goal.adjacency.norm2_factor(bound) / (2 * goal.rho_per_sum * AIM)
 
 
 def _levels(promise: NoiseAssumptions, goal: Goal, bound: Bound, norm2: int) -> int:
-    """The least power of two that makes the smallest component large enough."""
+    """Return the least power of two that makes the smallest component large enough."""
     levels, component = 1, _variance(goal, bound, norm2) * float(least_component(promise))
     while levels**2 * component < FINE_VARIANCE:
         levels *= 2
@@ -118,7 +118,7 @@ def _levels(promise: NoiseAssumptions, goal: Goal, bound: Bound, norm2: int) -> 
 
 
 def _check_norm2(norm2: int, levels: int) -> None:
-    """`norm2` is on the coarsest grid, where one grid point is one count."""
+    """Check the norm on the fine grid; `norm2` is on the coarsest, where one grid point is one count."""
     if norm2 > _MOST_NORM2:
         raise SpecError(
             "the counts of one client may be so large that their norm exceeds 2^31; "
@@ -132,12 +132,12 @@ def _check_norm2(norm2: int, levels: int) -> None:
 
 
 def _spread(promise: NoiseAssumptions, variance: float) -> float:
-    """One standard deviation of the total when no client drops out, with a little for rounding."""
+    """Return one standard deviation of the total if no client drops out, including rounding."""
     return math.sqrt(promise.clients * (float(promise.left(promise.clients)) * variance + 0.25))
 
 
 def _scale(levels: int, limit: float) -> float:
-    """Grid points per unit, rounded so that the limit is no further from zero than `levels`."""
+    """Return grid points per unit, rounded so that the limit is at most `levels` from zero."""
     scale = levels / limit
     return scale if Fraction(scale) * Fraction(limit) <= levels else math.nextafter(scale, 0.0)
 

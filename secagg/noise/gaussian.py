@@ -1,9 +1,9 @@
 """The discrete Gaussian: whole numbers k with probabilities proportional to exp(-k^2 / (2 variance)).
 
-The variance is any fraction above zero. Every step from it to a sample is one of whole numbers, or of floats
-whose errors cannot matter. The law of the samples is less than 2^-100 away from the exact one, in total
-variation; each law tells how far. Up to variance 2^20 the distribution function is inverted
-(`secagg.noise.inversion_sampler`), beyond it there is rejection (`secagg.noise.rejection_sampler`).
+The variance is any fraction above zero. Every step from it to a sample uses integers, or floats whose errors
+do not change the result. The total variation distance between the samples and the exact distribution is below
+2^-100; `total_variation` bounds it. Up to variance 2^20 the distribution function is inverted
+(`secagg.noise.inversion_sampler`); above, samples are drawn by rejection (`secagg.noise.rejection_sampler`).
 
 From a seed to samples. The thresholds of the inversion are
 
@@ -11,14 +11,13 @@ From a seed to samples. The thresholds of the inversion are
 
 and a number below all of them stands for -K, K being the number of those k. The key stream of the seed is
 read in blocks, the last of which may be shorter: of 2^16 samples where a block begins with words of 16 bits,
-of 2^15 where these have 32, and of 2^14 with rejection. The two modules tell in which order a block reads the
-stream. Samples depend on nothing but the seed, the variance and how many there are, whatever they are added
-to.
+of 2^15 where these have 32, and of 2^14 with rejection. The two modules say in which order a block reads the
+stream. Samples depend only on the seed, the variance and their number.
 
-How long it takes to draw them depends on how many of a block needed more bits than most, and not on single
-samples. ("Are We There Yet? Timing and Floating-Point Attacks on Differential Privacy Systems" tells what
-becomes of samplers whose time does.) Which parts of a table are read does depend on the samples: a
-process that shares a processor's cache with this one may see more.
+The time to draw a block depends on how many of its samples need more bits than most, not on single samples.
+("Are We There Yet? Timing and Floating-Point Attacks on Differential Privacy Systems" attacks samplers whose
+time depends on them.) Which parts of a table are read does depend on the samples: a process that shares a
+processor's cache with this one may observe it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _KEPT: Final = 64  # laws; the largest of them takes three megabytes
 
 
 class DiscreteGaussian:
-    """A law to draw noise from. It keeps no state of its own: all randomness is in the streams."""
+    """A distribution to draw noise from. It has no state: all randomness is in the streams."""
 
     def __init__(self, variance: Fraction) -> None:
         self.variance = variance
@@ -55,7 +54,7 @@ class DiscreteGaussian:
 
     @property
     def total_variation(self) -> Fraction:
-        """At most how far the samples' law is from the exact one; below 2^-100."""
+        """An upper bound of the samples' distance from the exact distribution; below 2^-100."""
         return self._sampler.total_variation
 
     def sample(self, stream: Stream, size: int) -> NDArray[np.int64]:
@@ -73,7 +72,7 @@ class DiscreteGaussian:
         self._apply(np.subtract, residues, stream)
 
     def _apply(self, operation: np.ufunc, residues: Residues, stream: Stream) -> None:
-        # Residues with a sign are the same ring, and bits that a sample has beyond theirs do not count in it.
+        # Signed residues are the same ring, and a sample's bits beyond their width have no effect in it.
         signed = residues.view(residues.dtype.str.replace("u", "i"))
         for window, block in self._blocks(stream, len(residues)):
             part = signed[window]
@@ -95,27 +94,27 @@ def _table(variance: Fraction) -> InversionTable:
 
 @lru_cache(_KEPT)
 def discrete_gaussian(variance: Fraction | int) -> DiscreteGaussian:
-    """The law with this variance, in the unit of its samples. Raises `ParameterError`."""
+    """Return the distribution with this variance, in units of its samples. Raises `ParameterError`."""
     if not 0 < variance <= LARGEST_VARIANCE:
         raise ParameterError("the variance of a discrete Gaussian must be above zero and at most 2^116")
     return DiscreteGaussian(Fraction(variance))
 
 
 class Layers:
-    """Of `spec`, for a roster of `roster` clients. A spec without noise has none."""
+    """The noise of `spec` for a roster of `roster` clients, by layer. Without noise there are no layers."""
 
     def __init__(self, spec: SumSpec, *, roster: int) -> None:
         self._spec = spec
         self._shares = spec.promise.components(roster) if spec.promise is not None else ()
 
     def add_to(self, residues: Sequence[Residues], streams: Sequence[KeyStream]) -> None:
-        """Add every layer, each from a stream of its own. Without noise, streams are not read."""
+        """Add every layer, each from its own stream. Without noise, no stream is read."""
         for layer in range(len(self._shares)):
             for part, law in self._laws(layer, residues):
                 law.add_to(part, streams[layer])
 
     def remove(self, layer: int, residues: Sequence[Residues], stream: KeyStream) -> None:
-        """Undo one client's layer."""
+        """Subtract one client's layer."""
         for part, law in self._laws(layer, residues):
             law.subtract_from(part, stream)
 

@@ -1,9 +1,9 @@
 """Sampling by inversion: the two thresholds around a uniform number of 128 bits determine the sample.
 
 Thresholds are whole numbers T_0 <= T_1 <= ... below 2^128. A uniform U stands for `first` plus the number of
-thresholds that are at most U. Its leading bits are read from the stream first. For nearly all of them it does
-not matter what follows, and a table, the guide, holds the answer. Where a threshold falls among the numbers
-that begin with these bits, the rest of U is read too, and decides.
+thresholds that are at most U. The leading bits of U are read from the stream first. Nearly always they
+determine the sample, and a table, the guide, holds it. If a threshold is among the numbers that begin with
+these bits, the rest of U is read too, and decides.
 
 How many leading bits the guide looks at follows from the number of thresholds: 16 if there are fewer than
 2^11, and else 5 more than their number has binary digits. What is read for a block of samples:
@@ -13,8 +13,8 @@ How many leading bits the guide looks at follows from the number of thresholds: 
  2. for each sample that the guide leaves open, in ascending order, two little-endian words of 64 bits: the
     upper half of U, in which the bits that are known already are ignored, and the lower half.
 
-How long this takes depends on how many samples the guide leaves open; where it is read in memory depends on
-the samples themselves. No other process on the machine should be able to observe either.
+The time depends on how many samples the guide leaves open. The memory addresses depend on the samples
+themselves. No other process on the machine should be able to observe either.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-_READ: Final = 1 << 17  # bytes that a stream gives at a time
+_READ: Final = 1 << 17  # bytes read from a stream at a time
 _LEAST_GUIDE_BITS: Final = 16
 _FINER: Final = 5  # bits: with these, the guide leaves about one sample in a hundred open
 
@@ -48,7 +48,7 @@ def fill_words(stream: Stream, words: NDArray[Any]) -> None:
 
 
 class InversionTable:
-    """The law of a whole number with finitely many values, all of 16 bits."""
+    """The distribution of an integer with finitely many values, all of 16 bits."""
 
     def __init__(self, thresholds: Sequence[int], *, first: int) -> None:
         halves = b"".join(each.to_bytes(UNIFORM_BITS // 8, "little") for each in thresholds)
@@ -62,11 +62,11 @@ class InversionTable:
         self.guide = self._guide(guide_bits)
 
     def _guide(self, bits: int) -> Samples:
-        """The value for each leading `bits` of U, or the least number of its type where that is open."""
+        """Return the value for each leading `bits` of U. The least number of the type marks an open one."""
         last = self.first + len(self.high)
         kind = np.dtype(np.int8) if self.first > -128 and last < 128 else np.dtype(np.int16)
         bucket = np.right_shift(self.high, 64 - bits).astype(np.intp)
-        # A threshold on the very edge between two buckets leaves neither of them open.
+        # A threshold exactly between two buckets leaves neither of them open.
         inside = ((self.high << bits) | self.low) != 0
         passed = np.bincount(bucket + inside, minlength=(1 << bits) + 1)[: 1 << bits].cumsum()
         guide: Samples = (self.first + passed).astype(kind)
@@ -75,23 +75,23 @@ class InversionTable:
 
     @property
     def total_variation(self) -> Fraction:
-        """At most how far this law is from the one whose probabilities the thresholds are rounded from.
+        """An upper bound of the distance from the distribution whose thresholds were rounded.
 
-        With exact thresholds, the same U stands for another value only if it is between a rounded threshold
-        and the exact one, which are less than 2^-128 of all U apart, or in a tail that was cut, as small as
-        that.
+        With exact thresholds, the same U yields another value only in two cases: U is between a rounded
+        threshold and the exact one, which are less than 2^-128 of all U apart, or U is in a tail that was
+        cut, which is as small.
         """
         return Fraction(len(self.high) + 2, 1 << UNIFORM_BITS)
 
     def draws(self, stream: Stream, most: int) -> TableDraws:
-        """Ready to draw blocks of up to `most` samples, and at most `block`."""
+        """Return a sampler of blocks of up to `most` samples, and at most `block`."""
         return TableDraws(self, stream, most)
 
 
 class TableDraws:
-    """A stream that is turned into samples, and room for a block of them.
+    """Turns a stream into samples, with buffers for one block.
 
-    The room is used again and again, because memory that is new to a process takes longer than a sample.
+    Buffers are reused, because allocating memory takes longer than drawing a sample.
     """
 
     def __init__(self, table: InversionTable, stream: Stream, most: int) -> None:
@@ -104,13 +104,13 @@ class TableDraws:
         self._open = np.empty(most, np.bool_)
 
     def draw(self, count: int) -> Samples:
-        """The next `count` samples, to be used before the next call."""
+        """Return the next `count` samples. The next call overwrites them."""
         words, buckets, samples = self._words[:count], self._buckets[:count], self._samples[:count]
         fill_words(self._stream, words)
         np.copyto(buckets, words)
         if self._table.shift:
             buckets >>= self._table.shift
-        # Every bucket is in the guide: clipping changes none, and spares numpy a look at each beforehand.
+        # Every bucket is in the guide, so clipping changes nothing, and numpy skips a check of the bounds.
         np.take(self._table.guide, buckets, out=samples, mode="clip")
         still_open = np.flatnonzero(np.equal(samples, self._nothing, out=self._open[:count]))
         if len(still_open):
@@ -118,7 +118,7 @@ class TableDraws:
         return samples
 
     def _decide(self, words: NDArray[Any]) -> NDArray[np.int64]:
-        """The samples whose U begin with these words."""
+        """Return the samples whose U begin with these words."""
         table = self._table
         rest = np.empty(2 * len(words), "<u8")
         fill_words(self._stream, rest)
@@ -127,14 +127,14 @@ class TableDraws:
         upper &= (1 << unknown) - 1
         upper |= words.astype(np.uint64) << unknown
         passed = np.searchsorted(table.high, upper, "right")
-        # The last threshold that was passed; for those that passed none, the first one, which is larger.
+        # The last threshold that is at most U; if there is none, the first one, which is larger.
         last = table.high.take(passed - 1, mode="clip")
         for tie in np.flatnonzero(last == upper):
             passed[tie] = self._passed(upper[tie], lower[tie])
         return table.first + passed
 
     def _passed(self, upper: np.uint64, lower: np.uint64) -> int:
-        """How many thresholds are at most U, where some have the same upper half."""
+        """Return how many thresholds are at most U, if some have the same upper half."""
         table = self._table
         start, stop = np.searchsorted(table.high, upper, "left"), np.searchsorted(table.high, upper, "right")
         return int(start + np.searchsorted(table.low[start:stop], lower, "right"))
@@ -150,11 +150,11 @@ _NEGLIGIBLE: Final = 1 << (PRECISION - 192)
 
 
 def exp_minus(x: Fraction) -> int:
-    """2^320 exp(-x) for x from 0 on, off by less than 2."""
+    """Return 2^320 exp(-x) for x >= 0, with an error below 2."""
     if x >= PRECISION:
         return 0
-    # Taylor's series converges fast near zero, and squaring leads back. A squaring doubles the error at most,
-    # and there are up to 17 of them: 64 further bits are plenty.
+    # Taylor's series converges fast near zero; squaring its value leads back to x. Each of up to 17 squarings
+    # at most doubles the error: 64 further bits are enough.
     bits, squarings = PRECISION + _GUARD, int(x).bit_length() + 8
     near = (x.numerator << bits) // (x.denominator << squarings)
     power = _series(near, bits)
@@ -164,7 +164,7 @@ def exp_minus(x: Fraction) -> int:
 
 
 def _series(x: int, bits: int) -> int:
-    """exp(-x) for x below 2^-8, both as multiples of 2^-bits."""
+    """Return exp(-x) for x below 2^-8, both as multiples of 2^-bits."""
     total = term = 1 << bits
     order = 0
     while term:
@@ -175,10 +175,10 @@ def _series(x: int, bits: int) -> int:
 
 
 def tails(variance: Fraction, *, both_sides: bool) -> list[int]:
-    """2^128 P[X > k], rounded, for k = 0, 1, ... until it is zero.
+    """Return 2^128 P[X > k], rounded, for k = 0, 1, ... until it is zero.
 
-    X takes all whole numbers, or with `both_sides` false those from 0 on. A tail is off by at most half and
-    less than 2^-40 more.
+    X takes all integers or, if `both_sides` is false, those from 0 on. The error of a tail is at most 1/2 +
+    2^-40.
     """
     weights = _weights(variance)
     beyond = list(accumulate(reversed(weights[1:]), initial=0))

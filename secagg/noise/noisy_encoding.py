@@ -1,10 +1,9 @@
 """The encoding of one part with noise: on a grid whose unit is fixed by the spec, whatever the cohort.
 
-A real vector is clipped, rotated if its bound is a norm, scaled, and rounded at random until its norm is what
-the privacy of the sum counts on. That is decided in whole numbers: nothing that floats did before can let one
-client move the total further. What is thrown away are the longest roundings: those that stay are a little too
-short, by a fraction of a grid point, which shows where few elements meet a coarse grid. The noise itself is
-added to what leaves here.
+A real vector is clipped, rotated if its bound is a norm, scaled, and rounded at random until its norm is
+within the bound that privacy depends on. The norm is checked in integers, so float errors cannot let one
+client move the total further. As the longest roundings are discarded, the result is on average too short by a
+fraction of a grid point. This is visible only for few elements on a coarse grid. Noise is added later.
 """
 
 from __future__ import annotations
@@ -30,18 +29,15 @@ _INT64: Final = 1 << 63
 
 
 class NoisyReals:
-    """A real part."""
+    """The code of a real part."""
 
     def __init__(self, part: Part, bound: L2 | LInf, noise: Noise, rotation: Rotation | None) -> None:
         self._part = part
         self._bound = bound
         self._rotation = rotation
         self.scale = noise.scale
-
-    @property
-    def _factor(self) -> float:
-        """Grid points for a unit of the vector as it was rotated."""
-        return self.scale * (self._rotation.factor if self._rotation else 1.0)
+        # Grid points per unit of the rotated vector.
+        self._factor = noise.scale * (rotation.factor if rotation else 1.0)
 
     def encode(self, array: NDArray[Any], stream: KeyStream) -> tuple[Residues, float]:
         clipped, factor = clip(array, self._bound)
@@ -58,12 +54,12 @@ class NoisyReals:
         for _ in range(_TRIES):
             if self._write(vector, out, stream) <= self._part.norm2:
                 return out
-        if self._write(vector, out, None) > self._part.norm2:  # floats have failed us; nothing may leave
+        if self._write(vector, out, None) > self._part.norm2:  # a float error: send nothing
             raise InputError(f"part {self._part.name!r} does not fit its bound after rounding")
         return out
 
     def _write(self, vector: Real, out: Residues, stream: KeyStream | None) -> int:
-        """Round at random, or towards zero, by which no norm grows. Returns the square of the norm."""
+        """Round at random or, without `stream`, towards zero. Return the square of the norm."""
         norm2 = done = 0
         for block in blocks(vector):
             real = block * self._factor
@@ -88,13 +84,13 @@ class NoisyReals:
 
 
 class NoisyCounts:
-    """Whole numbers, on a grid that is finer than they are."""
+    """The code of whole numbers, on a grid finer than they are."""
 
     def __init__(self, part: Part, bound: Count, noise: Noise, *, roster: int) -> None:
         self._part = part
         self.scale = noise.scale
-        # What the counts themselves never reach is shared between noise below zero and noise above: residues
-        # from here on stand for numbers below zero.
+        # Half of the residues that counts never reach is for noise below zero: residues from here on are
+        # negative numbers.
         unused = (1 << part.bits) - 1 - int(self.scale) * roster * bound.limit
         self._first_below = (1 << part.bits) - unused // 2
 
@@ -108,7 +104,7 @@ class NoisyCounts:
         return np.full(self._part.size, 0, np.float64)
 
     def decode(self, total: Residues, buffer: Values) -> Values:
-        # Only what is near zero becomes a float: one of 64 bits would lose its last ones.
+        # Convert distances from zero to float: a residue near 2^64 would lose its last bits.
         below = total >= self._first_below
         distance: Residues = np.where(below, np.negative(total), total)
         residue_ring.reduce(distance, self._part.bits)
@@ -118,23 +114,23 @@ class NoisyCounts:
 
 
 def _sum_of_squares(whole: NDArray[np.int64]) -> int:
-    """Exact, however large."""
+    """Return the exact sum for numbers of any size."""
     most = max(int(whole.max()), -int(whole.min()))
     if len(whole) * most**2 < _INT64:
         return int(np.square(whole).sum())
     return sum(value * value for value in whole.tolist())
 
 
-# Elements that are transformed while they are in the second-level cache, and their twin.
+# Elements that are transformed at a time: they and their copy fit into the second-level cache.
 _BLOCK: Final = 1 << 14
 # Signs are made from this many bytes at a time.
 _SIGN_BYTES: Final = 1 << 11
-# Rows of a strip: the more, the shorter they are.
+# Rows of a strip. More rows are shorter.
 _ROWS: Final = 1 << 7
 
 
 class Rotation:
-    """Of one part, the `number`-th of a sum with this seed; `width` is a power of two."""
+    """The rotation of part `number` of a sum with this seed; `width` is a power of two."""
 
     def __init__(self, seed: bytes, number: int, width: int) -> None:
         self._seed = digest("rotation", seed, number.to_bytes(4, "big"))
@@ -142,21 +138,21 @@ class Rotation:
 
     @property
     def factor(self) -> float:
-        """What `apply` and `undo` leave to be multiplied: a later scale takes it along."""
+        """The factor that `apply` and `undo` leave out. The caller includes it in a later scale."""
         return 1.0 / math.sqrt(self._width)
 
     def apply(self, vector: Real) -> None:
-        """In place, larger by 1 / factor."""
+        """Rotate in place. The result is larger by 1 / factor."""
         self._flip(vector)
         walsh_hadamard(vector)
 
     def undo(self, vector: Real) -> None:
-        """Inverse of `apply` but for the same factor."""
+        """Invert `apply`, up to the same factor."""
         walsh_hadamard(vector)
         self._flip(vector)
 
     def _flip(self, vector: Real) -> None:
-        """Signs, by flipping the highest bit of a float."""
+        """Change signs by flipping the highest bit of a float."""
         stream, bits = KeyStream(self._seed), vector.view(np.uint64)
         buffer = np.empty(_SIGN_BYTES, np.uint8)
         for start in range(0, len(bits), 8 * _SIGN_BYTES):
@@ -168,10 +164,10 @@ class Rotation:
 
 
 def walsh_hadamard(vector: Real) -> None:
-    """The transform without its factor, in place; the length is a power of two.
+    """Transform in place, without the factor; the length is a power of two.
 
-    Butterflies of neighbours come first, of elements far apart last, which decides the last bits of floats.
-    They are done for as many elements as the cache holds: those of a block, then of a strip through many.
+    Butterflies of adjacent elements come first, of distant ones last; the order decides the last bits of
+    floats. They run on as many elements as the cache holds: a block, then a strip through many blocks.
     """
     size = min(len(vector), _BLOCK)
     buffers = np.empty((2, size))
@@ -189,9 +185,9 @@ def walsh_hadamard(vector: Real) -> None:
 def _transform_columns(matrix: Real, buffers: Real) -> None:
     """Transform every column of a matrix that fills a buffer, in place.
 
-    The lowest bit of an index always pairs an element with its neighbour and then becomes the highest: every
-    level is the same two loops over a whole buffer, where many short ones would take numpy several times as
-    long. Rows are the lowest bits before and the highest ones after, so columns become rows on the way in.
+    The lowest bit of an index always pairs an element with its neighbour and then becomes the highest. So
+    every level is the same two loops over a whole buffer; many short loops would take numpy several times as
+    long. Rows are the lowest bits before and the highest ones after, so columns are copied in as rows.
     """
     source, target = buffers
     half, rows = len(source) // 2, len(matrix)

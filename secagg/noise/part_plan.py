@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from secagg.errors import ParameterError
-from secagg.noise.accounting import Cost, most_norm1, part_rho, promised_tau, renyi_costs
+from secagg.noise.accounting import most_norm1, part_rho, promised_tau, renyi_costs
 from secagg.noise.privacy_goal import Goal
 from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.sum_spec import Bound, Part, SumSpec
@@ -19,13 +19,13 @@ class Plan:
     """Noise that meets a goal under a promise. Sigmas and granularity are in units of the part.
 
     `scale`     grid points per unit.
-    `variance`  what the total is promised to hold at least, in grid points squared.
+    `variance`  the promised minimum variance of the total's noise, in grid points squared.
     `norm2`     the square of the largest norm of one client's grid points. Clients enforce the whole number
                 below it, which may cost a little less.
     `stddevs`   standard deviations of the total that the ring has room for.
 
-    What `calibrate_vector`, `calibrate_counts` and `calibrate_elements` return; `part` makes a part of a sum
-    of it.
+    `calibrate_vector`, `calibrate_counts` and `calibrate_elements` return it; `part` makes it a part of a
+    sum.
     """
 
     promise: NoiseAssumptions
@@ -47,29 +47,29 @@ class Plan:
 
     @cached_property
     def width(self) -> int:
-        """Elements that have noise; a vector that is rotated is padded."""
+        """The number of elements with noise. A rotated vector is padded."""
         return self.part("part").width
 
     @property
     def least_roster(self) -> int:
-        """With fewer clients, each would add so much that the total wraps, or no honest one may be left."""
+        """The fewest clients: with fewer, the total might wrap, or no honest client might be left."""
         return SumSpec(parts=(self.part("part"),), promise=self.promise).least_roster
 
     # --- how much noise ---
 
     @property
     def granularity(self) -> float:
-        """One grid point."""
+        """The size of one grid point."""
         return 1 / self.scale
 
     @property
     def sigma_central(self) -> float:
-        """Of the noise that the total is promised to hold."""
+        """The standard deviation of the promised noise in the total."""
         return math.sqrt(self.variance) / self.scale
 
     @property
     def sigma_local(self) -> float:
-        """Of all that one client adds."""
+        """The standard deviation of all noise that one client adds."""
         return self.sigma_over_granularity / self.scale
 
     @property
@@ -78,25 +78,25 @@ class Plan:
 
     @property
     def least_sigma_over_granularity(self) -> float:
-        """Of the smallest component that a client adds; the same, unless noise is removable."""
+        """The same for the smallest component that a client adds; equal unless noise is removable."""
         return math.sqrt(self.variance * least_component(self.promise))
 
     @property
     def sigma_released(self) -> float:
-        """Of the noise in the total when no client drops out."""
+        """The standard deviation of the noise in the total if no client drops out."""
         clients = self.promise.clients
         return math.sqrt(clients * self.variance * self.promise.left(self.promise.clients)) / self.scale
 
     @property
     def noise_norm(self) -> float:
-        """Of the promised noise on a total, about. A total has no padding any more, nor the noise of it."""
+        """The approximate norm of the promised noise in a total, without the padding."""
         return self.sigma_central * math.sqrt(self.size)
 
     # --- what it costs ---
 
     @property
     def sensitivity(self) -> float:
-        """How long one client's vector is at most, after rounding. Two of them may be further apart."""
+        """The largest norm of one client's vector after rounding. Two vectors may be further apart."""
         return math.sqrt(self.norm2) / self.scale
 
     @cached_property
@@ -107,33 +107,30 @@ class Plan:
     def rho(self) -> float:
         """The zCDP of one sum: what `sum_rho` charges for this part, or a little more.
 
-        If tau counts, this is more than `epsilon` suggests: what tau costs grows with the order as zCDP, and
-        not as a Renyi divergence.
+        If tau is not negligible, this is more than `epsilon` suggests: as zCDP, the cost of tau grows with
+        the order.
         """
         return part_rho(*self._moved, self.variance, self.width, self.tau)
 
     @cached_property
     def epsilon(self) -> float:
-        """Of all sums, at the delta of the goal; needs the extra "dp"."""
+        """The epsilon of all sums at the delta of the goal; needs the extra "dp"."""
         delta, orders, sums = self.goal.delta, self.goal.orders, self.goal.sums
         if delta is None:
             raise ParameterError("epsilon means nothing without delta")
         from secagg.noise.conversion import epsilon
 
-        return min(epsilon([cost] * sums, delta=delta, orders=orders) for cost in self._costs)
-
-    @property
-    def _costs(self) -> tuple[Cost, ...]:
-        return renyi_costs(*self._moved, self.variance, self.width, self.tau)
+        costs = renyi_costs(*self._moved, self.variance, self.width, self.tau)
+        return min(epsilon([cost] * sums, delta=delta, orders=orders) for cost in costs)
 
     @property
     def _moved(self) -> tuple[float, float]:
-        """How far apart the totals of two adjacent worlds are: the square of the L2 norm, and the L1 norm."""
+        """The largest distance of the totals of two adjacent inputs: squared L2 norm, and L1 norm."""
         adjacency = self.goal.adjacency
         norm1 = most_norm1(self.norm2, self.width)
         return self.norm2 * adjacency.norm2_factor(self.bound), norm1 * adjacency.norm1_factor
 
 
 def least_component(promise: NoiseAssumptions) -> Fraction:
-    """The smallest component of the noise that a client adds, as a part of the target."""
+    """Return the smallest noise component that a client adds, as a part of the target."""
     return min(promise.components(promise.clients))

@@ -11,18 +11,18 @@ from secagg.errors import ParameterError
 from secagg.noise import checks
 from secagg.noise.accounting import Adjacency
 
-# Beyond these, there is no privacy to speak of, or nothing but noise.
+# Beyond these, there is no meaningful privacy, or only noise.
 _LEAST: Final = 1e-9
 _MOST: Final = 1e6
 _MOST_SUMS: Final = 1 << 32
-# Noise is drawn with an error of its own, which delta has to leave room for.
+# Drawing noise has an error, which delta must cover.
 _LEAST_DELTA: Final = 1e-15
-# Integer orders give away half of rho at most, unless none of them is large enough for so small an epsilon.
+# Integer orders lose at most half of rho, unless none of them is large enough for so small an epsilon.
 _LEAST_OF_CONTINUOUS: Final = 0.1
 
 
 class Orders(StrEnum):
-    """At which Renyi orders a bound is turned into epsilon. Each order gives a valid one; the least counts.
+    """The Renyi orders at which a bound is converted to epsilon. Each gives a valid one; the least is taken.
 
     `INTEGER`     2 to 128, and 256.
     `CONTINUOUS`  all real orders.
@@ -37,14 +37,14 @@ class Orders(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """What all sums together may cost: either `epsilon` at `delta`, or `rho`.
+    """The most that all sums together may cost: either `epsilon` at `delta`, or `rho`.
 
     `epsilon`, `delta`  (epsilon, delta)-differential privacy; needs the extra "dp".
     `rho`               zero-concentrated differential privacy.
     `sums`              how many sums share it in equal parts.
     `adjacency`, `orders`  may be given by name.
 
-    Raises `ParameterError` for anything but one of the two.
+    Raises `ParameterError` unless exactly one of the two is given.
 
     >>> Goal(rho=0.5, sums=10).rho_per_sum
     0.05
@@ -79,7 +79,7 @@ class Goal:
         return rho
 
     def _check_orders(self, rho: float) -> None:
-        """Where no order fits, all noise that is found is far too much, and a plan with it is absurd."""
+        """Reject integer orders if none fits: the noise found with them would be far too large."""
         if rho < _LEAST_OF_CONTINUOUS * replace(self, orders=Orders.CONTINUOUS).rho_per_sum:
             raise ParameterError(
                 f"orders up to 256 cannot express an epsilon as small as {self.epsilon:g} "
@@ -87,9 +87,9 @@ class Goal:
             )
 
     def rho_beside(self, xi: float) -> float:
-        """The rho that a sum may cost, if it costs `xi` at every order besides; zero if that is too much.
+        """Return the rho that a sum may cost if it also costs `xi` at every order; zero if that is too much.
 
-        As zCDP, xi is a part of rho. As epsilon, it is a part of epsilon, which is less.
+        In a goal of zCDP, xi is a part of rho. In one of epsilon, it is a part of epsilon, which is less.
         """
         if self.epsilon is None:
             assert self.rho is not None

@@ -5,16 +5,16 @@ is uniform in 0 ... w - 1; S is 0 or 1. Together they propose
 
     X = w J + V  if S = 0,        X = -(w J + V + 1)  if S = 1,
 
-every whole number in exactly one way, and it is accepted with probability
+each integer in exactly one way. X is accepted with probability
 
     exp(-y),   y = (X^2 - (w J)^2) / (2 variance) = D (2 w J + D) / (2 variance),   D = V + S.
 
-What is left has weights exp(-X^2 / (2 variance)). The largest w that is at most 1/64 of the standard
-deviation is taken: then more than 98 % are accepted, and y is below 1/4.
+So accepted X have weights exp(-X^2 / (2 variance)). w is the largest power of two that is at most 1/64 of the
+standard deviation: then more than 98 % are accepted, and y is below 1/4.
 
-Accepted is what has U < A = floor(2^128 exp(-y)), where U is uniform of 128 bits. The upper half of U is read
-with the proposal, the lower half only if the upper halves of U and A are equal. What is read for a block of
-samples, all words being little-endian and of 64 bits:
+A proposal is accepted if U < A = floor(2^128 exp(-y)), where U is uniform of 128 bits. The upper half of U is
+read with the proposal, the lower half only if the upper halves of U and A are equal. A block of samples reads
+the following, all words being little-endian and of 64 bits:
 
  1. what the table reads for a block of J, whose thresholds are 2^128 - t(j), t(j) = round(2^128 P[J > j]),
     for j = 0, 1, ... while t(j) > 0;
@@ -22,13 +22,12 @@ samples, all words being little-endian and of 64 bits:
  3. a word for each sample, the upper half of U;
  4. for each sample where this is the upper half of A, in ascending order, a word: the lower half of U.
 
-Those that were rejected are proposed anew in the same way, all of them together, until none is left.
+All rejected samples are proposed again together, in the same way, until none is left.
 
-Floats settle nearly all comparisons, and never decide one: they are trusted only where the two sides differ
-by far more than floats can err, and everything else is compared in whole numbers. So the samples, and how
-much of the stream they take, are the same on every machine.
+Floats are trusted only if the two sides of a comparison differ by far more than a float error; all other
+comparisons use integers. So the samples, and how much of the stream they take, are the same on every machine.
 
-How long this takes depends on how many were rejected, which says nothing about the samples that were not.
+The time depends on how many were rejected, which is independent of the samples that were accepted.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ _STEPS: Final = 64  # widths in a standard deviation, at least
 # rounded once each and then multiplied in two steps. That is a relative error below 6 u, and below 2 u in
 # all, as y is below 1/4. Of exp(-y): as much, and what the library's exp adds, a few u. Of U / 2^128: u, and
 # 2^-64 for the bits that have not been read. Of their difference, or of U / 2^128 + y: u more. Altogether
-# that is below 2^-48. To be 2^8 times more careful costs one comparison of whole numbers in 2^38 samples or
-# so, and forgives even a library that is off by 2^12 u.
+# that is below 2^-48. A margin 2^8 times larger costs about one comparison of integers in 2^38 samples, and
+# covers even a library with an error of 2^12 u.
 _MARGIN: Final = 2.0**-40
 
 
 class Hybrid:
-    """The discrete Gaussian of a variance from 2^12 to 2^116."""
+    """The discrete Gaussian distribution of a variance from 2^12 to 2^116."""
 
     block: Final = 1 << 14  # samples at a time
 
@@ -75,20 +74,20 @@ class Hybrid:
 
     @property
     def total_variation(self) -> Fraction:
-        """At most how far this law is from the exact one.
+        """An upper bound of the distance from the exact distribution.
 
-        Let p be what is proposed and accepted, before it is scaled to a sum of one. The errors of p add up to
-        at most twice the distance of J, and 2^-127 for A. Scaling at most doubles that, and divides it by the
-        sum of p, which is above 1/2; and a distance is half of such a sum.
+        Let p be the probabilities of proposing and accepting, before scaling to a sum of one. The errors of p
+        add up to at most twice the distance of J, plus 2^-127 for A. Scaling at most doubles that and divides
+        it by the sum of p, which is above 1/2; the distance is half of the result.
         """
         return 2 * (2 * self.steps.total_variation + Fraction(2, 1 << UNIFORM_BITS))
 
     def draws(self, stream: Stream, most: int) -> HybridDraws:
-        """Ready to draw blocks of up to `most` samples, and at most `block`."""
+        """Return a sampler of blocks of up to `most` samples, and at most `block`."""
         return HybridDraws(self, stream, most)
 
     def accepts(self, product: int, upper: int, stream: Stream) -> bool:
-        """Whether U < A, in whole numbers; `product` is 2 y times the variance."""
+        """Return whether U < A, in integers; `product` is 2 y times the variance."""
         limit = exp_minus(product / (2 * self.variance)) >> (PRECISION - UNIFORM_BITS)
         if upper != limit >> 64:
             return upper < limit >> 64
@@ -98,7 +97,7 @@ class Hybrid:
 
 
 class HybridDraws:
-    """A stream that is turned into samples, and room for a block of them, as in `TableDraws`."""
+    """Turns a stream into samples, with buffers for one block, as `TableDraws` does."""
 
     def __init__(self, law: Hybrid, stream: Stream, most: int) -> None:
         self._law = law
@@ -111,7 +110,7 @@ class HybridDraws:
         self._doubtful = np.empty(most, np.bool_)
 
     def draw(self, count: int) -> NDArray[np.int64]:
-        """The next `count` samples, to be used before the next call."""
+        """Return the next `count` samples. The next call overwrites them."""
         samples = self._samples[:count]
         rejected = self._propose(samples)
         while len(rejected):
@@ -122,7 +121,7 @@ class HybridDraws:
         return samples
 
     def _propose(self, samples: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Overwrite `samples` with an X each, and return the indices of those that are rejected."""
+        """Overwrite `samples` with proposals X, and return the indices of the rejected ones."""
         count, bits = len(samples), self._law.width_bits
         offsets, signs, twice = self._bits[:count].view("<i8"), self._spare[:count], self._twice[:count]
         np.left_shift(self._steps.draw(count), bits, out=twice, dtype=np.int64)  # w J
@@ -138,13 +137,13 @@ class HybridDraws:
         return self._rejected(offsets, twice)
 
     def _rejected(self, offsets: NDArray[np.int64], twice: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Compare U with A for each."""
+        """Compare U with A for each proposal."""
         count, margin = len(offsets), self._law.margin
         uniform = self._uniform[:count]
         exponents, sums = self._exponents[:count], self._sums[:count]
         np.multiply(twice, self._factor, out=exponents)
         exponents *= offsets
-        # Numbers that are signed become floats in less than half the time.
+        # Signed numbers are converted to floats in less than half the time.
         leading = np.right_shift(uniform, 11, out=self._spare[:count].view(np.uint64)).view(np.int64)
         np.multiply(leading, 2.0**-53, out=sums)
         sums += exponents

@@ -32,16 +32,16 @@ from secagg.sum_spec import L2, MAX_ELEMENTS
 
 STDDEVS: Final = 6.0
 MAX_BITS: Final = 64
-# With at least four grid points of standard deviation in every component, tau is nothing.
+# If the standard deviation of every component is at least four grid points, tau is negligible.
 FINE_VARIANCE: Final = 16
-# Rounding makes vectors longer, and noise with them. A grid is fine if that is at most so much.
+# Rounding makes vectors longer, which takes more noise. A fine grid makes them longer by at most this factor.
 _FINE_GROWTH: Final = 1.02
 _STDDEVS_RANGE: Final = (1e-3, 1e18)
 # More would not fit the arithmetic of a part; a larger ring is then left partly unused.
 _MOST_NORM2: Final = 2.0**60
 _NEGLIGIBLE: Final = 1e-15
 _PRECISION: Final = 1e-14
-# So much of rho is left over, for all that floats round: nothing that is planned costs more than its goal.
+# The part of rho that is planned with. The rest covers float errors, so no plan costs more than its goal.
 AIM: Final = 1 - 2.0**-45
 
 
@@ -54,13 +54,13 @@ def calibrate_vector(
     bits: int | None = None,
     stddevs: float = STDDEVS,
 ) -> Plan:
-    """Noise for vectors of `size` elements whose L2 norm is clipped to `clip`.
+    """Plan noise for vectors of `size` elements whose L2 norm is clipped to `clip`.
 
     More bits mean a finer grid and less noise. Without `bits`, it takes the fewest with which rounding adds
-    2 % to the norm at most, and every component of the noise has a standard deviation of four grid points.
-    Raises `SpecError` with `bits_needed` if `bits` are too few.
+    at most 2 % to the norm, and each noise component has a standard deviation of four grid points.
 
-    Returns a `Plan`; raises `SpecError` if 64 bits are not enough, and `ParameterError` for what is no size.
+    Returns a `Plan`. Raises `SpecError` if `bits` (then with `bits_needed`) or 64 bits are too few, and
+    `ParameterError` for invalid arguments.
 
     >>> promise = NoiseAssumptions(clients=100, dropouts=10, colluders=5)
     >>> plan = calibrate_vector(promise=promise, goal=Goal(rho=0.5), size=1000, clip=1.0)
@@ -80,7 +80,7 @@ def calibrate_vector(
 
 
 def checked_request(promise: object, goal: object, size: object, stddevs: object) -> tuple[int, float]:
-    """Return `size` and `stddevs`. Raise `ParameterError` for what no plan can be made of."""
+    """Return `size` and `stddevs`. Raises `ParameterError` for invalid arguments of a plan."""
     if not isinstance(promise, NoiseAssumptions):
         raise ParameterError("the promise of a plan must be NoiseAssumptions")
     if not isinstance(goal, Goal):
@@ -94,7 +94,7 @@ def checked_bound(limit: object, what: str) -> float:
 
 
 def rounded_up(variance: float) -> Fraction:
-    """A fraction that is no less than what a float was rounded from."""
+    """Return a fraction that is at least the number that was rounded to this float."""
     return Fraction(math.nextafter(variance, math.inf))
 
 
@@ -117,11 +117,11 @@ class _Grid:
     # --- the equations ---
 
     def norm2(self, variance: float) -> float:
-        """The largest B^2 that costs what the goal allows."""
+        """Return the largest B^2 whose cost the goal allows."""
         return self._ratio2(variance) * variance / self._factor2
 
     def _ratio2(self, variance: float) -> float:
-        """The square of how far two worlds may be apart, as a multiple of the variance."""
+        """Return the largest allowed squared distance of two inputs, as a multiple of the variance."""
         rho = self._rho
         tau = promised_tau(self._promise, self._promise.clients, Fraction(variance))
         if tau * self._width <= _NEGLIGIBLE * rho:
@@ -137,11 +137,11 @@ class _Grid:
         return max(first, second, third)
 
     def clip(self, norm2: float) -> float:
-        """C for B^2."""
+        """Return C for B^2."""
         return (math.sqrt(1 + 4 * max(0.0, norm2 - self._rounding)) - 1) / 2
 
     def modulus(self, variance: float) -> float:
-        """The right side of (2)."""
+        """Return the right side of (2)."""
         clients = self._promise.clients
         flat = self.clip(self.norm2(variance)) ** 2 * clients**2 / self._width
         return 2 * self._stddevs * math.sqrt(flat + (0.25 + self._kept * variance) * clients)
@@ -149,7 +149,7 @@ class _Grid:
     # --- their solution ---
 
     def variance_for(self, bits: int) -> float:
-        """The solution; the largest one that a part can hold, if the ring has room for more."""
+        """Return the solution. If the ring has room for more, return the largest variance a part can hold."""
         least = self._least_variance()
         if self.modulus(least) >= 2.0**bits:
             needed = _bits_above(self.modulus(least))
@@ -164,7 +164,7 @@ class _Grid:
         return _border(lambda variance: self.modulus(variance) <= 2.0**bits, least, most)[0]
 
     def fewest_bits(self) -> int:
-        """With these, the grid is fine, and one bit less would make it too coarse."""
+        """Return the fewest bits with which the grid is fine."""
         for_growth = self._fine_norm2() * self._factor2 / (2 * self._rho)
         fine = max(for_growth, FINE_VARIANCE / self._least_component)
         needed = _bits_above(self.modulus(fine))
@@ -177,15 +177,15 @@ class _Grid:
         return needed
 
     def _fine_norm2(self) -> float:
-        """The least B^2 with B <= growth C, which is a quadratic inequality in C."""
+        """Return the least B^2 with B <= growth C, which is a quadratic inequality in C."""
         over = _FINE_GROWTH**2 - 1
         clip = (1 + math.sqrt(1 + 4 * over * self._rounding)) / (2 * over)
         return clip**2 + clip + self._rounding
 
     def _least_variance(self) -> float:
-        """From here on, B^2 is no less than what rounding alone needs."""
+        """Return the variance from which on B^2 is at least what rounding alone needs."""
         least = self._rounding * self._factor2 / (2 * self._rho)
-        # Here, tau is nothing and the norm is no obstacle any more.
+        # Here tau is negligible, and the norm is large enough.
         enough = max(least * (1 + _PRECISION), 10 * FINE_VARIANCE / self._least_component)
         return _border(lambda variance: self.norm2(variance) < self._rounding, least, enough)[1]
 
@@ -201,12 +201,12 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _bits_above(modulus: float) -> int:
-    """The least bits with 2^bits > modulus."""
+    """Return the least bits with 2^bits > modulus."""
     return max(1, math.floor(modulus).bit_length())
 
 
 def _border(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Two neighbours from `low` to `high`: up to the first of them it holds, from the second on no more."""
+    """Return two adjacent numbers: `holds` is true from `low` to the first, false from the second on."""
     while high > low * (1 + _PRECISION):
         middle = math.sqrt(low) * math.sqrt(high)
         low, high = (middle, high) if holds(middle) else (low, middle)

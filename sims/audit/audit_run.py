@@ -21,7 +21,7 @@ from sims.audit.released_sums import (
     wrong_charges,
 )
 from sims.audit.round_outcomes import achieved, canaries, groups, losses, tail
-from sims.audit.run_files import Evidence, Row
+from sims.audit.run_files import Evidence
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
 from sims.records.run_paths import SCENARIO
@@ -50,7 +50,8 @@ def audit_run(
 
 def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
     evidence = Evidence.of(path)
-    settings = _settings(evidence)
+    scenario = evidence.directory / SCENARIO
+    settings = toml_tables(scenario) if scenario.exists() else {}
     found = examined(evidence, server_key)
     records = found.records
     chosen, remark = delta_of(evidence, settings, delta)
@@ -65,9 +66,13 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
     kinds = kinds_of(written, records.entries)
     extra = {kind.kind for kind in kinds if kind.extra}
     learned = releases(records, described, budget_accounts)
+    problems = [*found.integrity.problems, *wrong_charges(records, accounts)]
+    remarks = [f"{name} is missing; what follows from it is left out" for name in evidence.missing]
+    if remark and any(release.rho is not None for release in learned):
+        remarks.append(remark)
     return Audit(
         subject=_subject(evidence),
-        integrity=_with(found.integrity, tuple(wrong_charges(records, accounts))),
+        integrity=replace(found.integrity, problems=tuple(problems)),
         kinds=kinds,
         releases=learned,
         stretches=round_ranges(learned, extra),
@@ -78,26 +83,9 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         traffic=traffic(evidence, records),
         canaries=canaries(evidence),
         achieved=achieved(evidence),
-        remarks=(*_missing(evidence), *((remark,) if remark and _noisy(learned) else ())),
+        remarks=tuple(remarks),
         tail=tail(evidence),
     )
-
-
-def _noisy(learned: tuple[Any, ...]) -> bool:
-    return any(release.rho is not None for release in learned)
-
-
-def _with(integrity: Integrity, problems: tuple[str, ...]) -> Integrity:
-    return replace(integrity, problems=(*integrity.problems, *problems))
-
-
-def _settings(evidence: Evidence) -> Row:
-    path = evidence.directory / SCENARIO
-    return toml_tables(path) if path.exists() else {}
-
-
-def _missing(evidence: Evidence) -> tuple[str, ...]:
-    return tuple(f"{name} is missing; what follows from it is left out" for name in evidence.missing)
 
 
 def _subject(evidence: Evidence) -> RunSummary:

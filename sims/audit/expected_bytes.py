@@ -114,7 +114,9 @@ class ExpectedSum:
         around = self._around()
         if sum(clients for _asked, _survived, clients in around) != self.logged.revealed:
             return None
-        surplus = self._surplus
+        promise = promise_of(self.asked["promise"])
+        # The components of every survivor's noise that are removed.
+        surplus = 0 if promise is None else len(promise.surplus(self.logged.invited, self.logged.masked))
         return sum(
             clients * self.sizes.reveal(self.index, asked, survived, surplus)
             for asked, survived, clients in around
@@ -144,10 +146,7 @@ class ExpectedSum:
         lengths = {"mask": self._query}
         if sizes.signed:
             signers = self.logged.frames_up.get("confirm", 0)
-            lengths |= {
-                "confirm": sizes.survivors(index),
-                "reveal": sizes.confirmations(index, signers),
-            }
+            lengths |= {"confirm": sizes.survivors(index), "reveal": sizes.confirmations(index, signers)}
         else:
             lengths |= {"reveal": sizes.survivors(index)}
         return {stage: self._down(stage, length) for stage, length in lengths.items()}
@@ -167,7 +166,8 @@ class ExpectedSum:
     def _down(self, stage: str, length: int) -> int:
         """Return the bytes of a stage with messages of `length` bytes, or `GroupClosed` if the sum failed."""
         frames = self.logged.frames_down
-        failed = self.logged.failure is not None and stage == self._last
+        last = max((stage for stage in STAGES if frames.get(stage)), key=STAGES.index, default="")
+        failed = self.logged.failure is not None and stage == last
         return _settled(
             self.logged.bytes_down.get(stage, 0),
             frames=frames.get(stage, 0),

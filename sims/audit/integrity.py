@@ -215,14 +215,11 @@ def _disagreements_with_scenario(run: Row, settings: Settings) -> Iterator[str]:
             yield f"run.json and the scenario disagree on {what}: {claimed} and {own}"
     extra_kinds = {row["kind"] for row in run.get("sums") or () if row.get("extra")}
     if extra_kinds != (set() if settings.tail is None else {ErrorHistogram.kind}):
-        yield f"run.json says that {_listed(extra_kinds)} beside the training; the scenario disagrees"
+        sums = f"sums of {' and '.join(sorted(extra_kinds))} were" if extra_kinds else "nothing was"
+        yield f"run.json says that {sums} asked beside the training; the scenario disagrees"
     if run.get("insecure_seed") != (insecure_seed(settings.seed).hex() if settings.seeded else None):
         says = "follow" if settings.seeded else "do not follow"
         yield f"by the scenario, keys and noise {says} from its insecure_seed, and run.json says otherwise"
-
-
-def _listed(kinds: set[str]) -> str:
-    return f"sums of {' and '.join(sorted(kinds))} were asked" if kinds else "nothing was asked"
 
 
 # --- what clients have spent ---

@@ -116,7 +116,8 @@ def traffic(evidence: Evidence, records: Records) -> ByteTraffic | None:
 def _traffic(evidence: Evidence, comparison: _ByteComparison, loads: Iterable[Load]) -> ByteTraffic:
     up, down = (sum(comparison.measured[direction].values()) for direction in ("up", "down"))
     clients = max(int(evidence.run["per_round"]), 1)
-    plain = float(_PARAMETER * evidence.run["dim"] * _rounds(evidence))
+    rounds = {row.training_round for row in evidence.sums if row.part == TRAINING}
+    plain = float(_PARAMETER * evidence.run["dim"] * len(rounds))
     shown = comparison.differences[:_MOST_SHOWN]
     if len(comparison.differences) > _MOST_SHOWN:
         shown.append(f"and {len(comparison.differences) - _MOST_SHOWN} more")
@@ -134,10 +135,6 @@ def _traffic(evidence: Evidence, comparison: _ByteComparison, loads: Iterable[Lo
         growth=growth(loads),
         wrong=comparison.wrong,
     )
-
-
-def _rounds(evidence: Evidence) -> int:
-    return len({row.training_round for row in evidence.sums if row.part == TRAINING})
 
 
 def _loads(evidence: Evidence) -> Iterator[Load]:

@@ -92,14 +92,14 @@ def _installed(name: str) -> str:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence, instead of the usage and then a sentence."""
+    """A parser that reports an error as one sentence, without the usage."""
 
     def parse_known_args(  # type: ignore[override]  # the overloads add nothing that is used here
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As inherited, but a command's parser itself refuses what it does not know.
+        """Parse as the base class does, but report unknown arguments in the parser of the command.
 
-        Otherwise the refusal would come from the root, and would point to the root's help.
+        Otherwise the root parser would report them and point to its own help.
         """
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
@@ -111,7 +111,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 WRITE_FAILED = 1
-# What a shell reports for a process that a signal ended: 128, and the signal's number.
+# The exit status of a process that a signal ended: 128 plus the number of the signal.
 INTERRUPTED = 128 + 2
 PIPE_CLOSED = 128 + 13
 
@@ -120,7 +120,7 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, err
 
 
 def guarded(run: Callable[[], int]) -> int:
-    """The status of `run`, or of what the terminal did to it. Errors of the program pass through."""
+    """Return the status of `run`, or of a signal or a closed output. Other errors pass through."""
     _replace_unknown_characters()
     try:
         try:
@@ -143,15 +143,15 @@ def guarded(run: Callable[[], int]) -> int:
 
 
 def _replace_unknown_characters() -> None:
-    """A question mark in place of a bar is better than a traceback in place of a table."""
-    # Another kind of stream handles its own characters; a closed output has none.
+    """Print a question mark for a character that the terminal cannot show, instead of failing."""
+    # Other kinds of streams handle this themselves; a closed output has no characters.
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")
 
 
 def _discard_output() -> None:
-    """Let what is still buffered go nowhere: the interpreter flushes it once more when it ends."""
+    """Discard buffered output: the interpreter would flush it once more when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -47,7 +47,7 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--delta",
-        type=_delta,
+        type=delta,
         metavar="NUMBER",
         help="at which epsilon is computed, above 0 and below 1; without, the scenario's (default None)",
     )
@@ -84,7 +84,7 @@ def _show(args: argparse.Namespace, audits: "list[Audit]") -> None:
 
 
 def _wrapped(line: str) -> str:
-    """On a terminal, long lines are broken between words; a program gets them whole."""
+    """Break long lines between words on a terminal; keep them whole for a program."""
     if not sys.stdout.isatty() or not line:
         return line
     indent = " " * (len(line) - len(line.lstrip()) + 2)
@@ -103,15 +103,8 @@ def _compare(args: argparse.Namespace, audits: "list[Audit]") -> None:
 # --- arguments --------------------------------------------------------------------------------------
 
 
-def _delta(text: str) -> float:
-    delta = fraction(text)
-    if not 0 < delta < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and below 1")
-    return float(delta)
-
-
 def _key(text: str) -> bytes:
-    """A public key, given as itself or as a file that has it."""
+    """Return a public key, given as text or as a file that holds it."""
     if HEX_KEY.fullmatch(text):
         return bytes.fromhex(text)
     try:

@@ -121,13 +121,13 @@ def _sigmas(kind: "SumKind", releases: "Sequence[Release]") -> list[str]:
     texts = []
     for index, part in enumerate(kind.parts):
         found = [sigma for row in own if (sigma := row[index]) is not None]
-        texts.append(_noise(min(found), max(found)) if part.noisy and found else "no noise")
+        if part.noisy and found:
+            low, high = f"{min(found):.4g}", f"{max(found):.4g}"
+            span = low if low == high else f"{low} to {high}"
+            texts.append(f"noise of standard deviation {span} on the total")
+        else:
+            texts.append("no noise")
     return texts
-
-
-def _noise(least: float, most: float) -> str:
-    low, high = f"{least:.4g}", f"{most:.4g}"
-    return f"noise of standard deviation {low if low == high else f'{low} to {high}'} on the total"
 
 
 def _stretch(found: "RoundRange") -> str:
@@ -262,12 +262,8 @@ def growth_line(found: "ByteGrowth") -> str:
 
 
 def _stage(row: "StageBytes") -> str:
-    up, down = (_expected(each) for each in (row.expected_up, row.expected_down))
+    up, down = ("unknown" if each is None else f"{each:,}" for each in (row.expected_up, row.expected_down))
     return f"{row.stage:<10} {row.up:>14,} {up:>14} {row.down:>14,} {down:>14}"
-
-
-def _expected(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:,}"
 
 
 def _canaries(audit: "Audit") -> Iterator[str]:

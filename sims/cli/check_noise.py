@@ -46,7 +46,7 @@ def add(subparsers: Subparsers) -> None:
     WholeNumberOption("--secure", 0, 10**6, 20, "as many more of each through server and clients").add(parser)
     parser.add_argument(
         "--delta",
-        type=_delta,
+        type=delta,
         default=1e-5,
         metavar="NUMBER",
         help="probability with which epsilon may be exceeded, above 0 and below 1; the claimed epsilon and "
@@ -70,13 +70,6 @@ def _multiplier(text: str) -> float:
     if not 1 <= number * 64 <= 64 * 64:
         raise argparse.ArgumentTypeError(f"{text!r} is not from 1/64 to 64")
     return float(number)
-
-
-def _delta(text: str) -> float:
-    number = float(fraction(text))
-    if not 0 < number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and below 1")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:

@@ -25,10 +25,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TypeAlias
 
-# argparse offers no public name for what add_subparsers returns.
+# argparse has no public name for the type that add_subparsers returns.
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-# By what they are for, and in the order in which the help shows them.
+# Commands by purpose, in the order of the help.
 GROUPS = {
     "run": ("simulate", "report", "audit", "demo", "init", "scenarios"),
     "plan": ("plan", "params", "noise", "preflight"),
@@ -47,7 +47,7 @@ def add_all(subparsers: Subparsers) -> None:
 
 
 class UserError(Exception):
-    """Something the user can put right: its text is the one sentence that the user sees."""
+    """An error that the user can correct: its text is the one sentence that the user sees."""
 
 
 @contextmanager
@@ -69,13 +69,13 @@ MODULES = {
 
 
 def require(extra: str) -> None:
-    """Raise ``UserError`` before the command runs, unless the modules of ``extra`` are there."""
+    """Raise ``UserError`` before the command runs, unless the modules of ``extra`` are installed."""
     if not all(_is_there(module) for module in MODULES[extra]):
         raise UserError(f"this command needs the extra '{extra}': pip install 'secagg[{extra}]'")
 
 
 def _is_there(module: str) -> bool:
-    """Looked for and not imported: few commands use all modules of an extra, and some are slow to import."""
+    """Look a module up without importing it: few commands use all modules of an extra, and some are slow."""
     if module in sys.modules:
         return sys.modules[module] is not None
     return find_spec(module) is not None
@@ -86,19 +86,19 @@ _NARROWEST = 40
 
 
 def listing(commands: Subparsers) -> str:
-    """All commands that were added, in their groups; those of no group come last."""
-    # argparse keeps the help of commands in actions that have no public name.
+    """Return all commands that were added, by group; those without a group come last."""
+    # argparse keeps the help of commands in private actions.
     helps = {str(each.dest): str(each.help) for each in commands._choices_actions}
     grouped = {title: [name for name in names if name in helps] for title, names in GROUPS.items()}
     known = {name for names in grouped.values() for name in names}
     grouped["more"] = [name for name in helps if name not in known]
     column = _INDENT + 2 + max(map(len, helps), default=0)
-    blocks = [_block(title, names, helps, column) for title, names in grouped.items() if names]
+    blocks = [
+        "\n".join([f"{title}:", *(_line(name, helps[name], column) for name in names)])
+        for title, names in grouped.items()
+        if names
+    ]
     return "\n\n".join([*blocks, "secagg COMMAND --help says more about each."])
-
-
-def _block(title: str, names: list[str], helps: dict[str, str], column: int) -> str:
-    return "\n".join([f"{title}:", *(_line(name, helps[name], column) for name in names)])
 
 
 def _line(name: str, text: str, column: int) -> str:

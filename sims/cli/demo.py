@@ -83,7 +83,7 @@ def _learning(args: argparse.Namespace) -> int:
 
     console, out = Console(), free_directory(args.out)
     announce(console, out)
-    with redirect_stdout(StringIO()):  # its table says more than anybody wants to know here
+    with redirect_stdout(StringIO()):  # its table is too detailed here
         status = cli.main(["simulate", SCENARIO, "--out", str(out), *(["--quick"] if args.quick else [])])
     if status:
         return status

@@ -87,7 +87,7 @@ def _add_real(parser: argparse.ArgumentParser, name: str, default: Fraction, tex
 
 
 def _positive(text: str) -> Fraction:
-    """A type for argparse: a number that is above zero as a float, too."""
+    """Parse a number for argparse that is above zero as a float, too."""
     number = fraction(text)
     if not SMALLEST <= number <= LARGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0, or is too small or too large")
@@ -95,7 +95,7 @@ def _positive(text: str) -> Fraction:
 
 
 def _bits(text: str) -> int | None:
-    """A type for argparse."""
+    """Parse a number of bits for argparse."""
     return None if text == AUTO else whole(1, 64)(text)
 
 
@@ -108,7 +108,8 @@ def run(args: argparse.Namespace) -> int:
         plan = _plan(args)
     except (LocalError, ImportError) as error:  # the latter without dp-accounting
         if args.json:
-            print(json.dumps(_problem(error), indent=2))
+            bits = getattr(error, "bits_needed", None)
+            print(json.dumps({"ok": False, "problem": str(error), "bits_needed": bits}, indent=2))
         raise UserError(f"secagg noise: {error}") from None
     print(json.dumps(_as_json(plan, args), indent=2) if args.json else "\n".join(_lines(plan, args)))
     return 0
@@ -126,10 +127,6 @@ def _plan(args: argparse.Namespace) -> "Plan":
     return calibrate_vector(
         promise=promise, goal=goal, size=args.dim, clip=args.clip, bits=args.bits, stddevs=args.stddevs
     )
-
-
-def _problem(error: Exception) -> dict[str, Any]:
-    return {"ok": False, "problem": str(error), "bits_needed": getattr(error, "bits_needed", None)}
 
 
 def _as_json(plan: "Plan", args: argparse.Namespace) -> dict[str, Any]:
@@ -166,15 +163,21 @@ def _as_json(plan: "Plan", args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
+    surplus = "is removed" if args.removable else "remains"
+    padded = f", padded to {plan.width:,}" if plan.width != args.dim else ""
+    components = ""
+    if plan.least_sigma_over_granularity != plan.sigma_over_granularity:
+        components = f", in components from {plan.least_sigma_over_granularity:.6g} on"
     rows = {
-        "clients": _clients(args),
+        "clients": f"{args.clients:,}, of whom {args.dropouts:,} may drop out and {args.colluders:,} collude"
+        f"; surplus noise {surplus}",
         "least_roster": f"{counted(plan.least_roster, 'client')} must be there for a sum to begin",
-        "vector": _vector(plan, args),
+        "vector": f"{counted(args.dim, 'element')}{padded}; its norm is clipped to {args.clip:g}",
         "ring": f"{counted(plan.bits, 'bit')}; a total wraps beyond {args.stddevs:g} standard deviations",
         "granularity": f"{plan.granularity:.6g} is one grid point",
         "sensitivity": f"{plan.sensitivity:.6g} is the norm of a vector at most, after rounding",
         "sigma_local": f"{plan.sigma_local:.6g} is what every client adds: "
-        f"{plan.sigma_over_granularity:.6g} grid points{_components(plan)}",
+        f"{plan.sigma_over_granularity:.6g} grid points{components}",
         "sigma_central": f"{plan.sigma_central:.6g} is what a total holds at least, as planned",
         "sigma_released": f"{plan.sigma_released:.6g} is what it holds if no client drops out",
         "usefulness": f"the noise on a total has a norm of about {plan.noise_norm:.4g}, and the total itself "
@@ -196,22 +199,3 @@ def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
 def _is_coarse(plan: "Plan") -> bool:
     """Return whether tau costs more as zCDP than as a part of epsilon."""
     return plan.rho > plan.goal.rho_per_sum * NOTICEABLE
-
-
-def _clients(args: argparse.Namespace) -> str:
-    surplus = "is removed" if args.removable else "remains"
-    return (
-        f"{args.clients:,}, of whom {args.dropouts:,} may drop out and {args.colluders:,} collude; "
-        f"surplus noise {surplus}"
-    )
-
-
-def _vector(plan: "Plan", args: argparse.Namespace) -> str:
-    padded = f", padded to {plan.width:,}" if plan.width != args.dim else ""
-    return f"{counted(args.dim, 'element')}{padded}; its norm is clipped to {args.clip:g}"
-
-
-def _components(plan: "Plan") -> str:
-    if plan.least_sigma_over_granularity == plan.sigma_over_granularity:
-        return ""
-    return f", in components from {plan.least_sigma_over_granularity:.6g} on"

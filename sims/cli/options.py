@@ -1,4 +1,4 @@
-"""Options that commands share. The help of each tells its range and its default."""
+"""Options that commands share. The help of each states its range and its default."""
 
 import argparse
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class WholeNumberOption:
 def add_choice(
     parser: argparse.ArgumentParser, name: str, choices: tuple[str, ...], *, default: str, text: str
 ) -> None:
-    """One of a few words; argparse itself shows them."""
+    """Add an option that takes one of a few words, which argparse shows."""
     parser.add_argument(name, choices=choices, default=default, help=f"{text} (default {default})")
 
 
@@ -67,7 +67,7 @@ _MOST_DIGITS = 1000
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """A type for argparse: a whole number from `least` to `most`."""
+    """Return a type for argparse: a whole number from `least` to `most`."""
 
     def parse(text: str) -> int:
         try:
@@ -82,9 +82,9 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def fraction(text: str) -> Fraction:
-    """A type for argparse: 0.1 is one tenth, not the nearest binary number."""
+    """Parse a fraction for argparse: 0.1 is one tenth, not the nearest binary number."""
     try:
-        # The exponent is looked at first: an exact 1e999999999 would take all the memory there is.
+        # Check the exponent first: an exact 1e999999999 would take all memory.
         if abs(int(text.lower().partition("e")[2] or 0)) > _MOST_DIGITS or len(text) > _MOST_DIGITS:
             raise ValueError
         return Fraction(text)
@@ -93,15 +93,23 @@ def fraction(text: str) -> Fraction:
 
 
 def proportion(text: str) -> Fraction:
-    """A type for argparse: a fraction from 0 up to, but not including, 1."""
+    """Parse a fraction for argparse, from 0 up to, but not including, 1."""
     share = fraction(text)
     if not 0 <= share < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not at least 0 and below 1")
     return share
 
 
+def delta(text: str) -> float:
+    """Parse a delta for argparse, above 0 and below 1 also as a float."""
+    number = float(fraction(text))
+    if not 0 < number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and below 1")
+    return number
+
+
 def number_or_proportion(text: str) -> int | Fraction:
-    """A type for argparse: a whole number as it stands, or a proportion such as 0.1 or 1/10."""
+    """Parse a whole number, or a proportion such as 0.1 or 1/10, for argparse."""
     try:
         return int(text) if text.isdecimal() else proportion(text)
     except (argparse.ArgumentTypeError, ValueError):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from protocols.privacy_budget import PrivacyBudget
 
 _ROUNDS = 100
-_STEP = 0.1  # some step, where none was set: to see what else is missing
+_STEP = 0.1  # a placeholder step, to find what else is missing
 _WORDS: dict[str, object] = {"true": True, "yes": True, "false": False, "no": False, "none": None}
 _OPTIONS = {"dim": "--dim", "clients": "--clients", "privacy": "--rho or --epsilon"}
 _OF_THE_BUDGET = {
@@ -38,7 +38,7 @@ def build(entry: "CatalogueEntry", args: argparse.Namespace) -> "AnyAlgorithm":
     try:
         settings["privacy"] = _privacy(entry, args, budget)
     except MissingBound as missing:
-        # With some value in its place, the algorithm reports what else is missing.
+        # With a placeholder, the algorithm reports what else is missing.
         settings["privacy"] = _privacy(entry, args, budget | {missing.name: _STEP})
         try:
             _made(entry, args, settings)
@@ -109,7 +109,7 @@ def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, A
 
 
 def _dropouts(args: argparse.Namespace) -> int:
-    """Return the drop-outs to plan noise for. Planned for the mean, every second round would fail."""
+    """Return the drop-outs to plan noise for. If planned for the mean, every second round would fail."""
     from sims.plan.completion_probability import dropouts_to_plan_for
 
     if args.dropouts is not None:
@@ -125,7 +125,7 @@ def _float(number: Fraction | None) -> float | None:
 
 
 def _value(text: str) -> object:
-    """Parse a number, a truth value or a list as Python writes it; everything else is text."""
+    """Parse a number, a truth value or a list in Python syntax; everything else is text."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:

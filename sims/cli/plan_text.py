@@ -120,13 +120,9 @@ def parameter_lines(name: str, settings: Sequence["Parameter"]) -> Iterator[str]
     yield f"{name}: set with --set NAME=VALUE"
     width = 2 + max(len(each.name) for each in settings)
     for each in settings:
-        yield f"  {each.name:<{width}}{_default(each)}{each.meaning}"
-
-
-def _default(each: "Parameter") -> str:
-    private = "with --rho or --epsilon; " if each.private else ""
-    value = "must be set" if each.required else f"default {_plain(each.default)}"
-    return f"({private}{value}) "
+        private = "with --rho or --epsilon; " if each.private else ""
+        value = "must be set" if each.required else f"default {_plain(each.default)}"
+        yield f"  {each.name:<{width}}({private}{value}) {each.meaning}"
 
 
 def _plain(value: object) -> object:

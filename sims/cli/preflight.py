@@ -135,12 +135,19 @@ def _as_json(report: "Preflight", args: argparse.Namespace) -> dict[str, Any]:
 
 def _lines(report: "Preflight", args: argparse.Namespace) -> list[str]:
     (part,) = report.parts
+    graph = threshold = margin = "none"
+    if report.graph is not None:
+        graph = f"{report.graph}: each client shares with {counted(report.neighbours, 'other')}"
+    if report.threshold is not None:
+        expected = floor(args.dropout * args.clients)
+        threshold = f"a mask opens with {counted(report.threshold, 'share')}"
+        margin = f"{report.margin} may leave; {expected} {'is' if expected == 1 else 'are'} expected to"
     rows = {
         "clients": f"{report.clients}, of whom {colluders(args)} may collude with a {report.trust}",
-        "graph": _graph(report),
-        "threshold": _threshold(report),
+        "graph": graph,
+        "threshold": threshold,
         "quorum": f"{counted(report.quorum, 'client')} must stay to the end of every sum",
-        "margin": _margin(report, floor(args.dropout * args.clients)),
+        "margin": margin,
         "bits": f"{part.bits} given, {part.bits_needed} needed",
         "resolution": _resolution(part.resolution, part.bits_needed <= part.bits),
         "bytes up": f"{report.setup_bytes_up:,} per client in set-up, "
@@ -148,25 +155,6 @@ def _lines(report: "Preflight", args: argparse.Namespace) -> list[str]:
     }
     lines = [f"{name:<12}{text}" for name, text in rows.items()]
     return [*lines, *(f"{'problem':<12}{problem}" for problem in report.problems)]
-
-
-def _graph(report: "Preflight") -> str:
-    if report.graph is None:
-        return "none"
-    return f"{report.graph}: each client shares with {counted(report.neighbours, 'other')}"
-
-
-def _threshold(report: "Preflight") -> str:
-    if report.threshold is None:
-        return "none"
-    return f"a mask opens with {counted(report.threshold, 'share')}"
-
-
-def _margin(report: "Preflight", expected: int) -> str:
-    """Return the drop-out margin; none without a threshold."""
-    if report.threshold is None:
-        return "none"
-    return f"{report.margin} may leave; {expected} {'is' if expected == 1 else 'are'} expected to"
 
 
 def _resolution(step: float | None, fits: bool) -> str:

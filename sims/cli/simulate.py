@@ -69,9 +69,7 @@ def add(subparsers: Subparsers) -> None:
     )
     again = parser.add_mutually_exclusive_group()
     again.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue unfinished runs from their checkpoints (default no)",
+        "--resume", action="store_true", help="continue unfinished runs from their checkpoints (default no)"
     )
     again.add_argument(
         "--restart",
@@ -143,12 +141,7 @@ def _planned(args: argparse.Namespace, scenario: "Scenario", results: "Results")
     from sims.sweep.cell_runs import plan_tasks
 
     return plan_tasks(
-        scenario.variants,
-        results,
-        out=args.out,
-        name=scenario.name,
-        resume=args.resume,
-        restart=args.restart,
+        scenario.variants, results, out=args.out, name=scenario.name, resume=args.resume, restart=args.restart
     )
 
 

@@ -98,10 +98,12 @@ class _DemoSession:
         left_out, refuser, refusal = self._cheat(sums[-1])
         session.end()
         masked, true = self._residues(sums[0])
+        member = sums[0].contributors[len(sums[0].contributors) // 2]
+        values = self._values(member)[:SHOWN]
         return DemoResult(
             setting=self._setting,
             session_plan=self._session_plan,
-            masked_example=self._masked_example(sums[0], masked, true),
+            masked_example=MaskedExample(member, values, true[member][:SHOWN], masked[member][:SHOWN]),
             masked=Histogram.of(np.concatenate(list(masked.values())), BITS),
             true=Histogram.of(np.concatenate(list(true.values())), BITS),
             sums=tuple(sums),
@@ -165,12 +167,9 @@ class _DemoSession:
         try:
             self._session.ask(MEAN, b"once more", round_number=_ROUND + 1)
         except SumFailed as failure:
-            return None if self._released(self._asking) else failure
+            sums = (event.sum_index for event in self._session.events if isinstance(event, SumReleased))
+            return None if self._asking in sums else failure
         return None
-
-    def _released(self, number: int) -> bool:
-        events = self._session.events
-        return any(isinstance(event, SumReleased) and event.sum_index == number for event in events)
 
     def _cheat(self, last: SumResult) -> tuple[int, int, GroupChanged | None]:
         """Query one client for the next sum of the median, with a roster that lacks another client.
@@ -203,18 +202,12 @@ class _DemoSession:
         for member in first.contributors:
             parts = encoding.unpack(self._inputs[member])
             masked[member] = parts[0]
-            true[member] = _nearest(self._values(member) / first.step)
+            grid_points = np.rint(self._values(member) / first.step).astype(np.int64)
+            true[member] = (grid_points % (1 << BITS)).astype(np.uint32)
         return masked, true
 
     def _values(self, member: int) -> NDArray[np.float64]:
         return self._simulated.answer(member, MEAN, b"")["update"]
-
-    def _masked_example(
-        self, first: SumResult, masked: dict[int, Residues], true: dict[int, Residues]
-    ) -> MaskedExample:
-        member = first.contributors[len(first.contributors) // 2]
-        values = self._values(member)[:SHOWN]
-        return MaskedExample(member, values, true[member][:SHOWN], masked[member][:SHOWN])
 
     # --- bytes ---
 
@@ -227,11 +220,6 @@ class _DemoSession:
         up = Counter({stage: count // each for stage, count in (now.up - before.up).items()})
         down = Counter({stage: count // each for stage, count in (now.down - before.down).items()})
         return StageTraffic(up, down)
-
-
-def _nearest(scaled: NDArray[np.float64]) -> Residues:
-    residues: Residues = (np.rint(scaled).astype(np.int64) % (1 << BITS)).astype(np.uint32)
-    return residues
 
 
 BITS: Final = 32

@@ -15,12 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy.stats import chisquare
 
-from secagg import (
-    Preflight,
-    Stage,
-    Total,
-    Trust,
-)
+from secagg import Preflight, Stage, Total, Trust
 from secagg.errors import GroupChanged, SumFailed
 from secagg.residue_ring import Residues
 
@@ -207,18 +202,15 @@ def _show_sums(result: DemoResult, console: Console) -> None:
         table.add_row(*_row(number, each))
     console.print(table)
     widest = max(result.sums, key=lambda each: each.steps)
+    verdict = "[red]more than rounding explains[/red]"
+    if all(each.exact for each in result.sums):
+        verdict = "[green]less than a step for each contributor[/green]"
     console.print(
         f"A step is what one client rounds to, {widest.step:.2g}. The error is the largest of all elements, "
         f"against the plain sum of the contributors' numbers, which only this demo knows: at most "
-        f"{widest.error:.2g}, {_verdict(result)}.",
+        f"{widest.error:.2g}, {verdict}.",
         highlight=False,
     )
-
-
-def _verdict(result: DemoResult) -> str:
-    if all(each.exact for each in result.sums):
-        return "[green]less than a step for each contributor[/green]"
-    return "[red]more than rounding explains[/red]"
 
 
 def _row(number: int, each: SumResult) -> tuple[str, ...]:

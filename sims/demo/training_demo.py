@@ -82,7 +82,9 @@ def outcome(run: RunDirectory) -> TrainingOutcome:
     measured = next(line["measured"] for line in reversed(lines) if line["measured"] is not None)
     released = [line for line in sums if line["entry"] == "sum" and line["count"] is not None]
     counts = [int(line["count"]) for line in released] or [0]
-    tail = _tail(lines)
+    tail: Mapping[str, Any] = next(
+        (line["tail"] for line in reversed(lines) if line.get("tail") is not None), {}
+    )
     return TrainingOutcome(
         label=str(next(iter(facts["cell"].values()), facts["algorithm"])),
         common=_accuracy(measured, "common"),
@@ -102,11 +104,6 @@ def outcome(run: RunDirectory) -> TrainingOutcome:
 def _accuracy(measured: Mapping[str, Any], what: str) -> float:
     """Return the mean accuracy of model `what` over all clients, or over the honest ones if some attack."""
     return float(measured.get(f"{what}_benign", measured[what])["mean_accuracy"])
-
-
-def _tail(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    asked = (line["tail"] for line in reversed(lines) if line.get("tail") is not None)
-    return next(asked, {})
 
 
 _MEGA = 1e6

@@ -1,7 +1,7 @@
-"""The files `serve.toml` and `join.toml`: what an operator decides.
+"""The files `serve.toml` and `join.toml`: the settings of an operator.
 
-Every key is checked, and a key that does not exist is a mistake, because a limit that is misspelt would be no
-limit. Names of files are relative to the file that they are in.
+Every key is checked, and an unknown key is an error, because a misspelt limit would be no limit. File names
+are relative to the file that they are in.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ TrustName = Literal["curious_server", "malicious_server"]
 
 
 class ConfigSection(BaseModel):
-    """A table of a configuration: no unknown keys, and no number that is a text."""
+    """A table of a configuration: no unknown keys, and no text in place of a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -88,7 +88,7 @@ class PatienceSection(ConfigSection):
 
 
 class ServeFileServer(ConfigSection):
-    """Where it listens, who it is, and where it keeps what."""
+    """The address, the identity and the files of a server."""
 
     listen: Place
     key: File
@@ -120,7 +120,7 @@ class SessionSection(ConfigSection):
     first_round: int = 0
 
     def params(self, sums: int) -> SessionParams:
-        """The parameters of a session of `sums` sums."""
+        """Return the parameters of a session of `sums` sums."""
         return SessionParams(
             trust=Trust(self.trust),
             corrupt=self.corrupt,
@@ -137,7 +137,7 @@ class SessionSection(ConfigSection):
 
 
 class AskSection(ConfigSection):
-    """One question."""
+    """One query."""
 
     kind: str
     payload: File | None = None
@@ -164,7 +164,7 @@ class CapacitySection(ConfigSection):
 
 
 class ServeConfig(ConfigSection):
-    """All of `serve.toml`."""
+    """The content of `serve.toml`."""
 
     server: ServeFileServer
     session: SessionSection
@@ -178,7 +178,7 @@ class ServeConfig(ConfigSection):
 
 
 class ClientSection(ConfigSection):
-    """Who it is, whom it talks to, and where it keeps what."""
+    """The identity, the server and the files of a client."""
 
     member: int
     server: ServerPlace
@@ -213,14 +213,14 @@ class PolicySection(ConfigSection):
 
 
 class InputSection(ConfigSection):
-    """Where a client's values come from: one of the two."""
+    """The source of a client's values: one of the two."""
 
     values: File | None = None
     answer: str | None = None
 
 
 class JoinConfig(ConfigSection):
-    """All of `join.toml`."""
+    """The content of `join.toml`."""
 
     client: ClientSection
     policy: PolicySection
@@ -234,7 +234,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def load(path: Path, model: type[M]) -> M:
-    """The configuration in a file. Raises `ConfigError` with everything that is wrong with it."""
+    """Return the configuration in a file. Raises `ConfigError` with all problems."""
     try:
         return model.model_validate(toml_tables(path), context={"directory": path.parent})
     except ValidationError as error:
@@ -248,7 +248,7 @@ Named: TypeAlias = tuple[str, Path]
 
 
 def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> bool:
-    """Whether no two of them are the same; several questions may have the same payload."""
+    """Check that no two files are the same; several queries may have the same payload."""
     payloads: dict[Path, str] = {}
     for number, ask in enumerate(config.ask, start=1):
         if ask.payload is not None:
@@ -261,7 +261,7 @@ def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> b
 
 
 def check_client_files(path: Path, config: JoinConfig, problems: Problems) -> bool:
-    """Whether no two of them are the same."""
+    """Check that no two files are the same."""
     beside = [("the configuration", path), ("the seal of client.ledger", seal_path(config.client.ledger))]
     return _check([*beside, *_named("client", config.client), *_named("input", config.input)], problems)
 
@@ -284,7 +284,7 @@ def _check(files: Iterable[Named], problems: Problems) -> bool:
 
 
 def _identity(file: Path) -> object:
-    """The same for all names of one file, also if it does not exist yet."""
+    """Return a value that is equal for all names of one file, even if it does not exist yet."""
     try:
         status = file.stat()
     except OSError:

@@ -187,7 +187,7 @@ def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
 def _check_machine(
     config: JoinConfig, table: Table, policy: Policy, credentials: ClientCredentials, problems: Problems
 ) -> None:
-    """Whether the table fits the policy. Memory comes later: to check must leave no trace there."""
+    """Check that the table fits the policy. Memory is checked later, because a check must not change it."""
     if credentials.registry.members.get(config.client.member) != credentials.identity.public:
         return  # which is a problem of its own
     identity, registry = _signer(policy, credentials)

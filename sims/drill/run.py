@@ -173,7 +173,7 @@ class Drill:
     async def _serve(self, pool: WorkerPool, certificates: Mapping[int, bytes], started: float) -> None:
         identity = Identity.generate()
         certificate = make_certificate(identity, now=int(time.time()))
-        registry = _registry(certificates)
+        registry = Registry(0, {member: certificate_key(pem) for member, pem in certificates.items()})
         tls = self._setting.tls
         async with open_server(
             "127.0.0.1:0",
@@ -274,10 +274,6 @@ class Drill:
 
     def _waited_for(self) -> set[int]:
         return set(range(self._setting.clients)) - self._gone - self._over
-
-
-def _registry(certificates: Mapping[int, bytes]) -> Registry:
-    return Registry(0, {member: certificate_key(pem) for member, pem in certificates.items()})
 
 
 def run_drill(setting: DrillConfig, on_progress: OnProgress) -> DrillReport:

@@ -125,9 +125,7 @@ def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
     if algorithm.most_sums > conditions.params.sums:
         raise ParameterError(_too_many(algorithm, conditions.params.sums))
     session = preflight(
-        algorithm.table,
-        algorithm.clients,
-        replace(conditions.params, dropout=conditions.dropout),
+        algorithm.table, algorithm.clients, replace(conditions.params, dropout=conditions.dropout)
     )
     if session.problems or session.threshold is None:
         raise ParameterError("; ".join(session.problems))

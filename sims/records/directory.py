@@ -218,7 +218,7 @@ class LinesFile:
         with disk_errors(self._path):
             size = os.fstat(self._handle).st_size
             try:
-                write_all(self._handle, _line(content))
+                write_all(self._handle, line)
             except OSError:
                 os.ftruncate(self._handle, size)
                 raise
@@ -255,10 +255,6 @@ def _first(path: Path, content: bytes, count: int) -> bytes:
         if end == 0:
             raise ConfigError(f"{path} has {number} lines of the {count} it should have: {_LOST}")
     return content[:end]
-
-
-def _line(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
 def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:

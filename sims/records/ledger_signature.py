@@ -75,10 +75,6 @@ def write_head(run: RunDirectory, signed: SignedHead) -> None:
     run.write_json(LEDGER_HEAD, {**signed.body(), "earlier": [each.body() for each in earlier]})
 
 
-def _kept(run: RunDirectory) -> list[SignedHead]:
-    return read_heads(run) if (run / LEDGER_HEAD).exists() else []
-
-
 def read_heads(run: RunDirectory) -> list[SignedHead]:
     """Return all heads in the file, the newest last. Raise `ConfigError` if it is missing or damaged."""
     content = run.read_json(LEDGER_HEAD)

@@ -158,7 +158,7 @@ def _tail(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
         return
     if len(runs) == 1:
         curves = {"90th percentile": _ninety(runs[0]), "Mean of the worst tenth": _worst(runs[0])}
-        whom = _of_whom(runs[0])
+        whom = MEASURES.get(runs[0].headline or "", "Clients")
         note = f"{whom}: the error that one client in ten exceeds, and the mean error of that tenth."
         yield _errors_by_round("tail", "The tail of clients' errors", note, curves)
         return
@@ -166,10 +166,6 @@ def _tail(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
     yield _errors_by_round("tail", title, "One client in ten does worse.", ninety)
     worst = {each.title: _worst(each) for each in runs}
     yield _errors_by_round("worst", "The worst tenth of clients", "Mean error of that tenth.", worst)
-
-
-def _of_whom(run: ReportedRun) -> str:
-    return MEASURES.get(run.headline or "", "Clients")
 
 
 def _ninety(run: ReportedRun) -> Curve:

@@ -64,7 +64,8 @@ def _of_several(runs: Sequence[ReportedRun]) -> str:
     if any(each.accuracy is None for each in methods):
         return f"{counted(len(runs), 'run')} of {_names(methods)} {_with(runs[0])}."
     (best, first), (worst, last) = ranked[0], ranked[-1]
-    over = _over_seeds(methods)
+    seeds = {len(each.runs) for each in methods}
+    over = f", each the mean of {max(seeds)} seeds" if len(seeds) == 1 and max(seeds) > 1 else ""
     if best - worst < _APART:
         return (
             f"{_names(methods)} ended between {text_format.percent(worst)} and {text_format.percent(best)} "
@@ -90,11 +91,6 @@ def _names(methods: Sequence[_Method]) -> str:
     if len(names) > 4:
         return f"{names[0]}, {names[1]} and {len(names) - 2} others"
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
-def _over_seeds(methods: Sequence[_Method]) -> str:
-    seeds = {len(each.runs) for each in methods}
-    return f", each the mean of {max(seeds)} seeds" if len(seeds) == 1 and max(seeds) > 1 else ""
 
 
 def _with(run: ReportedRun) -> str:

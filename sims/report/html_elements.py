@@ -63,11 +63,16 @@ def text_cell(text: str | None) -> TableCell:
 def tabulated(table: ReportTable) -> Markup:
     """Return the table as HTML, in a box that scrolls if the page is too narrow."""
     right = _numeric(table)
+    heads = (
+        element("th", name, scope="col", class_="n" if numeric else None)
+        for name, numeric in zip(table.columns, right, strict=True)
+    )
+    rows = ((_cell(cell, at, right[at]) for at, cell in enumerate(row)) for row in table.rows)
     content = element(
         "table",
         element("caption", table.caption, element("span", table.note, class_="note") if table.note else None),
-        element("thead", element("tr", (_head(name, right[at]) for at, name in enumerate(table.columns)))),
-        element("tbody", (_row(row, right) for row in table.rows)),
+        element("thead", element("tr", heads)),
+        element("tbody", (element("tr", row) for row in rows)),
         id=table.key,
         class_="sortable" if table.sortable else None,
         data_fold=FEW if table.folded and len(table.rows) > FEW else None,
@@ -89,14 +94,6 @@ def _numeric(table: ReportTable) -> Sequence[bool]:
         and all(row[at].is_number or row[at].text == text_format.MISSING for row in table.rows)
         for at in range(len(table.columns))
     ]
-
-
-def _head(name: str, right: bool) -> Markup:
-    return element("th", name, scope="col", class_="n" if right else None)
-
-
-def _row(cells: Iterable[TableCell], right: Sequence[bool]) -> Markup:
-    return element("tr", (_cell(cell, at, right[at]) for at, cell in enumerate(cells)))
 
 
 def _cell(cell: TableCell, at: int, right: bool) -> Markup:

@@ -43,7 +43,8 @@ def page(runs: Sequence[ReportedRun], *, most_bytes: int = MOST_BYTES) -> str:
 
 def _page(runs: Sequence[ReportedRun], detail: sections.Detail) -> str:
     shown = runs[: detail.runs]
-    body = element("body", _body(shown, detail, left=len(runs) - len(shown)), verbatim(_script()))
+    script = verbatim(f"<script>{_content('page.js')}</script>")
+    body = element("body", _body(shown, detail, left=len(runs) - len(shown)), script)
     return f"<!DOCTYPE html>\n{element('html', _head(shown), body, lang='en')}\n"
 
 
@@ -57,7 +58,7 @@ def _head(runs: Sequence[ReportedRun]) -> Markup:
         element("meta", name="referrer", content="no-referrer"),
         element("title", f"{runs[0].audit.subject.name} · report of {counted(len(runs), 'run')} · secagg"),
         element("meta", name="description", content=sentence(runs)),
-        verbatim(_style()),
+        verbatim(f"<style>{_content('page.css')}</style>"),
     )
 
 
@@ -94,14 +95,6 @@ def _content(name: str) -> str:
 
 def _hash(name: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(_content(name).encode()).digest()).decode()}"
-
-
-def _style() -> str:
-    return f"<style>{_content('page.css')}</style>"
-
-
-def _script() -> str:
-    return f"<script>{_content('page.js')}</script>"
 
 
 def write_report(path: Path, output: Path | None = None) -> Path:

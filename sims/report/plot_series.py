@@ -150,10 +150,11 @@ def over_rounds(
     """
     names = list(order) or list(curves)
     places = tuple(sorted({place for curve in curves.values() for place in curve}))
-    series = tuple(
-        Series(name, tuple(_scaled(curve.get(place), scale) for place in places), names.index(name))
-        for name, curve in curves.items()
-    )
+    series = []
+    for name, curve in curves.items():
+        values = (curve.get(place) for place in places)
+        scaled = tuple(None if value is None else value * scale for value in values)
+        series.append(Series(name, scaled, names.index(name)))
     return Plot(
         key=key,
         title=title,
@@ -161,13 +162,9 @@ def over_rounds(
         x="Round",
         y=y,
         places=places,
-        series=series,
+        series=tuple(series),
         place=_ROUND,
         form=form,
         least=least,
         empty=empty,
     )
-
-
-def _scaled(value: float | None, scale: float) -> float | None:
-    return None if value is None else value * scale

@@ -94,8 +94,11 @@ def banners(runs: Sequence[ReportedRun]) -> Iterator[Markup]:
     if seeded:
         yield _seed_banner(seeded, runs)
     for each in runs:
-        if each.audit.subject.status != "finished":
-            yield _banner("warn", f"This run is {each.audit.subject.status}", each, runs, _unfinished(each))
+        subject = each.audit.subject
+        if subject.status != "finished":
+            why = f" {subject.why.rstrip('.')}." if subject.why else ""
+            over = f"{subject.done:,} of {subject.rounds:,} rounds are over.{why}"
+            yield _banner("warn", f"This run is {subject.status}", each, runs, over)
 
 
 def _banner(tone: str, title: str, run: ReportedRun, among: Sequence[ReportedRun], content: Child) -> Markup:
@@ -120,12 +123,6 @@ def _seed_banner(seeded: Sequence[ReportedRun], runs: Sequence[ReportedRun]) -> 
         id="insecure-seed",
         role="note",
     )
-
-
-def _unfinished(run: ReportedRun) -> str:
-    subject = run.audit.subject
-    why = f" {subject.why.rstrip('.')}." if subject.why else ""
-    return f"{subject.done:,} of {subject.rounds:,} rounds are over.{why}"
 
 
 def cards(runs: Sequence[ReportedRun]) -> Markup:
@@ -177,7 +174,9 @@ def _course(runs: Sequence[ReportedRun], detail: Detail) -> Markup:
     places = max(12, detail.places // max(1, len(runs) // 4))
     found = plots(runs)
     drawn = (figure(each, places=places) for each in found if each.drawn)
+    # Plots without data, each with the reason.
     missing = [figure(each, places=places) for each in found if not each.drawn]
+    last = element("div", missing, class_="figures missing") if missing else None
     hint = element(
         "p",
         "Point at a plot, or move to it with Tab and then with the arrow keys, to read values. Names below a "

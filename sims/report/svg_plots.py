@@ -42,7 +42,10 @@ def plotted(plot: Plot) -> Markup:
         _places(plot, x),
         element("text", plot.y, class_="axis", x=2.0, y=12.0),
         element("text", plot.x, class_="axis", x=WIDTH - _RIGHT, y=HEIGHT - 6, text_anchor="end"),
-        (_drawn(plot, each, x, y) for each in plot.series),
+        (
+            element("g", _shape(plot, each, x, y), class_=f"series {each.style}", data_series=each.name)
+            for each in plot.series
+        ),
         data_stops=_numbers(x(place) for place in plot.places),
         data_scale=f"{y.low:g} {y.high:g} {y.start:g} {y.end:g}",
         data_along="x",
@@ -143,15 +146,6 @@ def _short(value: float) -> str:
 
 
 # --- values ---
-
-
-def _drawn(plot: Plot, series: Series, x: Scale, y: Scale) -> Markup:
-    return element(
-        "g",
-        _shape(plot, series, x, y),
-        class_=f"series {series.style}",
-        data_series=series.name,
-    )
 
 
 def _shape(plot: Plot, series: Series, x: Scale, y: Scale) -> Iterable[Markup]:
@@ -259,7 +253,10 @@ def _bar(stack: StackedBars, row: int, x: Scale) -> Markup:
             parts.append(element("g", shape, class_=f"series {series.style}", data_series=series.name))
             right += width
     total = element("text", stack.form(stack.total(row)), class_="total", x=right + 6, y=top + 12.5)
-    return joined(element("text", _fitted(stack.rows[row]), class_="row", x=2.0, y=top - 5), parts, total)
+    name = stack.rows[row]
+    if len(name) > _LONGEST:  # to fit on a phone; the table below the plot has the whole name
+        name = f"{name[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return joined(element("text", name, class_="row", x=2.0, y=top - 5), parts, total)
 
 
 _STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)  # round numbers, to be multiplied by a power of ten

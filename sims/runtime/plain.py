@@ -276,7 +276,7 @@ class _Adding:
         if (tamper := self._tamper.get(member)) is not None:
             sent = tampered(tamper, self.query.kind, self._encoding, sent)
         for part, residues in zip(self._accumulator, sent, strict=True):
-            _add(part, residues)
+            part += residues
         self._noise[position] = seeds
 
     def survivors(self) -> PositionSet:
@@ -292,7 +292,3 @@ class _Adding:
         return self._encoding.decode(
             self._accumulator, contributors=len(self._noise), invited=len(self.roster)
         )
-
-
-def _add(part: Residues, residues: Residues) -> None:
-    part += residues

@@ -114,10 +114,7 @@ class SecureSessions:
             make_identity=self._identity,
             server_hooks=server_hooks(seed=setting.insecure_seed, number=plan.number),
             client_hooks=lambda member: client_hooks(
-                member,
-                seed=setting.insecure_seed,
-                number=plan.number,
-                tamper=setting.tamper.get(member),
+                member, seed=setting.insecure_seed, number=plan.number, tamper=setting.tamper.get(member)
             ),
         )
         return ObservedSession(server, clients, plan)

@@ -129,8 +129,7 @@ def _check_processes(settings: Settings, problems: Problems) -> None:
         problems.add(
             "attack.kind",
             "omniscient clients know what all others are about to send, which is impossible across "
-            "processes: "
-            'set channel.kind = "secure", or take another attack',
+            'processes: set channel.kind = "secure", or take another attack',
         )
     for name in settings.evaluation.observe:
         if name in OBSERVER_KINDS and OBSERVER_KINDS[name].reads_clients:

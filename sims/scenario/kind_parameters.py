@@ -59,6 +59,8 @@ class KindTable:
         values = section.parameters
         found: dict[str, Any] = {}
         known = self.parameters(maker)
+        taken = inspect.signature(_target(maker)).parameters.values()
+        is_open = any(each.kind is each.VAR_KEYWORD for each in taken)
         for name, value in values.items():
             if name in known:
                 found[name] = _typed(known[name], value, problems, f"{self.table}.{name}")
@@ -67,7 +69,8 @@ class KindTable:
             else:
                 names = dict.fromkeys((*known, *type(section).model_fields))
                 problems.add(f"{self.table}.{name}", f"is not known here; {nearest(name, list(names))}")
-        for name in _required(maker) & (known.keys() - self.likely) - values.keys():
+        required = {each.name for each in taken if each.default is each.empty}
+        for name in required & (known.keys() - self.likely) - values.keys():
             problems.add(f"{self.table}.{name}", f"is missing: {kind} needs it")
         return found
 
@@ -165,16 +168,6 @@ def _annotated(maker: Maker) -> Any:
     if not isinstance(target, type):
         return target
     return target if is_dataclass(target) else getattr(target, "__init__")  # noqa: B009
-
-
-def _is_open(maker: Maker) -> bool:
-    parameters = inspect.signature(_target(maker)).parameters.values()
-    return any(each.kind is each.VAR_KEYWORD for each in parameters)
-
-
-def _required(maker: Maker) -> set[str]:
-    parameters = inspect.signature(_target(maker)).parameters.values()
-    return {each.name for each in parameters if each.default is each.empty}
 
 
 def _typed(hint: Any, value: Any, problems: Problems, key: str) -> Any:

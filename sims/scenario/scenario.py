@@ -283,16 +283,14 @@ def _why(detail: ErrorDetails) -> str | None:
             return "is of the whole file, and cannot be changed from outside or by a sweep"
         return f"is not known here; did you mean {close[0]}?" if close and close[0] in _BESIDE else None
     if detail["type"] == "list_type":
-        return f"must be a list, such as [{_quoted(detail['input'])}], not {shown(detail['input'])}"
+        given = detail["input"]
+        example = f'"{given}"' if isinstance(given, str) else shown(given)
+        return f"must be a list, such as [{example}], not {shown(given)}"
     return None
 
 
 def _key(detail: ErrorDetails) -> str:
     return ".".join(map(str, detail["loc"]))
-
-
-def _quoted(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else shown(value)
 
 
 def _again(detail: ErrorDetails) -> InitErrorDetails:

@@ -1,4 +1,4 @@
-"""The tables of a scenario: one simulation, fully described.
+"""The tables of a scenario: the complete description of one simulation.
 
 Tables with a `kind` (or, for an algorithm, a `name`) take the parameters of that kind as further keys. Which
 ones those are is known to the packages that offer the kinds, and checked in `sims.scenario.kind_parameters`.
@@ -44,17 +44,17 @@ class OpenSection(Section):
 
 
 class DataSection(OpenSection):
-    """Where samples come from."""
+    """The source of the samples."""
 
     kind: str
 
 
 class PartitionSection(OpenSection):
-    """How they are spread over clients, and which part of each client's is not for training.
+    """How samples are distributed over clients, and which part of each client's is not for training.
 
-    `clients`     how many; where samples have owners, by default all of them.
-    `validation`, `test`  parts of every client's samples; a `test` of "given" is the test set that the data
-                  comes with, spread over clients as what they train on.
+    `clients`     how many; if samples have owners, by default all of them.
+    `validation`, `test`  parts of every client's samples; a `test` of "given" is the test set of the data,
+                  distributed over clients like the training samples.
     `held_out`    clients that never train.
     """
 
@@ -66,10 +66,10 @@ class PartitionSection(OpenSection):
 
 
 class ModelSection(OpenSection):
-    """What is trained.
+    """The model that is trained.
 
     `start`  the directory of a run of the same model, or its model.npz, from which this one begins; `{seed}`
-             in it stands for the seed. Without it, and if it is empty, it begins with new weights.
+             in it stands for the seed. If it is missing or empty, the model has new weights.
     """
 
     kind: str
@@ -85,11 +85,11 @@ class ScheduleSection(Section):
 
 
 class TrainingSection(Section):
-    """What a client does between two sums. Without `batch`, a step takes all its data.
+    """The local training of a client between two sums. Without `batch`, a step takes all its data.
 
     `clip`  bounds the norm of every step's gradient.
-    `loss`  by default, cross-entropy for classes and squared for amounts.
-    `way`   clients all together on one device, or one after another; by default the faster one.
+    `loss`  by default, cross-entropy for classes and squared for a regression.
+    `way`   train clients together on one device, or one after another; by default the faster one.
     """
 
     rate: Positive
@@ -127,19 +127,19 @@ class PrivacySection(OpenSection):
 
 
 class CohortSection(Section):
-    """Who takes part in a round."""
+    """The clients that take part in a round."""
 
     per_round: Count | None = None  # how many are drawn, uniformly and without replacement; by default, all
-    stragglers: Share = 0.0  # part of them that has time for some of the local steps only
+    stragglers: Share = 0.0  # part of them that completes only some of the local steps
 
 
 class AttackSection(OpenSection):
-    """What some clients do.
+    """The attack of some clients.
 
-    `fraction`   of the clients, or of all training samples, as `selection` says.
-    `level`      "update" for what keeps to the protocol, poisoned data included; "answer" for the same kinds
-                 where not the trained model is corrupt but what is sent of it; and "message" for what does
-                 not keep to the protocol: residues of their own choice inside a sum.
+    `fraction`   of the clients, or of all training samples, according to `selection`.
+    `level`      "update" for attacks that follow the protocol, poisoned data included; "answer" for the same
+                 kinds, where the answer is corrupt instead of the trained model; and "message" for attacks
+                 that do not follow the protocol: arbitrary residues inside a sum.
     """
 
     kind: str
@@ -171,12 +171,12 @@ OBSERVER_KINDS: Final[dict[str, ObserverKind]] = {
 
 
 class EvaluationSection(Section):
-    """What is measured with full knowledge of all clients, every `every` rounds and at the end."""
+    """What an observer that sees all clients measures, every `every` rounds and at the end."""
 
     every: Count = 10
     what: Literal["common", "personal", "both"] = "common"  # the common model, or every client's own
     part: Literal["train", "validation", "test"] = "test"  # the samples that they are measured on
-    held_out: bool = False  # whether clients that never train are measured, too
+    held_out: bool = False  # whether clients that never train are also measured
     observe: list[str] = []  # names of further observations, which see every round
 
 
@@ -191,15 +191,15 @@ def _known_channel(kind: str) -> str:
 
 
 class ChannelSection(Section):
-    """How sums are made. All kinds give the same numbers.
+    """How sums are computed. All kinds give the same numbers.
 
-    `kind`     "plain" adds up in the open, "secure" runs the real machines in one process, and "processes"
-               runs them in processes of their own that talk over TLS.
-    `trust`, `corrupt`, `dropout`  what a session is planned for: what the server may do, how many clients
+    `kind`     "plain" adds up without protection, "secure" runs the real machines in one process, and
+               "processes" runs them in separate processes over TLS.
+    `trust`, `corrupt`, `dropout`  the assumptions of a session: what the server may do, how many clients
                collude with it, and which part of the cohort may be missing by the end.
     `workers`  how many worker processes share the clients; 0 is one for each client.
     `sums`     most sums of one session.
-    `graph`    who shares secrets with whom; by default, what the size of the cohort asks for.
+    `graph`    which clients share secrets; by default, it depends on the size of the cohort.
     """
 
     kind: Annotated[str, AfterValidator(_known_channel)] = "plain"
@@ -212,7 +212,7 @@ class ChannelSection(Section):
 
     @property
     def params(self) -> SessionParams:
-        """What a session is planned for, without the sizes of its cohort."""
+        """The parameters of a session, without the sizes of its cohort."""
         return SessionParams(
             trust=Trust(self.trust),
             corrupt=self.corrupt,
@@ -223,12 +223,12 @@ class ChannelSection(Section):
 
 
 class DropoutSection(Section):
-    """Who goes missing, and when: drawn for each client and round from the seed, alike over all channels."""
+    """Which clients drop out, and when: drawn from the seed, for each client and round alike."""
 
-    training: PartOfAll = 0.0  # part of the invited whose masked input never comes in a round's first sum
-    between: PartOfAll = 0.0  # chance to be missing from a later sum that is in no group with an earlier one
-    group: PartOfAll = 0.0  # chance to leave between two sums of one group, which closes it
-    reveal: PartOfAll = 0.0  # chance to go after masking and before revealing
+    training: PartOfAll = 0.0  # part of the invited that sends no masked input in a round's first sum
+    between: PartOfAll = 0.0  # probability to miss a later sum that is in no group with an earlier one
+    group: PartOfAll = 0.0  # probability to leave between two sums of one group, which closes it
+    reveal: PartOfAll = 0.0  # probability to leave after masking and before revealing
 
     @property
     def happens(self) -> bool:
@@ -236,7 +236,7 @@ class DropoutSection(Section):
 
 
 class OutputSection(Section):
-    """What is kept, beside a line for every finished cell.
+    """What is kept besides a line for every finished cell.
 
     `keep`      "run" keeps a directory of every cell, with its ledger, its metrics and its report; "table"
                 keeps the line alone.
@@ -248,13 +248,13 @@ class OutputSection(Section):
 
 
 class AuditSection(Section):
-    """What is tried out on the noise itself: `canaries` are sums with and without a client that is known."""
+    """Trials of the noise itself: `canaries` is the number of sums with and without a known client."""
 
     canaries: Whole = 0
 
 
 class TailSection(Section):
-    """A private histogram of clients' errors, over the same channel and with a budget of its own."""
+    """A private histogram of clients' errors, over the same channel and with its own budget."""
 
     epsilon: Positive
     delta: Annotated[float, Field(gt=0, lt=1)]
@@ -263,9 +263,9 @@ class TailSection(Section):
 
 
 class Settings(Section):
-    """One simulation. Its `seed` decides everything that is drawn.
+    """One simulation. Its `seed` determines everything that is drawn.
 
-    `insecure_seed`  whether it decides keys, rounding and noise as well, which makes everything computable
+    `insecure_seed`  whether it also determines keys, rounding and noise, so that everything can be computed
                      from the seed. By default only over a plain channel, where nothing is secret.
     """
 

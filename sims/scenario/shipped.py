@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -42,13 +41,10 @@ def find(given: str | Path) -> Path:
         return path
     name = path.name.removesuffix(_ENDING)
     if name not in names():
-        raise ConfigError(f"there is no file {path}, nor a shipped scenario of that name; {_likely(name)}")
+        nearest_name = nearest(name, names())
+        hint = nearest_name if nearest_name.startswith("did") else "secagg scenarios lists those"
+        raise ConfigError(f"there is no file {path}, nor a shipped scenario of that name; {hint}")
     return DIRECTORY / f"{name}{_ENDING}"
-
-
-def _likely(name: str) -> str:
-    hint = nearest(name, names())
-    return hint if hint.startswith("did") else "secagg scenarios lists those"
 
 
 def described(name: str) -> Shipped:
@@ -93,9 +89,5 @@ def _values(document: dict[str, Any], table: str, key: str) -> tuple[str, ...]:
         if name == f"{table}.{key}":
             found = values
         elif all(isinstance(each, dict) for each in values):
-            found += _cases(values, f"{table}.{key}")
+            found += [dict(flat(each)).get(f"{table}.{key}") for each in values]
     return tuple(dict.fromkeys(str(each) for each in found if each is not None))
-
-
-def _cases(values: Iterable[dict[str, Any]], key: str) -> list[Any]:
-    return [dict(flat(each)).get(key) for each in values]

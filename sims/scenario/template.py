@@ -17,9 +17,9 @@ from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
 from secagg.errors import ParameterError
 
 _WIDTH: Final = 100
-# What a simulation knows by itself: of rates, those that an algorithm cannot do without.
+# Parameters that a simulation provides: of rates, those that an algorithm requires.
 _PROVIDED: Final = frozenset({"rate", "population"})
-# What noise, which may be taken in below, does not allow otherwise.
+# Values that noise, which may be enabled below, requires.
 _WITH_NOISE: Final = {"weighted": False, "fast": False}
 _STEP: Final = 0.5
 # Learning rates on digits: with the pull that lp-proj-2 has by default, larger steps diverge.

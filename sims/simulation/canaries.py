@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm
 from secagg.noise.accounting import sum_rho
 from secagg.sum_spec import SumSpec
 from sims.scenario.settings import Settings
+from sims.simulation.spending import delta_of
 
 _DELTA: Final = 1e-5
 _SIZE: Final = 64  # elements of the all-zero vectors of the other clients
@@ -26,15 +27,10 @@ def canary_facts(settings: Settings, algorithms: Mapping[str, AnyAlgorithm]) -> 
         "specs": [
             _tried(settings, part, kind, spec)
             for part, algorithm in algorithms.items()
-            for kind, spec in _noisy(algorithm)
+            for kind, spec in (algorithm.table or {}).items()
+            if spec.is_private
         ],
     }
-
-
-def _noisy(algorithm: AnyAlgorithm) -> Iterator[tuple[str, SumSpec]]:
-    for kind, spec in (algorithm.table or {}).items():
-        if spec.is_private:
-            yield kind, spec
 
 
 def _tried(settings: Settings, part: str, kind: str, spec: SumSpec) -> dict[str, Any]:
@@ -53,7 +49,7 @@ def _tried(settings: Settings, part: str, kind: str, spec: SumSpec) -> dict[str,
         removable=promise.removable,
         multiplier=1 / math.sqrt(2 * rho),
         canaries=settings.audit.canaries,
-        delta=_delta(settings, part),
+        delta=_DELTA if delta is None else delta,
         seed=settings.seed,
     )
     outcome = run_trial(trial)
@@ -73,9 +69,3 @@ def _tried(settings: Settings, part: str, kind: str, spec: SumSpec) -> dict[str,
         "bound_conforms": outcome.bounded,
         "holds": outcome.holds,
     }
-
-
-def _delta(settings: Settings, part: str) -> float:
-    section = settings.tail if part == "tail" else settings.privacy
-    delta = None if section is None else section.delta
-    return _DELTA if delta is None else delta

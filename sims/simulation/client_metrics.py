@@ -40,14 +40,10 @@ def measured(setup: SimulationSetup) -> dict[str, Scores]:
         if given.what in ("common", "both"):
             found[f"{prefix}common"] = _judged(crowd.scores(model, given.part))
         if given.what in ("personal", "both"):
-            memories = _memories(setup) if crowd is setup.crowd else {}
+            memories = setup.channel.memories() if crowd is setup.crowd else {}
             models = personal_models(setup.algorithm, crowd, memories, model)
             found[f"{prefix}personal"] = _judged(crowd.scores(models, given.part))
     return found
-
-
-def _memories(setup: SimulationSetup) -> dict[int, Any]:
-    return setup.channel.memories()
 
 
 def personal_models(
@@ -86,7 +82,7 @@ def summary(scores: Scores, *, classes: bool) -> dict[str, float | None]:
     """Return means, percentiles and variances over clients. `classes`: whether there are accuracies."""
     if not scores:
         return {}
-    table = ClientScores.of([_without_nan(each) for each in scores.values()])
+    table = ClientScores.of(scores.values())
     numbers = {"mean_loss": table.mean_loss, "pooled_loss": table.pooled_loss}
     if classes:
         numbers |= {
@@ -116,10 +112,6 @@ def arrays(scores: Scores, *, classes: bool) -> dict[str, list[Any]]:
 
 def only(scores: Scores, clients: Collection[int]) -> Scores:
     return {client: score for client, score in scores.items() if client in clients}
-
-
-def _without_nan(score: Score) -> Score:
-    return Score(score.correct, score.total, math.inf) if math.isnan(score.loss) else score
 
 
 def rounded(value: float, digits: int = _DIGITS) -> float | None:

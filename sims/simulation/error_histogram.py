@@ -37,12 +37,7 @@ class PeriodicErrorHistogram:
 
     @classmethod
     def of(
-        cls,
-        settings: Settings,
-        *,
-        dim: int,
-        clients: int,
-        make: Callable[[AnyAlgorithm], ObservedChannel],
+        cls, settings: Settings, *, dim: int, clients: int, make: Callable[[AnyAlgorithm], ObservedChannel]
     ) -> PeriodicErrorHistogram | None:
         """Return the histogram of `[tail]`, over the channel from `make`; None if there is no `[tail]`."""
         section = settings.tail

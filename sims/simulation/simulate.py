@@ -113,10 +113,7 @@ class Simulation:
         open_ledger = no_ledger if writer is None else writer.open_ledger
         self.setup = SimulationSetup.of(settings, root, make_log=self._make_log, open_ledger=open_ledger)
         self._recorder = MetricsRecorder(
-            self.setup,
-            self._spendings["training"],
-            () if writer is None else writer.lines,
-            sent=_sent(saved),
+            self.setup, self._spendings["training"], () if writer is None else writer.lines, sent=_sent(saved)
         )
         self._done = 0
         self._lost = False
@@ -228,7 +225,7 @@ class Simulation:
                 self._spendings[part],
                 self.setup.channels[part].spends(),
                 max_rho=algorithm.max_rho,
-                delta=_delta(self._settings, part),
+                delta=delta_of(self._settings, part),
             )
             for part, algorithm in self._algorithms().items()
         }
@@ -317,9 +314,3 @@ def _sent(saved: Checkpoint | None) -> dict[str, Counter[str]]:
     if saved is None:
         return {"bytes_up": Counter(), "bytes_down": Counter()}
     return {"bytes_up": Counter(saved.training.bytes_up), "bytes_down": Counter(saved.training.bytes_down)}
-
-
-def _delta(settings: Settings, part: str) -> float | None:
-    if part == "training":
-        return delta_of(settings)
-    return None if settings.tail is None else settings.tail.delta

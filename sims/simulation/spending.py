@@ -58,8 +58,9 @@ def _epsilon(rho: float, delta: float) -> float:
     return epsilon([rho], delta=delta)
 
 
-def delta_of(settings: Settings) -> float | None:
-    return None if settings.privacy is None else settings.privacy.delta
+def delta_of(settings: Settings, part: str = "training") -> float | None:
+    section = settings.tail if part == "tail" else settings.privacy
+    return None if section is None else section.delta
 
 
 def spend_facts(

@@ -71,13 +71,7 @@ class CellTask:
 
 
 def plan_tasks(
-    cells: Sequence[Variant],
-    results: Results,
-    *,
-    out: Path,
-    name: str,
-    resume: bool,
-    restart: bool,
+    cells: Sequence[Variant], results: Results, *, out: Path, name: str, resume: bool, restart: bool
 ) -> dict[str, CellTask]:
     """Return a task for every cell without a result, by its digest.
 

@@ -149,7 +149,9 @@ class _TaskPool:
                 worker.take(*waiting.popleft())
             if not self._busy:
                 return
-            for connection in wait([*self._busy, *self._stop_connection()]):
+            # The request to stop is waited for until it has been read.
+            stop = () if self._stop_sent else (self._stopping.connection,)
+            for connection in wait([*self._busy, *stop]):
                 assert isinstance(connection, Connection)
                 if connection is self._stopping.connection:
                     self._stop()

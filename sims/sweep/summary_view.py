@@ -41,9 +41,8 @@ def rows(summary: SweepSummary) -> Iterator[ResultRow]:
         result = record.result
         for model, series in result["series"].items():
             numbers = {name: _number(key, series[key][-1]) for key, name in _SHOWN.items() if key in series}
-            yield ResultRow(
-                cell, model.replace("_", " "), numbers, _rounds(cell, result), trouble(cell, result)
-            )
+            rounds = f"{result['completed']} of {cell.settings.rounds}"
+            yield ResultRow(cell, model.replace("_", " "), numbers, rounds, trouble(cell, result))
 
 
 def trouble(cell: Variant, result: Mapping[str, Any]) -> str:
@@ -84,10 +83,6 @@ def _number(key: str, value: float | None) -> str:
     if value is None:
         return "diverged"
     return f"{100 * value:.1f} %" if key in _PERCENT else f"{value:.4g}"
-
-
-def _rounds(cell: Variant, result: Mapping[str, Any]) -> str:
-    return f"{result['completed']} of {cell.settings.rounds}"
 
 
 def table(title: str, summary: SweepSummary) -> rich.table.Table:

@@ -279,14 +279,6 @@ def _describe_leaf(error: BaseException) -> str:
     return f"{name} at {os.path.basename(place.tb_frame.f_code.co_filename)}:{place.tb_lineno}"
 
 
-def _unraisable(hook: sys.UnraisableHookArgs) -> None:
-    _log_error(hook.exc_value)
-
-
-def _thread_failed(hook: threading.ExceptHookArgs) -> None:
-    _log_error(hook.exc_value)
-
-
-def _log_error(error: BaseException | None) -> None:
-    text = "an exception" if error is None else describe(error)
+def _log_error(hook: sys.UnraisableHookArgs | threading.ExceptHookArgs) -> None:
+    text = "an exception" if hook.exc_value is None else describe(hook.exc_value)
     print(f"worker {os.getpid()}: {text}, in a thread or finaliser", file=sys.stderr)

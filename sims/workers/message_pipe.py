@@ -79,11 +79,6 @@ class MessagePipe:
             self._wait(select.POLLIN)
         return _unframed(frame)
 
-    def close_sending(self) -> None:
-        """Close the pipe for sending. Messages of the other end can still be received."""
-        with suppress(OSError):
-            self._sock.shutdown(socket.SHUT_WR)
-
     def mark_peer_dead(self) -> None:
         """Record that the process at the other end is dead, so that nothing waits for it any more.
 

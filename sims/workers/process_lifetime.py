@@ -93,15 +93,11 @@ def threads() -> int:
 
 
 def _start_time(pid: int) -> int | None:
-    fields = _stat(pid)
-    return None if fields is None else int(fields[_START_TIME])
-
-
-def _stat(pid: int) -> list[str] | None:
     try:
-        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
+    return int(fields[_START_TIME])
 
 
 def signal_on_death_of_parent(number: int) -> None:

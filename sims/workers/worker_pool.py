@@ -190,10 +190,6 @@ class WorkerPool:
         """Send SIGKILL to a worker unless it has ended. The event `WorkerExited` follows."""
         self._commands.send_nowait(ForkCommand(ForkCommandType.KILL, self._workers[index].index))
 
-    def stop_worker(self, index: int) -> None:
-        """Ask a worker to end, as closing the pool does. Messages that it still sends are delivered."""
-        self._workers[index].pipe.close_sending()
-
     def pids(self) -> tuple[int, ...]:
         """Return the process ids of all workers, including those that have ended."""
         return tuple(worker.process.pid for worker in self._workers if worker.process is not None)

@@ -245,8 +245,7 @@ class Rig:
             dealers = unpack_positions(reveal.dealers, cohort.size, sender=holder)
             if cohort.position[dealer] in dealers:
                 at = dealers.index(cohort.position[dealer]) * shamir.SHARE_BYTES
-                value = shamir.share_from_bytes(reveal.shares[at : at + shamir.SHARE_BYTES])
-                assert value is not None
+                value = int.from_bytes(reveal.shares[at : at + shamir.SHARE_BYTES], "big")
                 found[cohort.position[holder] + 1] = value
         return found
 
@@ -266,7 +265,7 @@ class Rig:
         seed = self_mask_seed(
             secret, session=question.cohort.session, context=question.mask_context, owner=owner
         )
-        subtract_mask(residues, seed)
+        apply_masks(residues, minus=[seed])
 
     def remove_pair_masks(self, residues: Sequence[Residues], question: Question, owner: int, secret: bytes,
                           peers: Iterable[int]) -> None:  # fmt: skip
@@ -278,8 +277,7 @@ class Rig:
             key = cohort.adverts[cohort.position[peer]].mask_keys[question.sum_index]
             info = pair_info(question.mask_context, owner, peer)
             seed = agreement.derive(key, salt=cohort.session, info=info)
-            undo = subtract_mask if owner > peer else add_mask
-            undo(residues, seed)
+            apply_masks(residues, plus=[seed] if owner < peer else [], minus=[seed] if owner > peer else [])
 
     def vector(self, question: Question, residues: Sequence[Residues]) -> NDArray[Any]:
         """The (first) part of unmasked residues, as the private vectors are stored."""

@@ -83,11 +83,12 @@ def test_a_client_adds_its_own_mask_and_one_per_peer() -> None:
     position, asked = 3, question()
     expected = asked.encoding.zeros()
     context, session = asked.mask_context, asked.cohort.session
-    add_mask(expected, self_mask_seed(self_mask(3), session=session, context=context, owner=11))
-    for peer, apply in ((0, add_mask), (1, add_mask), (4, subtract_mask)):
+    apply_masks(expected, plus=[self_mask_seed(self_mask(3), session=session, context=context, owner=11)])
+    for peer in (0, 1, 4):
         info = pair_info(context, 11, IDS[peer])
         key = public_key(mask_key(peer))
-        apply(expected, Agreement(mask_key(3)).derive(key, salt=session, info=info))
+        seed = Agreement(mask_key(3)).derive(key, salt=session, info=info)
+        apply_masks(expected, plus=[seed] if peer < 3 else [], minus=[seed] if peer > 3 else [])
     assert all((a == b).all() for a, b in zip(masked_zeros(position), expected, strict=True))
 
 
@@ -137,10 +138,13 @@ def test_on_a_ring_a_client_has_masks_with_its_neighbours_only() -> None:
     assert ring.mask_context != asked.mask_context  # the digest of a ring is of its keys
     expected = ring.encoding.zeros()
     session = b"s" * 32
-    add_mask(expected, self_mask_seed(self_mask(3), session=session, context=ring.mask_context, owner=11))
-    for peer, apply in ((1, add_mask), (4, subtract_mask)):
+    apply_masks(
+        expected, plus=[self_mask_seed(self_mask(3), session=session, context=ring.mask_context, owner=11)]
+    )
+    for peer in (1, 4):
         info = pair_info(ring.mask_context, 11, IDS[peer])
-        apply(expected, Agreement(mask_key(3)).derive(public_key(mask_key(peer)), salt=session, info=info))
+        seed = Agreement(mask_key(3)).derive(public_key(mask_key(peer)), salt=session, info=info)
+        apply_masks(expected, plus=[seed] if peer < 3 else [], minus=[seed] if peer > 3 else [])
     assert all((a == b).all() for a, b in zip(residues, expected, strict=True))
 
 
@@ -150,7 +154,7 @@ def test_any_number_of_masks_comes_off(count: int) -> None:
     residues = question().encoding.zeros()
     masks = [SelfMask(SeededRandom(b"many", b"%d" % k)(32), b"info %d" % k) for k in range(count)]
     for mask in masks:
-        add_mask(residues, hkdf(mask.secret, salt=b"salt", info=mask.info))
+        apply_masks(residues, plus=[hkdf(mask.secret, salt=b"salt", info=mask.info)])
     assert all(bool(part.any()) == bool(count) for part in residues)
     take_off(residues, masks, salt=b"salt")
     assert not any(part.any() for part in residues)

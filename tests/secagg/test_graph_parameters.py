@@ -30,7 +30,6 @@ from secagg.graph_parameters import (
     least_connected,
     most_dropped,
     part_of,
-    ring_is_safe,
     ring_parameters,
     stays_connected,
 )
@@ -287,9 +286,6 @@ def test_halves_of_the_check_are_the_definitions(clients: int, data: st.DataObje
 
     assert few_corrupt_neighbours(clients, neighbours, threshold, corrupt=corrupt, sigma=sigma) is few
     assert stays_connected(clients, neighbours, corrupt=corrupt, dropped=dropped, sigma=sigma) is whole
-    assert ring_is_safe(clients, neighbours, threshold, corrupt=corrupt, dropped=dropped, sigma=sigma) is (
-        few and whole
-    )
 
 
 CHECKED = [row for row in feasible() if row.form is Form.EXACT and row.row["server"] == CURIOUS]
@@ -300,9 +296,10 @@ def test_clients_accept_what_the_finder_finds_and_no_lower_threshold(row: Row) -
     found = row.find()
     corrupt, sigma = row.corrupt, row.sigma
 
-    assert ring_is_safe(
-        row.clients, found.neighbours, found.threshold, corrupt=corrupt, dropped=row.dropped, sigma=sigma
+    assert few_corrupt_neighbours(
+        row.clients, found.neighbours, found.threshold, corrupt=corrupt, sigma=sigma
     )
+    assert stays_connected(row.clients, found.neighbours, corrupt=corrupt, dropped=row.dropped, sigma=sigma)
     lower = found.threshold - 1
     assert lower < 2 or not few_corrupt_neighbours(
         row.clients, found.neighbours, lower, corrupt=corrupt, sigma=sigma
@@ -367,22 +364,12 @@ def test_most_dropped_is_the_most(clients: int, data: st.DataObject) -> None:
     assert most == clients - 1 or not recovers(most + 1)
 
 
-@pytest.mark.parametrize(
-    ("neighbours", "threshold", "corrupt"), [(0, 2, 0), (3, 2, 0), (10, 2, 0), (4, 1, 0), (4, 2, 10)]
-)
-def test_what_is_no_ring_is_not_safe(neighbours: int, threshold: int, corrupt: int) -> None:
-    assert ring_is_safe(10, 4, 2, corrupt=0, dropped=0, sigma=40)
-
-    assert not ring_is_safe(10, neighbours, threshold, corrupt=corrupt, dropped=0, sigma=40)
-
-
 def test_strictest_policy() -> None:
-    safe = {"corrupt": 100, "dropped": 100, "sigma": 1024}
-
     found = ring_parameters(10**4, corrupt=100, dropped=100, sigma=1024, eta=1024)
 
-    assert ring_is_safe(10**4, found.neighbours, found.threshold, **safe)
-    assert not ring_is_safe(10**4, found.neighbours, found.threshold - 1, **safe)
+    assert stays_connected(10**4, found.neighbours, corrupt=100, dropped=100, sigma=1024)
+    for threshold, few in ((found.threshold, True), (found.threshold - 1, False)):
+        assert few_corrupt_neighbours(10**4, found.neighbours, threshold, corrupt=100, sigma=1024) is few
 
 
 # --- counts -----------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ LAYOUTS = [
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_mask_is_the_keystream_part_by_part(layout: list[tuple[int, str]]) -> None:
     parts = zeros(*layout)
-    add_mask(parts, SEED)
+    apply_masks(parts, plus=[SEED])
     data = mask_bytes(parts)
     assert data == keystream_by_oracle(SEED, len(data))
 
@@ -95,9 +95,9 @@ def test_subtracting_undoes_adding(layout: list[tuple[int, str]]) -> None:
     for part in parts:
         part += np.arange(len(part)).astype(part.dtype)
     before = mask_bytes(parts)
-    add_mask(parts, SEED)
+    apply_masks(parts, plus=[SEED])
     assert mask_bytes(parts) != before
-    subtract_mask(parts, SEED)
+    apply_masks(parts, minus=[SEED])
     assert mask_bytes(parts) == before
 
 
@@ -108,17 +108,17 @@ def test_subtracting_undoes_adding(layout: list[tuple[int, str]]) -> None:
 @settings(deadline=None, max_examples=50)
 def test_the_two_ends_of_a_pair_cancel(layout: list[tuple[int, str]], seed: bytes) -> None:
     one, other = zeros(*layout), zeros(*layout)
-    add_mask(one, seed)
-    subtract_mask(other, seed)
+    apply_masks(one, plus=[seed])
+    apply_masks(other, minus=[seed])
     for left, right in zip(one, other, strict=True):
         assert not (left + right).any()
 
 
 def test_masks_are_added_and_not_merely_written() -> None:
     once, twice = zeros((5, "<u4")), zeros((5, "<u4"))
-    add_mask(once, SEED)
-    add_mask(twice, SEED)
-    add_mask(twice, SEED)
+    apply_masks(once, plus=[SEED])
+    apply_masks(twice, plus=[SEED])
+    apply_masks(twice, plus=[SEED])
     assert (twice[0] == once[0] * 2).all()
 
 
@@ -131,9 +131,9 @@ def seeds(count: int, kind: int = 0) -> list[bytes]:
 
 def one_by_one(parts: tuple[Residues, ...], plus: list[bytes], minus: list[bytes]) -> bytes:
     for seed in plus:
-        add_mask(parts, seed)
+        apply_masks(parts, plus=[seed])
     for seed in minus:
-        subtract_mask(parts, seed)
+        apply_masks(parts, minus=[seed])
     return mask_bytes(parts)
 
 

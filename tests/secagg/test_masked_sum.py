@@ -62,9 +62,8 @@ class Table:
 def lie(reveal: m.Reveal, dealer_at: int, *, by: int) -> m.Reveal:
     """The reveal with one of its shares shifted."""
     start = dealer_at * shamir.SHARE_BYTES
-    share = shamir.share_from_bytes(reveal.shares[start : start + shamir.SHARE_BYTES])
-    assert share is not None
-    wrong = shamir.share_to_bytes((share + by) % shamir.PRIME)
+    share = int.from_bytes(reveal.shares[start : start + shamir.SHARE_BYTES], "big")
+    wrong = shamir.shares_to_bytes([(share + by) % shamir.PRIME])
     return replace(reveal, shares=reveal.shares[:start] + wrong + reveal.shares[start + shamir.SHARE_BYTES :])
 
 

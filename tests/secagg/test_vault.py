@@ -64,8 +64,9 @@ def test_dealt_shares_open_each_secret_of_each_sum() -> None:
         mask_key, self_mask = one.take_mask_secrets(k)
         for kind, secret in enumerate((self_mask, mask_key)):
             at = (2 * k + kind) * SHARE_BYTES
-            values = [shamir.share_from_bytes(text[at : at + SHARE_BYTES]) for text in texts]
-            shares = {x: value for x, value in enumerate(values, start=1) if value is not None}
+            values = shamir.shares_from_bytes(b"".join(text[at : at + SHARE_BYTES] for text in texts))
+            assert values is not None
+            shares = dict(enumerate(values, start=1))
             assert shamir.correct_errors(shares, 3) == (secret, set())
 
 
@@ -78,7 +79,7 @@ def test_secrets_are_dealt_one_after_the_other() -> None:
     for k in range(SUMS):
         for secret in reversed(one.take_mask_secrets(k)):
             shares = shamir.deal(secret, threshold=2, holders=3, random=random)
-            rows = [row + shamir.share_to_bytes(share) for row, share in zip(rows, shares, strict=True)]
+            rows = [row + shamir.shares_to_bytes([share]) for row, share in zip(rows, shares, strict=True)]
     assert texts == rows
 
 
@@ -213,8 +214,9 @@ def test_shares_of_seeds_are_dealt_after_those_of_masks() -> None:
     for k in range(SUMS):
         for layer, seed in enumerate(one.noise_seeds(k), start=1):
             at = ((2 + SEEDS) * k + 1 + layer) * SHARE_BYTES
-            values = [shamir.share_from_bytes(text[at : at + SHARE_BYTES]) for text in texts]
-            shares = {x: value for x, value in enumerate(values, start=1) if value is not None}
+            values = shamir.shares_from_bytes(b"".join(text[at : at + SHARE_BYTES] for text in texts))
+            assert values is not None
+            shares = dict(enumerate(values, start=1))
             assert shamir.correct_errors(shares, 3) == (seed, set())
 
 

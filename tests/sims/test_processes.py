@@ -33,7 +33,7 @@ from sims.runtime.processes import ProcessesChannel, WorkersFailed
 from sims.runtime.processes.supervisor import WorkerSlot
 from sims.workers.process_lifetime import ProcessId
 from tests.sims.process_clients import CLIENTS, DIM, channel_of, learners, negated
-from tests.sims.test_worker_orphans import ROOT, survivors
+from tests.sims.test_worker_orphans import ROOT, is_running, survivors
 
 SLOW = pytest.mark.slow
 SEED = b"processes"
@@ -252,7 +252,7 @@ def program() -> Iterator[tuple[subprocess.Popen[str], list[ProcessId]]]:
             pool = [ProcessId.of(int(pid)) for pid in process.stdout.readline().split()]
             assert len(pool) == 3
             process.stderr.readline()
-            assert all(one.is_running() for one in pool)
+            assert all(is_running(one) for one in pool)
             yield process, pool
         finally:
             process.kill()

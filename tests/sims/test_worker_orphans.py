@@ -36,16 +36,25 @@ def program(*hows: str) -> Iterator[tuple[subprocess.Popen[str], list[ProcessId]
             assert process.stdout is not None
             pool = [ProcessId.of(int(pid)) for pid in process.stdout.readline().split()]
             assert len(pool) == len(hows) + 1
-            assert all(one.is_running() for one in pool)
+            assert all(is_running(one) for one in pool)
             yield process, pool
         finally:
             process.kill()
 
 
+def is_running(process: ProcessId) -> bool:
+    """Return whether it exists and is not a zombie."""
+    try:
+        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return process.exists() and state not in ("Z", "X")
+
+
 def survivors(pool: list[ProcessId]) -> list[ProcessId]:
     """Those that run when all should have ended, or are given up on."""
     end = time.monotonic() + PATIENCE
-    while (left := [one for one in pool if one.is_running()]) and time.monotonic() < end:
+    while (left := [one for one in pool if is_running(one)]) and time.monotonic() < end:
         time.sleep(0.01)
     return left
 
@@ -71,7 +80,7 @@ def test_fork_server_ends_with_a_process_that_is_killed_while_it_imports(tmp_pat
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         forks = ProcessId.of(int(process.stderr.readline()))
-        assert forks.is_running()
+        assert is_running(forks)
         process.kill()
         assert survivors([forks]) == []
 
@@ -107,7 +116,7 @@ def test_end_of_the_owner_pipe_is_enough() -> None:
     with program("refuse to die with the parent") as (process, (forks, worker)):
         os.kill(forks.pid, signal.SIGKILL)
         assert survivors([forks]) == []
-        assert worker.is_running()
+        assert is_running(worker)
         process.kill()
         assert survivors([worker]) == []
 
@@ -115,7 +124,7 @@ def test_end_of_the_owner_pipe_is_enough() -> None:
 def test_individual_is_known_by_more_than_its_number() -> None:
     me = ProcessId.of(os.getpid())
     assert me.exists()
-    assert me.is_running()
+    assert is_running(me)
     assert ProcessId(me.pid, None).exists()
     assert me.start_time is not None
     assert not ProcessId(me.pid, me.start_time + 1).exists()
@@ -123,7 +132,7 @@ def test_individual_is_known_by_more_than_its_number() -> None:
         child = ProcessId.of(process.pid)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert child.exists()  # if only to be reaped
-        assert not child.is_running()
+        assert not is_running(child)
     assert not child.exists()
 
 

@@ -96,7 +96,7 @@ def test_every_kind_of_end_is_told_after_the_last_message() -> None:
         async with open_worker_pool(worker_targets.end_somehow, list(ends)) as pool:
             first = [await anext(pool.events()) for _ in range(15)]
             assert {events.index for events in first if isinstance(events, WorkerExited)} == set(range(7))
-            pool.stop_worker(7)  # It has not suffered from the end of the others.
+            await pool.send(7, "end")  # The end of the others did not affect it.
             last = await all_events(pool)
 
         events = sorted(
@@ -152,14 +152,8 @@ def test_one_in_five_of_fifty_is_killed_and_the_others_go_on() -> None:
 
 def test_worker_is_asked_to_end_before_it_is_killed(tmp_path: Path) -> None:
     async def case() -> None:
-        async with open_worker_pool(worker_targets.say_farewell, [None, tmp_path / "word"], grace=30) as pool:
+        async with open_worker_pool(worker_targets.say_farewell, [tmp_path / "word"], grace=30) as pool:
             await next_said(pool)
-            await next_said(pool)
-            pool.stop_worker(0)
-            assert await anext(pool.events()) == WorkerMessage(0, "farewell")
-            assert await anext(pool.events()) == WorkerExited(0, exitcode=0)
-            with pytest.raises(WorkerUnavailable, match="worker 0"):
-                await pool.send(0, "hello")
         assert pool.remaining_processes() == 0
         assert (tmp_path / "word").read_text() == "farewell"
 

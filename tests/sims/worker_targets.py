@@ -65,16 +65,13 @@ async def _raise() -> None:
 
 
 def say_farewell(config: object, pipe: MessagePipe) -> None:
-    """Leave a word with the pool or, if that is closed, in a file."""
+    """Write a word to a file when the pool closes."""
     pipe.send_sync("here")
     try:
         pipe.receive_sync()
     except PipeClosed:
-        if config is None:
-            pipe.send_sync("farewell")
-        else:
-            time.sleep(0.1)  # This one takes the time that it is given.
-            Path(str(config)).write_text("farewell")
+        time.sleep(0.1)  # It uses the time that it is given.
+        Path(str(config)).write_text("farewell")
 
 
 def be_stubborn(how: str, pipe: MessagePipe) -> None:

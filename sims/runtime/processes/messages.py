@@ -142,9 +142,6 @@ class FinishRound:
     round_info: RoundInfo
 
 
-SupervisorCommand: TypeAlias = RestoreState | BeginRound | JoinSession | ScheduleDropouts | FinishRound
-
-
 # --- from a worker ---
 
 

@@ -132,7 +132,8 @@ class ProcessSession:
 
     async def _ask(self, kind: str, payload: bytes, round_number: int) -> Total:
         assert self._session is not None
-        dropouts = await self._schedule_dropouts(_IN_A_SUM if self._signed else _IN_A_SUM_UNSIGNED)
+        signed = self._plan.policy.trust is Trust.MALICIOUS
+        dropouts = await self._schedule_dropouts(_IN_A_SUM if signed else _IN_A_SUM_UNSIGNED)
         before = self._machine.sums_asked
         self._departed.clear()
         self._supervisor.refused.clear()
@@ -150,10 +151,6 @@ class ProcessSession:
                     await self._record_stats()
         self._supervisor.raise_client_failure()
         raise AssertionError("only a failure of a client cancels")
-
-    @property
-    def _signed(self) -> bool:
-        return self._plan.policy.trust is Trust.MALICIOUS
 
     async def _cancel_dropouts(self, members: set[int]) -> None:
         """Cancel the drop-outs of clients whose stage was not reached. The next sum has its own schedule."""

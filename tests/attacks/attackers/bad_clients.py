@@ -51,7 +51,7 @@ class LyingHolder(ClientMachine):
         wrong = b""
         for start in range(0, len(message.shares), SHARE_BYTES):
             share = int.from_bytes(message.shares[start : start + SHARE_BYTES], "big")
-            wrong += shamir.share_to_bytes((share + 1) % shamir.PRIME)
+            wrong += shamir.shares_to_bytes([(share + 1) % shamir.PRIME])
         return m.Reveal(message.context, message.sum_index, message.dealers, wrong).encode()
 
 
@@ -124,8 +124,8 @@ class ForgingDealer(ClientMachine):
         question = self._require_asked(sum_index)
         published = self._vault._self_masks[sum_index]
         self.shift = question.encoding.zeros()
-        add_mask(self.shift, self._seed(question, published))
-        subtract_mask(self.shift, self._seed(question, self._forging.decoys[sum_index]))
+        apply_masks(self.shift, plus=[self._seed(question, published)])
+        apply_masks(self.shift, minus=[self._seed(question, self._forging.decoys[sum_index])])
         return super().answer(sum_index, values)
 
     def _seed(self, question: Question, secret: bytes) -> bytes:
@@ -151,4 +151,4 @@ class _ScatteringVault(_ForgingVault):
 
     def _row(self, size: int) -> bytes:
         values = (int.from_bytes(self._random(32), "big") for _ in range(size))
-        return b"".join(map(shamir.share_to_bytes, values))
+        return shamir.shares_to_bytes(values)

@@ -119,8 +119,7 @@ class CheatedSum:
             dealers = [around[place] for place in places]
             if dealer in dealers:
                 at = dealers.index(dealer) * SHARE_BYTES
-                share = share_from_bytes(reveal.shares[at : at + SHARE_BYTES])
-                assert share is not None  # honest clients reveal what was dealt to them
+                share = int.from_bytes(reveal.shares[at : at + SHARE_BYTES], "big")
                 found[self._around(dealer).index(holder) + 1] = share
         return found
 

@@ -21,8 +21,7 @@ from tests.attacks.rig import Rig
 
 def remove_pair_mask(residues: Sequence[Residues], *, owner: int, peer: int, seed: bytes) -> None:
     """Take from the residues of `owner` the one mask it shares with `peer`."""
-    undo = subtract_mask if owner > peer else add_mask
-    undo(residues, seed)
+    apply_masks(residues, plus=[seed] if owner < peer else [], minus=[seed] if owner > peer else [])
 
 
 def substitute_peers(rig: Rig, victim: int, *, threshold: int) -> Vector:
