@@ -152,17 +152,6 @@ def most_dropped(clients: int, neighbours: int, threshold: int, *, eta: int) -> 
     return bisect_left(range(clients), True, key=too_many) - 1
 
 
-def ring_is_safe(
-    clients: int, neighbours: int, threshold: int, *, corrupt: int, dropped: int, sigma: int
-) -> bool:
-    """Return whether a ring that a curious server draws protects all inputs, up to probability 2^-sigma."""
-    if neighbours % 2 or not 2 <= neighbours < clients or threshold < LEAST_THRESHOLD or corrupt >= clients:
-        return False
-    return few_corrupt_neighbours(
-        clients, neighbours, threshold, corrupt=corrupt, sigma=sigma
-    ) and stays_connected(clients, neighbours, corrupt=corrupt, dropped=dropped, sigma=sigma)
-
-
 # --- counts -----------------------------------------------------------------------------------------
 
 

@@ -55,16 +55,6 @@ def _advanced(counter: bytes, blocks: int) -> bytes:
 _Mask: TypeAlias = tuple[np.ufunc, KeyStream]  # np.add or np.subtract, and the key stream
 
 
-def add_mask(residues: Iterable[Residues], seed: bytes) -> None:
-    """Add the mask of `seed` to `residues` in place. `residue_ring.reduce` reduces the result to b bits."""
-    _apply(residues, [(np.add, KeyStream(seed))])
-
-
-def subtract_mask(residues: Iterable[Residues], seed: bytes) -> None:
-    """Subtract the mask of `seed` from `residues` in place."""
-    _apply(residues, [(np.subtract, KeyStream(seed))])
-
-
 def apply_masks(
     residues: Sequence[Residues], *, plus: Iterable[bytes] = (), minus: Iterable[bytes] = (), skip: int = 0
 ) -> None:

@@ -55,16 +55,6 @@ def _horner(chunks: Sequence[Sequence[int]], x: int) -> int:
     return value
 
 
-def share_to_bytes(share: int) -> bytes:
-    return share.to_bytes(SHARE_BYTES, "big")
-
-
-def share_from_bytes(data: bytes) -> int | None:
-    """Return the share in `data`, or None if `data` is not the encoding of a field element."""
-    share = int.from_bytes(data, "big")
-    return share if share < PRIME and len(data) == SHARE_BYTES else None
-
-
 def shares_to_bytes(shares: Iterable[int]) -> bytes:
     """Return the encodings of `shares`, one after another."""
     return b"".join([share.to_bytes(SHARE_BYTES, "big") for share in shares])

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from fl.checks import counted, positive
 from fl.errors import DataError
 from fl.federation import Federation
-from fl.partition.build_federation import ClientChoice, SampleTransform, chosen, federate
+from fl.partition.build_federation import ClientChoice, chosen, federate
 from fl.partition.sizes import iid
 from fl.samples import Samples
 

@@ -33,7 +33,7 @@ from secagg.keys import (
     seed_commitment,
     self_mask_seed,
 )
-from secagg.mask_keystream import KeyStream, add_mask
+from secagg.mask_keystream import KeyStream, apply_masks
 from secagg.message_records import Advert
 from secagg.query_context import content_digest, query_digest
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec
@@ -194,7 +194,7 @@ def _mask(bits: int) -> dict[str, Any]:
     """The mask that a seed adds to zeros: a part of 5 elements, and the 64-bit count behind it."""
     seed = _secret(f"mask {bits}")
     residues = (np.zeros(5, residue_ring.dtype_for(bits)), np.zeros(1, residue_ring.dtype_for(64)))
-    add_mask(residues, seed)
+    apply_masks(residues, plus=[seed])
     residue_ring.reduce(residues[0], bits)
     return {"seed": seed.hex(), "bits": bits, "mask": residues[0].tolist(), "count": residues[1].tolist()}
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sims.audit.audit_result import Audit, Integrity, RunSummary
+from sims.audit.audit_result import Audit, RunSummary
 from sims.audit.exposures import exposures
 from sims.audit.integrity import examined
 from sims.audit.measured_bytes import traffic

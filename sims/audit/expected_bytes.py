@@ -132,12 +132,6 @@ class ExpectedSum:
             return [list(row) for row in self.logged.around]
         return [[self.logged.invited, self.logged.masked, self.logged.revealed]]
 
-    @property
-    def _surplus(self) -> int:
-        """The number of surplus noise components that are removed from every survivor's input."""
-        promise = promise_of(self.asked["promise"])
-        return 0 if promise is None else len(promise.surplus(self.logged.invited, self.logged.masked))
-
     # --- down ---
 
     def down(self) -> Expected:
@@ -175,12 +169,6 @@ class ExpectedSum:
             other=self.sizes.short(self.index),
             most=self.logged.invited if failed else 0,
         )
-
-    @property
-    def _last(self) -> str:
-        """The last stage in which the server sent a message, or an empty text."""
-        frames = self.logged.frames_down
-        return max((stage for stage in STAGES if frames.get(stage)), key=STAGES.index, default="")
 
 
 def _settled(measured: int, *, frames: int, usual: int, other: int, most: int, fixed: int = 0) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sims.cli.commands import Subparsers, UserError, user_errors
-from sims.cli.options import fraction
+from sims.cli.options import delta
 
 if TYPE_CHECKING:
     from sims.audit.audit_result import Audit

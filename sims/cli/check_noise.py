@@ -5,7 +5,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sims.cli.commands import Subparsers, user_errors
-from sims.cli.options import WholeNumberOption, add_choice, fraction, whole
+from sims.cli.options import WholeNumberOption, add_choice, delta, fraction, whole
 from sims.text_format import counted
 
 if TYPE_CHECKING:

@@ -215,6 +215,7 @@ class LinesFile:
 
     def add(self, content: Mapping[str, Any]) -> None:
         """Append a line. If it cannot be written completely, remove its beginning and raise `ConfigError`."""
+        line = json.dumps(content, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         with disk_errors(self._path):
             size = os.fstat(self._handle).st_size
             try:

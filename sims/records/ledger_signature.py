@@ -71,7 +71,8 @@ class Verified:
 
 def write_head(run: RunDirectory, signed: SignedHead) -> None:
     """Write this head to the file of heads, after the last head of every other key."""
-    earlier = [each for each in _kept(run) if each.key != signed.key]
+    kept = read_heads(run) if (run / LEDGER_HEAD).exists() else []
+    earlier = [each for each in kept if each.key != signed.key]
     run.write_json(LEDGER_HEAD, {**signed.body(), "earlier": [each.body() for each in earlier]})
 
 

@@ -185,14 +185,7 @@ def _course(runs: Sequence[ReportedRun], detail: Detail) -> Markup:
         hidden=True,
     )
     table = tabulated(compared(runs)) if len(runs) > 1 else None
-    return _section(
-        "course", "What happened", hint, element("div", drawn, class_="figures"), _row(missing), table
-    )
-
-
-def _row(missing: Sequence[Markup]) -> Markup | None:
-    """Return a row of the figures of plots without data; None if there is none."""
-    return element("div", missing, class_="figures missing") if missing else None
+    return _section("course", "What happened", hint, element("div", drawn, class_="figures"), last, table)
 
 
 # --- the audit ---

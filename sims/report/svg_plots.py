@@ -236,11 +236,6 @@ def _place(value: float) -> str:
 # --- bars ---
 
 
-def _fitted(name: str) -> str:
-    """Return a name shortened to `_LONGEST` characters; the table below the plot has the whole name."""
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
-
-
 def _bar(stack: StackedBars, row: int, x: Scale) -> Markup:
     top, right = _ROW * row + 20, x(0.0)
     parts = []

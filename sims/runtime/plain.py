@@ -27,7 +27,6 @@ from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.messages import Query
 from secagg.noise.accounting import Adjacency
 from secagg.query_context import content_digest
-from secagg.residue_ring import Residues
 from secagg.sum_groups import Agenda, GroupBook
 from secagg.sum_spec import SumSpec, Total
 from secagg.topology import plan

@@ -64,7 +64,7 @@ class KindTable:
         for name, value in values.items():
             if name in known:
                 found[name] = _typed(known[name], value, problems, f"{self.table}.{name}")
-            elif _is_open(maker):
+            elif is_open:
                 found[name] = value  # The function itself checks the value.
             else:
                 names = dict.fromkeys((*known, *type(section).model_fields))

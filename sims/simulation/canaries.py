@@ -41,6 +41,7 @@ def _tried(settings: Settings, part: str, kind: str, spec: SumSpec) -> dict[str,
     assert promise is not None  # A private sum has one.
     rho = sum_rho(spec, roster=promise.clients)
     assert rho is not None  # A private sum has a cost.
+    delta = delta_of(settings, part)
     trial = NoiseTrial(
         clients=promise.clients,
         size=_SIZE,

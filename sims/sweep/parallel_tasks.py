@@ -162,10 +162,6 @@ class _TaskPool:
                 else:
                     yield message
 
-    def _stop_connection(self) -> tuple[Connection, ...]:
-        """Return the connection of the stop request, or nothing if the workers were already asked to stop."""
-        return () if self._stop_sent else (self._stopping.connection,)
-
     def _stop(self) -> None:
         self._stop_sent = True
         for worker in self._busy.values():

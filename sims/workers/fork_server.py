@@ -230,8 +230,8 @@ def _set_up_worker(owner_pipe: int, parent: int) -> None:
     if os.getppid() != parent:
         os._exit(1)
     process_lifetime.exit_at_end_of(owner_pipe)
-    sys.unraisablehook = _unraisable
-    threading.excepthook = _thread_failed
+    sys.unraisablehook = _log_error
+    threading.excepthook = _log_error
     if "numpy.random" in sys.modules:  # The fork seeds Python's own generator anew.
         sys.modules["numpy.random"].seed()
     gc.enable()

@@ -29,7 +29,6 @@ from secagg.errors import ParameterError
 
 _PROC: Final = Path("/proc")
 # Indices of the fields of /proc/PID/stat that follow the name of the program.
-_STATE: Final = 0
 _START_TIME: Final = 19
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -56,11 +55,6 @@ class ProcessId:
         except PermissionError:  # The id now belongs to a process of another user.
             return False
         return self.start_time is None or _start_time(self.pid) == self.start_time
-
-    def is_running(self) -> bool:
-        """Return whether the process exists and has not ended."""
-        fields = _stat(self.pid)
-        return self.exists() and (fields is None or fields[_STATE] not in ("Z", "X"))
 
 
 def processes_with_environment(entry: str) -> set[int]:

@@ -24,7 +24,7 @@ from secagg.identity_registry import Registry
 from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.keys import Agreement, Identity, pair_info, self_mask_seed
-from secagg.mask_keystream import add_mask, subtract_mask
+from secagg.mask_keystream import apply_masks
 from secagg.message_records import Advert, Format, Parcel, parse_advert, parse_envelopes
 from secagg.policy import Policy
 from secagg.query_context import Question, query_digest

@@ -14,7 +14,7 @@ from secagg.cohort import Cohort, Neighbourhood
 from secagg.double_masking import SelfMask, masks_with, own_mask, put_on, take_off
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, hkdf, pair_info, public_key, self_mask_seed
-from secagg.mask_keystream import add_mask, subtract_mask
+from secagg.mask_keystream import apply_masks
 from secagg.message_records import Advert
 from secagg.messages import Query
 from secagg.query_context import Question

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.mask_keystream import KeyStream, add_mask, apply_masks, subtract_mask
+from secagg.mask_keystream import KeyStream, apply_masks
 from secagg.residue_ring import Residues
 
 BLOCK = 1 << 17  # bytes of keystream made at a time

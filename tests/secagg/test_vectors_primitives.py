@@ -33,7 +33,7 @@ from secagg.keys import (
     self_mask_seed,
     verify,
 )
-from secagg.mask_keystream import KeyStream, add_mask
+from secagg.mask_keystream import KeyStream, apply_masks
 from secagg.message_records import Format, parse_advert
 from secagg.params import SessionParams
 from secagg.preflight import preflight
@@ -199,7 +199,7 @@ def test_keystream(case: Case) -> None:
 @each("masks")
 def test_mask(case: Case) -> None:
     residues = (np.zeros(5, residue_ring.dtype_for(case["bits"])), np.zeros(1, residue_ring.dtype_for(64)))
-    add_mask(residues, bytes.fromhex(case["seed"]))
+    apply_masks(residues, plus=[bytes.fromhex(case["seed"])])
     residue_ring.reduce(residues[0], case["bits"])
 
     assert residues[0].tolist() == case["mask"]

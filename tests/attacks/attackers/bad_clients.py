@@ -17,7 +17,7 @@ from secagg.bitmap import pack_positions, unpack_positions
 from secagg.client import Answer, ClientMachine
 from secagg.events import ClientStep
 from secagg.keys import envelope_bytes, self_mask_seed
-from secagg.mask_keystream import add_mask, subtract_mask
+from secagg.mask_keystream import apply_masks
 from secagg.message_records import Advert
 from secagg.query_context import Question
 from secagg.residue_ring import Residues
