@@ -157,6 +157,17 @@ def encode_query(round_info: RoundInfo, query: Query) -> bytes:
     return pack(_QueryPayload(round_info, pack(query)))
 
 
+def query_content(_kind: str, payload: bytes) -> bytes:
+    """Return the query in a payload, without the information about the round.
+
+    Return the whole payload if there is no query in it: a client refuses it when it decodes it.
+    """
+    try:
+        return unpack(_QueryPayload, payload).query
+    except RecordError:
+        return payload
+
+
 class QueryDecoder:
     """Decodes the queries of an algorithm, and checks the length of all vectors in them.
 

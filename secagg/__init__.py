@@ -6,8 +6,9 @@ client insists on, `preflight` whether it can work. `calibrate_vector`, `calibra
 `calibrate_elements` plan noise that meets a `Goal` under `NoiseAssumptions`. `sum_rho` is what a sum costs.
 """
 
-from secagg.client import Answer, ClientMachine
+from secagg.client import ClientMachine
 from secagg.client_memory import Memory, VolatileMemory
+from secagg.events import Answer
 from secagg.identity_registry import Registry, verify_registry
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
@@ -21,6 +22,7 @@ from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.preflight import Preflight, preflight
+from secagg.sequence_rules import static
 from secagg.server import ServerMachine
 from secagg.simple import SecureSum, sum_securely
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table, Total
@@ -63,6 +65,7 @@ __all__ = [
     "local_machines",
     "preflight",
     "read_ledger",
+    "static",
     "sum_rho",
     "sum_securely",
     "verify_registry",

@@ -10,10 +10,8 @@ and leaves the machine `FAILED` for good; `leave()` then returns the one frame t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Final
 
 from numpy.typing import ArrayLike
 
@@ -23,35 +21,23 @@ from secagg.bitmap import PositionSet
 from secagg.client_budget import check_priced
 from secagg.client_memory import AnswerEntry, Memory
 from secagg.cohort import CohortView, invitation_digest, pack_neighbours
-from secagg.cohort_verification import Introduction, fewest_contributors
+from secagg.cohort_verification import Introduction, fewest_contributors, largest_frame
 from secagg.double_masking import put_on
 from secagg.errors import SERVER
-from secagg.events import ClientStep
+from secagg.events import Answer, ClientStep
 from secagg.hooks import CLIENT_DEFAULTS, ClientHooks
 from secagg.identity_registry import Registry, check_identity
 from secagg.keys import Identity, OneTime
 from secagg.message_records import Advert, Format, parse_signatures
 from secagg.policy import Policy
 from secagg.query_context import Question, content_digest, query_digest
+from secagg.sequence_rules import ContentOf, SequenceRules, SumSequence, whole_payload
 from secagg.share_exchange import ShareExchange
 from secagg.sum_groups import GroupBook
 from secagg.sum_spec import Table
 from secagg.transitions import ClientState, next_state
-from secagg.trust_levels import MAX_COMPLETE, Trust
+from secagg.trust_levels import Trust
 from secagg.vault import Vault
-
-_OVERHEAD: Final = 256  # enough for the small fields of a frame
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What `ClientMachine.answer` returns: a masked input to send, and which parts were clipped.
-
-    The latter never leaves the client.
-    """
-
-    frame: bytes = field(repr=False)
-    clipped: Mapping[str, float] = field(repr=False)
 
 
 class ClientMachine(OneTime):
@@ -60,6 +46,10 @@ class ClientMachine(OneTime):
     `receive` takes frames of the server and returns frames to send and events; `answer` and `decline` are for
     an `Asked` among these. Raises `LocalError` if its parameters do not fit together, and `PeerError` for
     a message that it refuses; after that it is `FAILED` for good.
+
+    `static` names the kinds of sums whose values do not depend on the query, such as values from a file.
+    `content_of(kind, payload)` returns a payload without what changes from round to round. Both are for the
+    rules of `secagg.sequence_rules`.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
@@ -80,6 +70,8 @@ class ClientMachine(OneTime):
         memory: Memory,
         identity: Identity | None = None,
         registry: Registry | None = None,
+        static: Collection[str] = (),
+        content_of: ContentOf = whole_payload,
         hooks: ClientHooks = CLIENT_DEFAULTS,
     ) -> None:
         table.check_fits(policy.max_cohort)
@@ -99,6 +91,9 @@ class ClientMachine(OneTime):
         self._registry = registry
         self._hooks = hooks
         self._groups = GroupBook(table, memory)
+        self._rules = SequenceRules(policy, memory, table=table, static=static, content_of=content_of)
+        self._sequences: tuple[SumSequence, ...] = ()  # of the current sum
+        self._now: int | None = None
         self._state = ClientState.NEW
         self._invited = b""
         self._context = b""  # of the next message: empty, the invitation's digest, the session id
@@ -118,8 +113,12 @@ class ClientMachine(OneTime):
 
     # --- the four calls ---
 
-    def receive(self, frame: bytes) -> ClientStep:
-        """Take one frame from the server. Raises `PeerError` and fails unless the frame is allowed."""
+    def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
+        """Take one frame from the server. Raises `PeerError` and fails unless the frame is allowed.
+
+        `now` is the current time in seconds of Unix time. An invitation needs it if the registry expires.
+        """
+        self._now = now
         if self._hooks.on_message is not None:
             self._hooks.on_message(m.message_type(frame, sender=SERVER))
         try:
@@ -136,20 +135,24 @@ class ClientMachine(OneTime):
         """Encode and mask the values for the query of sum `sum_index`, once.
 
         Raises `StateError` if that query is no longer the current one: values belong to one question.
-        Raises `InputError` and changes nothing if they do not match the spec. Until enough clients agree on
-        who answered, the server learns only that this client did.
+        Raises `InputError` and changes nothing if they do not match the spec. Raises `UnchangedValues` and
+        changes nothing if the values of a static kind were summed before over nearly the same clients: then
+        decline. Until enough clients agree on who answered, the server learns only that this client did.
         """
         question = self._require_asked(sum_index)
         try:
+            unchanged = self._rules.of_values(question, values)
+            self._rules.check(unchanged, question, question.roster)
             noise = question.noise_streams(self._vault.noise_seeds(question.sum_index), self._position)
             encoded = question.encoding.encode(values, self._hooks.rounding_stream(question), noise=noise)
             residues = self._hooks.transformed(question, encoded.residues)
+            self._sequences += unchanged
             self._remember(question)
             mask_key, self_mask = self._vault.take_mask_secrets(question.sum_index)
             put_on(residues, question, position=self._position, mask_key=mask_key, self_mask=self_mask)
             data = question.encoding.pack(residues)
-        except errors.InputError:
-            raise  # the caller's mistake, and nothing was sent: it may try again
+        except (errors.InputError, errors.UnchangedValues):
+            raise  # nothing was sent: the caller may try other values, or decline
         except BaseException:
             self._stop(ClientState.FAILED)
             raise
@@ -173,11 +176,7 @@ class ClientMachine(OneTime):
     @cached_property
     def frame_limit(self) -> int:
         """The largest frame this client ever needs to accept."""
-        form = Format(self._policy.max_sums, signed=True, seeds=self._table.seeds)
-        per_member = max(form.neighbour_bytes, form.parcel_bytes)
-        lists = min(self._policy.max_cohort, MAX_COMPLETE) * per_member
-        query = self._policy.max_query_bytes + self._policy.max_cohort
-        return max(lists, query) + _OVERHEAD
+        return largest_frame(self._policy, self._table)
 
     def _check_context(self, message: m.Message) -> None:
         expected = self._invited if isinstance(message, m.Farewell) else self._context
@@ -213,6 +212,8 @@ class ClientMachine(OneTime):
         client_checks.check_session_sums(message, self._policy)
         client_checks.check_table(message, self._table)
         client_checks.check_registry(message, self._registry)
+        if self._registry is not None:
+            self._registry.check_current(self._now)
         self._memory.open_session()
         self._session_open = True
         self._invitation = frame
@@ -246,7 +247,7 @@ class ClientMachine(OneTime):
     def _enter_cohort(self, cohort: CohortView) -> ClientStep:
         """Enter the session of a list of keys, and deal shares."""
         client_checks.check_new_session(cohort.session, self._memory)
-        self._memory.remember_session(cohort.session)
+        self._memory.remember_session(cohort.session, self._rules.members_to_know(cohort))
         self._context = cohort.session
         self._cohort = cohort
         self._position = cohort.position[self.member]
@@ -291,11 +292,9 @@ class ClientMachine(OneTime):
             return ClientStep((declined,), (events.SatOut(message.sum_index, message.kind),))
         self._groups.check_roster(message.kind, message.round, roster)
         self._question = self._make_question(message, frame, roster)
-        spec = self._question.spec
-        asked = events.Asked(
-            message.sum_index, message.round, message.kind, message.payload, spec, invited=len(roster)
-        )
-        return ClientStep(events=(asked,))
+        self._sequences = self._rules.of_query(self._question)
+        self._rules.check(self._sequences, self._question, roster)
+        return ClientStep(events=(events.Asked.to(self._question),))
 
     def _make_question(self, query: m.Query, frame: bytes, roster: PositionSet) -> Question:
         return Question(
@@ -323,7 +322,7 @@ class ClientMachine(OneTime):
         """Record the answer before the masked input leaves. The entry is never removed."""
         query = question.query
         group, adjacency = self._table.group_of(query.kind), self._policy.adjacency
-        entry = AnswerEntry.to(question, group=group, adjacency=adjacency)
+        entry = AnswerEntry.to(question, group=group, adjacency=adjacency, sequences=self._sequences)
         self._memory.remember_answer(entry, self._policy.budget)
         self._groups.answer(query.kind, query.round)
 
@@ -335,6 +334,9 @@ class ClientMachine(OneTime):
         client_checks.check_noise_kept(len(survivors), question.roster, question.spec)
         if question.later_in_group:
             client_checks.check_group_survivors(survivors, question.roster)
+        self._rules.check(self._sequences, question, survivors)
+        if self._sequences:
+            self._memory.remember_survivors(question.sum_id, question.member_ids(survivors))
         self._survivors = survivors
         if self._policy.trust is Trust.CURIOUS:
             return self._reveal(question)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from secagg import client_checks
 from secagg.cohort import Cohort, CohortView, Neighbourhood, ring_session_id, session_id
@@ -12,7 +13,10 @@ from secagg.identity_registry import Registry
 from secagg.message_records import Advert, Format, parse_adverts, parse_neighbours
 from secagg.messages import KeyList, Neighbours
 from secagg.policy import Policy
+from secagg.sum_spec import Table
 from secagg.trust_levels import MAX_COMPLETE
+
+_SMALL_FIELDS: Final = 256  # enough for all fields of a frame that are not lists
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,14 @@ class Introduction:
             client_checks.check_members(adverts, self.registry)
             for advert in adverts:
                 client_checks.check_advert_signature(advert, self.registry, self.context)
+
+
+def largest_frame(policy: Policy, table: Table) -> int:
+    """Return the size of the largest frame that a client ever needs to accept."""
+    form = Format(policy.max_sums, signed=True, seeds=table.seeds)
+    per_member = max(form.neighbour_bytes, form.parcel_bytes)
+    lists = min(policy.max_cohort, MAX_COMPLETE) * per_member
+    return max(lists, policy.max_query_bytes + policy.max_cohort) + _SMALL_FIELDS
 
 
 def fewest_contributors(cohort: CohortView, policy: Policy) -> int:

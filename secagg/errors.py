@@ -256,6 +256,18 @@ class BudgetExceeded(PolicyError):
     """A sum with noise that costs more than is left of our privacy budget."""
 
 
+class UnchangedValues(PolicyError):
+    """Values that were summed before, over nearly the same clients: the difference shows the others."""
+
+
+class SmallDifference(PolicyError):
+    """A sum of the same kind over nearly the same clients; `min_difference` of our policy forbids it."""
+
+
+class HiddenMembers(PolicyError):
+    """A ring whose members this client does not know, so that it could not compare sets of clients."""
+
+
 class UnknownSum(PolicyError):
     """A kind of sum that our table does not have."""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from secagg.errors import PeerError, SumFailed
+from secagg.query_context import Question
+from secagg.sequence_rules import SumSequence
 from secagg.sum_spec import SumSpec, Total
 
 # --- a client's ------------------------------------------------------------------------------------
@@ -37,6 +40,24 @@ class Asked:
     payload: bytes = field(repr=False)
     spec: SumSpec
     invited: int
+
+    @classmethod
+    def to(cls, question: Question) -> Self:
+        query = question.query
+        return cls(
+            query.sum_index, query.round, query.kind, query.payload, question.spec, len(question.roster)
+        )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What `ClientMachine.answer` returns: a masked input to send, and which parts were clipped.
+
+    The latter never leaves the client.
+    """
+
+    frame: bytes = field(repr=False)
+    clipped: Mapping[str, float] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -135,6 +156,17 @@ class SessionReady:
 
 
 @dataclass(frozen=True)
+class SurvivorsFixed:
+    """Clients are about to confirm `survivors` for a query of `sequence`; they refuse sets close to it.
+
+    A server that keeps a ledger records this before it goes on.
+    """
+
+    sequence: SumSequence
+    survivors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class SumReleased:
     """A total was released; `contributors` are the clients in it."""
 
@@ -166,6 +198,7 @@ ServerEvent: TypeAlias = (
     | Missing
     | Stranded
     | SessionReady
+    | SurvivorsFixed
     | SumReleased
     | SumAborted
     | SessionFailed

@@ -2,8 +2,8 @@
 
 If a server could add identities, it could fill a cohort with its own. Clients hold the registry, compare its
 digest when they join, and never accept an older version again. A registry may expire. Then a client that gets
-no newer one stops trusting identities that were revoked. This module has no clock: the program that starts a
-client calls `check_current`.
+no newer one stops trusting identities that were revoked. This module has no clock: the time is an argument of
+`check_current`, which both machines call for every session.
 """
 
 from __future__ import annotations
@@ -72,9 +72,16 @@ class Registry:
         signature = authority.sign(_PURPOSE, self.digest)
         return encode_fields(self.version, self.expires, self.records, signature)
 
-    def check_current(self, now: int) -> None:
-        """Raise `ExpiredRegistry` if the registry has expired at `now`, in seconds of Unix time."""
-        if self.expires != NEVER_EXPIRES and now >= self.expires:
+    def check_current(self, now: int | None) -> None:
+        """Raise `ExpiredRegistry` if the registry has expired at `now`, in seconds of Unix time.
+
+        Raises `ParameterError` if the registry expires at some time and `now` is None.
+        """
+        if self.expires == NEVER_EXPIRES:
+            return
+        if now is None:
+            raise ParameterError("this registry expires: give the current time as `now`", parameter="now")
+        if now >= self.expires:
             end = datetime.fromtimestamp(self.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
             raise ExpiredRegistry(
                 f"registry {self.version} expired at {end}; get a newer one from the authority, who makes it "

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from secagg.client import ClientMachine
 from secagg.client_memory import Memory, VolatileMemory
-from secagg.errors import InputError, ParameterError, PeerError, StateError
+from secagg.errors import InputError, ParameterError, PeerError, StateError, UnchangedValues
 from secagg.events import (
     Asked,
     ClientEvent,
@@ -35,6 +35,7 @@ from secagg.mask_expansion import Expander
 from secagg.noise.accounting import Adjacency
 from secagg.params import SessionParams
 from secagg.policy import Policy
+from secagg.sequence_rules import ContentOf, SetLog, whole_payload
 from secagg.server import ServerMachine
 from secagg.sum_spec import Table, Total
 from secagg.transitions import ClientState, ServerState
@@ -85,6 +86,10 @@ def local_machines(
     max_rho: float | None = None,
     adjacency: Adjacency = Adjacency.ZERO_OUT,
     unnoised_sums: int | None = None,
+    min_difference: int = 0,
+    static: Collection[str] = (),
+    content_of: ContentOf = whole_payload,
+    history: SetLog | None = None,
     enrolled: Collection[int] | None = None,
     server_hooks: ServerHooks = SERVER_DEFAULTS,
     client_hooks: Callable[[int], ClientHooks] = lambda _member: CLIENT_DEFAULTS,
@@ -97,6 +102,7 @@ def local_machines(
     and unless `unnoised_sums` says otherwise it leaves no sum without noise. Without a budget, clients answer
     as many sums without noise in their life as this session has. `enrolled` are all who are in the registry,
     where there is one; the members, by default. Clients that remember expect the same one in every session.
+    `min_difference`, `static`, `content_of` and `history` are those of `Policy` and of the two machines.
 
     Returns the server and a dictionary of clients, both for a `LocalSession`. Raises `ParameterError` or
     `SpecError` where no session could work.
@@ -131,6 +137,7 @@ def local_machines(
         unnoised_sums=_unnoised(sums, max_rho) if unnoised_sums is None else unnoised_sums,
         max_rho=max_rho,
         adjacency=adjacency,
+        min_difference=min_difference,
     )
     identities, registry = _identities(params.trust, enrolled, make_identity)
     server = ServerMachine(
@@ -138,6 +145,8 @@ def local_machines(
         params=params,
         registry=registry,
         expander=expander,
+        history=history,
+        content_of=content_of,
         hooks=server_hooks,
     )
     clients = {
@@ -148,6 +157,8 @@ def local_machines(
             memory=VolatileMemory() if memories is None else memories[member],
             identity=identities.get(member),
             registry=registry,
+            static=static,
+            content_of=content_of,
             hooks=client_hooks(member),
         )
         for member in members
@@ -322,6 +333,9 @@ class LocalSession:
             answer = client.answer(asked.sum_index, values)
         except InputError as error:
             raise InputError(f"client {member}: {error}") from None
+        except UnchangedValues as error:
+            self.refusals[member] = self._refusal = error
+            return (client.decline(asked.sum_index),)
         except PeerError as error:
             return self._refuse(member, error)
         if answer.clipped:

@@ -34,6 +34,9 @@ class Policy:
     `adjacency`          the adjacency of that rho. It must not change during the lifetime of the identity:
                          costs under `replace` do not add to the others.
     `max_query_bytes`    largest broadcast that it holds in memory.
+    `min_difference`     if not 0, a sum is refused if its clients differ from those of an earlier sum of the
+                         same kind, but by fewer than this. With it, a server has to add and to leave out
+                         clients in batches of this size.
     `security_bits`      on a ring, the chance that its random order helps the colluders is below 2^-this
                          for one sum; over L sums with different absentees, L times that.
 
@@ -58,6 +61,7 @@ class Policy:
     max_rho: float | None = None
     adjacency: Adjacency = Adjacency.ZERO_OUT
     max_query_bytes: int = 1 << 28
+    min_difference: int = 0
     security_bits: int = SECURITY_BITS
 
     def __post_init__(self) -> None:

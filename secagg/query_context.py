@@ -41,6 +41,15 @@ class Question:
     def sum_index(self) -> int:
         return self.query.sum_index
 
+    @property
+    def sum_id(self) -> tuple[bytes, int]:
+        """The name of the sum among all sums of all sessions."""
+        return self.cohort.session, self.sum_index
+
+    def member_ids(self, positions: Iterable[int]) -> tuple[int, ...]:
+        """Return the ids of the clients at these positions. They are known on the complete graph."""
+        return tuple(self.cohort.ids[position] for position in positions)
+
     @cached_property
     def encoding(self) -> Encoding:
         """The encoding. Its rotations derive from what both sides know for sure, and are never repeated."""

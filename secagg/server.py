@@ -30,6 +30,7 @@ from secagg.masked_sum import Tally
 from secagg.message_records import Format, encode_signatures
 from secagg.params import SessionParams
 from secagg.query_context import Question, query_digest
+from secagg.sequence_rules import ContentOf, RepeatPlanner, SetLog, whole_payload
 from secagg.sum_groups import Agenda
 from secagg.sum_spec import Table
 from secagg.transitions import COLLECTED, ServerState, check_collected, is_late
@@ -46,6 +47,8 @@ class ServerMachine:
     Send `invitation` to all clients; `receive` takes what clients send, and `close_stage`, `ask`, `abandon`
     and `end` return frames to send and events. Raises `LocalError` if its parameters do not fit together.
     Misbehaviour of clients becomes events.
+    `now` is the time in seconds of Unix time, needed if the registry expires. `history` (the one of a
+    `ServerLedger`, for example) and `content_of` are for `secagg.sequence_rules`.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> ServerMachine(table=table, params=SessionParams(trust="curious_server", corrupt=1, max_cohort=9))
@@ -59,9 +62,12 @@ class ServerMachine:
         params: SessionParams,
         registry: Registry | None = None,
         expander: Expander | None = None,
+        now: int | None = None,
+        history: SetLog | None = None,
+        content_of: ContentOf = whole_payload,
         hooks: ServerHooks = SERVER_DEFAULTS,
     ) -> None:
-        server_checks.check_session(table, params, registry)
+        server_checks.check_session(table, params, registry, now)
         self._params = params
         self._hooks = hooks
         self._table = table
@@ -72,6 +78,7 @@ class ServerMachine:
         self._stranded: set[int] = set()
         self._unreported: list[int] = []  # stranded clients that no event has named yet
         self._agenda = Agenda(table, params.sums)
+        self._repeats = RepeatPlanner(history or SetLog(), params, table=table, content_of=content_of)
         self.invitation = self._make_invitation()
         self._invited = self._context = invitation_digest(self.invitation)
         self._admission = Admission(
@@ -154,7 +161,7 @@ class ServerMachine:
             message = m.decode(frame, sender=sender, limit=self.frame_limit)
             if isinstance(message, m.Leave):
                 raise errors.Departed(sender, "left the session")
-            if message.context != self._context_of(message):
+            if message.context != (self._invited if isinstance(message, m.Advertisement) else self._context):
                 raise errors.WrongSession(sender, "a message of another session")
             if isinstance(message, m.Lost):
                 return self._take_report(sender, message)
@@ -229,9 +236,6 @@ class ServerMachine:
     @property
     def _current_sum(self) -> int:
         return self._agenda.next_sum - 1
-
-    def _context_of(self, message: m.Message) -> bytes:
-        return self._invited if isinstance(message, m.Advertisement) else self._context
 
     def _full(self) -> tuple[ServerEvent, ...]:
         full = self._state in COLLECTED and self._attendance.is_full
@@ -312,10 +316,12 @@ class ServerMachine:
     def _close_masking(self) -> ServerStep:
         survivors, question = self._tally.fix_survivors(), self._tally.question
         server_checks.check_survivors(survivors, self._tally, self._topology)
+        ids = question.member_ids(survivors)
+        fixed = [events.SurvivorsFixed(each, ids) for each in self._repeats.confirm(question.query, ids)]
         stage = _S.CONFIRMING if self._params.trust is Trust.MALICIOUS else _S.UNMASKING
         self._enter(stage, self._ids(survivors))
         frame = m.Survivors(self._context, question.sum_index, survivors.pack(self._cohort.size)).encode()
-        return ServerStep((self._to(survivors, frame),))
+        return ServerStep((self._to(survivors, frame),), tuple(fixed))
 
     def _close_confirming(self) -> ServerStep:
         confirmations = self._tally.confirmations
@@ -339,17 +345,17 @@ class ServerMachine:
     # --- groups and failures ---
 
     def _make_question(self, kind: str, payload: bytes, round_number: int) -> tuple[Question, bytes]:
-        later = self._agenda.later_roster(kind, round_number)
-        roster = PositionSet(self._positions(self.members)) if later is None else later
+        later, spec = self._agenda.later_roster(kind, round_number), self._table[kind]
+        least = max(self._topology.least, spec.least_roster)
+        chosen = self._repeats.roster(kind, payload, self.members, need=least) if later is None else ()
+        roster = PositionSet(self._positions(chosen)) if later is None else later
         if self._ids(roster) & self._attendance.gone:
             self._agenda.close(kind, round_number)
             raise errors.CohortChanged("a client of this group has left; its last total stands")
-        least = max(self._topology.least, self._table[kind].least_roster)
         server_checks.check_enough(len(roster), "are left", least)
         bitmap = roster.pack(self._cohort.size)
         query = m.Query(self._context, self._agenda.next_sum, round_number, kind, bitmap, payload)
         frame = query.encode()
-        spec = self._table[kind]
         return Question(self._cohort, spec, query, query_digest(frame), roster, later is not None), frame
 
     def _abort(self, error: errors.SumFailed) -> ServerStep:

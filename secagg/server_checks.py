@@ -17,9 +17,14 @@ from secagg.topology import Topology, lay_out
 from secagg.trust_levels import Trust
 
 
-def check_session(table: Table, params: SessionParams, registry: Registry | None) -> None:
-    """Check, before a session is created, that its parameters fit together. Raises `LocalError`."""
+def check_session(table: Table, params: SessionParams, registry: Registry | None, now: int | None) -> None:
+    """Check, before a session is created, that its parameters fit together. Raises `LocalError`.
+
+    `now` is the time in seconds of Unix time, for a registry that expires.
+    """
     params.check()
+    if registry is not None:
+        registry.check_current(now)
     if (registry is not None) != (params.trust is Trust.MALICIOUS):
         raise ParameterError("a registry is needed under malicious_server, and only there")
     table.check_fits(params.max_cohort)

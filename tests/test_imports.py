@@ -66,7 +66,7 @@ RULES = {
     ),
     "secagg/ledger/file.py": Rule(CORE | {"threading"}, denied=NET_AND_POOL),
     "secagg/noise/conversion.py": Rule(CORE | {"dp_accounting"}, denied=NET_AND_POOL),
-    "secagg/net": Rule(CORE | {"trio", "socket", "ssl"}),
+    "secagg/net": Rule(CORE | {"trio", "socket", "ssl", "time"}),
     "protocols": Rule(PURE | {"protocols", "secagg", "numpy", "msgpack"}),
     "protocols/learner.py": Rule(PURE | {"numpy"}),
     "fl": Rule(STDLIB | {"fl", "numpy", "torch"}, modules=("protocols.learner",)),

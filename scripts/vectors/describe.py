@@ -106,9 +106,10 @@ def read_part(part: Mapping[str, Any]) -> Part:
 
 
 def describe_policy(policy: Policy) -> dict[str, Any]:
-    """`security_bits` only where it is not the default: on a complete graph it means nothing."""
+    """Describe a policy. `security_bits` and `min_difference` are left out where they have no effect."""
     row = {**vars_of(policy), "trust": str(policy.trust)}
-    return {k: v for k, v in row.items() if k != "security_bits" or v != SECURITY_BITS}
+    defaults = {"security_bits": SECURITY_BITS, "min_difference": 0}
+    return {k: v for k, v in row.items() if k not in defaults or v != defaults[k]}
 
 
 def read_policy(description: Mapping[str, Any]) -> Policy:

@@ -78,6 +78,9 @@ class Play:
         return replace(seeded_registry(SEED, listed, version=2), expires=4_102_444_800)
 
 
+NOW: Final = 1_800_000_000  # seconds of Unix time: before the registries expire
+
+
 # --- on a complete graph ----------------------------------------------------------------------------
 
 TABLE: Final = Table(

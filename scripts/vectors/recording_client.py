@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secagg import residue_ring
-from secagg.client import Answer
+from secagg.events import Answer
 from secagg.fixed_point import checked
 from secagg.keys import Agreement, Random, pair_info, self_mask_seed
 from secagg.mask_keystream import KeyStream

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from scripts.vectors.describe import describe_policy, describe_registry, describe_table
-from scripts.vectors.plays import SEED, Play
+from scripts.vectors.plays import NOW, SEED, Play
 from scripts.vectors.recording_client import RecordingClient, arrays, unmasked_total
 from secagg.client_memory import VolatileMemory
 from secagg.events import Asked, Outgoing, ServerStep, SumReleased
@@ -28,6 +28,7 @@ def new_server(play: Play) -> InsecureSeededServer:
         table=play.table,
         registry=play.registry,
         params=SessionParams(sums=play.sums, dropout=play.dropout, **play.limits, **play.graph),
+        now=NOW,
     )
 
 
@@ -135,7 +136,7 @@ class Recording:
 
     def _turn(self, member: int, frame: bytes) -> tuple[bytes, ...]:
         client = self.clients[member]
-        step = client.receive(frame)
+        step = client.receive(frame, now=NOW)
         asked = [event for event in step.events if isinstance(event, Asked)]
         if not asked:
             return step.frames

@@ -10,16 +10,23 @@ another one has spent, and one of them at a time can be in a session.
 
 from __future__ import annotations
 
+import hmac
+import os
+import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from secagg.bitmap import PositionSet
 from secagg.client_budget import Budget, Spend
 from secagg.client_memory import AnswerEntry, SumFacts, VolatileMemory
 from secagg.errors import SERVER, ForeignLedger, LedgerError, RepeatedQuery, SessionLive
+from secagg.keys import KEY_BYTES
 from secagg.ledger.chain import Body, Owner, describe
+from secagg.ledger.file_path import tag_key_path
 from secagg.ledger.ledger import Ledger
 from secagg.noise.accounting import Adjacency
+from secagg.sequence_rules import Rule, SetLog, SumId, SumSequence
 
 
 class ClientLedger(Ledger):
@@ -37,6 +44,9 @@ class ClientLedger(Ledger):
 
     def __init__(self, path: Path | str, owner: Owner) -> None:
         self._known = VolatileMemory()
+        self._members: dict[str, tuple[int, ...]] = {}  # session -> its clients, if they are needed
+        self._tag_check = ""  # what the tag key gives for no data; empty if there is no key yet
+        self._tag_key = b""
         self._session_live = False
         super().__init__(path, owner)
 
@@ -56,8 +66,14 @@ class ClientLedger(Ledger):
         match body["entry"]:
             case "session":
                 self._known.remember_session(bytes.fromhex(body["session"]))
+                self._members[body["session"]] = tuple(body.get("members", ()))
             case "answer":
-                self._known.take_answer(_answer_of(body))
+                self._known.take_answer(self._answer_of(body))
+            case "survivors":
+                sum_id = (bytes.fromhex(body["session"]), body["sum index"])
+                self._known.remember_survivors(sum_id, self._ids(body["session"], body["members"]))
+            case "tag key":
+                self._tag_check = body["check"]
             case "registry":
                 self._known.remember_registry(body["version"], bytes.fromhex(body["digest"]))
             case "confirmed":
@@ -99,8 +115,9 @@ class ClientLedger(Ledger):
     def knows_session(self, session: bytes) -> bool:
         return self._now.knows_session(session)
 
-    def remember_session(self, session: bytes) -> None:
-        self._file.append(lambda: {"entry": "session", "session": session.hex()})
+    def remember_session(self, session: bytes, members: tuple[int, ...] = ()) -> None:
+        about = {"members": list(members)} if members else {}
+        self._file.append(lambda: {"entry": "session", "session": session.hex(), **about})
 
     # --- answers ---
 
@@ -134,7 +151,93 @@ class ClientLedger(Ledger):
             "charge so far": after.charge,
             "unnoised so far": after.unnoised,
             "sum": None if answer.facts is None else _facts(answer.facts),
+            **self._sequences(answer),
         }
+
+    def _sequences(self, answer: AnswerEntry) -> dict[str, Any]:
+        if not answer.sequences or answer.sum_id is None:
+            return {}
+        return {
+            "sequences": [[str(each.rule), each.key.hex()] for each in answer.sequences],
+            "members": self._bitmap(answer.sum_id[0].hex(), answer.roster),
+        }
+
+    def remember_survivors(self, sum_id: SumId, survivors: tuple[int, ...]) -> None:
+        """Record the survivors of an answered sum, before any share is released."""
+        session, index = sum_id[0].hex(), sum_id[1]
+        body = {"entry": "survivors", "session": session, "sum index": index}
+        self._file.append(lambda: {**body, "members": self._bitmap(session, survivors)})
+
+    def _bitmap(self, session: str, ids: tuple[int, ...]) -> str:
+        """Return a set of clients as a bitmap over the members of its session."""
+        members = self._members[session]
+        position = {member: index for index, member in enumerate(members)}
+        return PositionSet(position[member] for member in ids).pack(len(members)).hex()
+
+    def _ids(self, session: str, bitmap: str) -> tuple[int, ...]:
+        members = self._members[session]
+        present = PositionSet.parse(bytes.fromhex(bitmap), len(members), sender=SERVER)
+        return tuple(members[position] for position in present)
+
+    def _answer_of(self, body: Body) -> AnswerEntry:
+        """Return what memory needs of a row; the rest is for readers."""
+        about: dict[str, Any] = {}
+        if "sequences" in body:
+            session = body["sum"]["session"]
+            about = {
+                "sum_id": (bytes.fromhex(session), body["sum"]["sum index"]),
+                "sequences": tuple(SumSequence(Rule(r), bytes.fromhex(k)) for r, k in body["sequences"]),
+                "roster": self._ids(session, body["members"]),
+            }
+        return AnswerEntry(
+            group=body["group"],
+            round_number=body["round"],
+            content=bytes.fromhex(body["content"]),
+            charge=body["charge"],
+            adjacency=Adjacency(body["adjacency"]),
+            **about,
+        )
+
+    @property
+    def sets(self) -> SetLog:
+        return self._now.sets
+
+    def tag(self, data: bytes) -> bytes:
+        """Return a code for `data` under the key beside this ledger, which is made when first needed.
+
+        Raises `LedgerError` if the key is missing, although values were tagged with it.
+        """
+        self._file.catch_up()
+        if not self._tag_key:
+            self._tag_key = self._read_tag_key() if self._tag_check else self._make_tag_key()
+        return hmac.digest(self._tag_key, data, "sha256")
+
+    def _read_tag_key(self) -> bytes:
+        path = tag_key_path(self._path)
+        try:
+            key = path.read_bytes()
+        except OSError as error:
+            raise LedgerError(
+                f"{path} cannot be read ({error.strerror}); restore it with the ledger"
+            ) from None
+        if hmac.digest(key, b"", "sha256").hex() != self._tag_check:
+            raise LedgerError(f"{path} is not the key of this ledger; restore it with the ledger")
+        return key
+
+    def _make_tag_key(self) -> bytes:
+        path, key = tag_key_path(self._path), secrets.token_bytes(KEY_BYTES)
+        try:
+            path.unlink(missing_ok=True)  # of a process that was killed before it used the key
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(key)
+                file.flush()
+                os.fsync(handle)
+        except OSError as error:
+            raise LedgerError(f"{path} cannot be written: {error.strerror}") from None
+        check = hmac.digest(key, b"", "sha256").hex()
+        self._file.append(lambda: {"entry": "tag key", "check": check})
+        return key
 
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None:
         """Note how many clients are in the sum. If the ledger cannot be written, the next charge raises."""
@@ -164,17 +267,6 @@ class ClientLedger(Ledger):
         with self._file.mutex:
             self._session_live = False
             super().close()
-
-
-def _answer_of(body: Body) -> AnswerEntry:
-    """Return what memory needs of a row; the rest is for readers."""
-    return AnswerEntry(
-        group=body["group"],
-        round_number=body["round"],
-        content=bytes.fromhex(body["content"]),
-        charge=body["charge"],
-        adjacency=Adjacency(body["adjacency"]),
-    )
 
 
 def _facts(facts: SumFacts) -> dict[str, Any]:

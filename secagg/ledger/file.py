@@ -54,6 +54,8 @@ READING_AT_REST: Final = "mode=ro&immutable=1"
 
 Apply = Callable[[Row], None]
 
+_OF_PARENTS: Final[list[sqlite3.Connection | None]] = []  # connections that this process got by a fork
+
 
 def create_file(path: Path, body: Body) -> None:
     """Create a ledger with one row. It appears under its name when it is complete, and replaces nothing."""
@@ -144,6 +146,7 @@ class LedgerFile:
         self._connection: sqlite3.Connection | None = None
         self._seal: Seal | None = None
         self.mutex = RLock()
+        self._process = os.getpid()
         self.head = START
         check_usable(path, writing=access == WRITING)
         self._place = Place.of(path)
@@ -205,6 +208,7 @@ class LedgerFile:
         with self.mutex:
             if self._connection is None:
                 raise LedgerError(f"{self._path} was closed; open it again, or look at it with read_ledger")
+            self._check_process()
             with self._clear_errors(), self._transaction("BEGIN"):
                 self._take_new()
 
@@ -233,6 +237,7 @@ class LedgerFile:
 
         If `make` raises, nothing is appended. When this returns, the row is on disk, under the ledger's name.
         """
+        self._check_process()
         with self.mutex, self._clear_errors():
             with self._transaction("BEGIN IMMEDIATE"):
                 self._take_new()
@@ -280,12 +285,17 @@ class LedgerFile:
             return True
 
     def unlock(self) -> None:
-        """Unlock. It does nothing if the file was closed, which ended the session too."""
+        """Unlock. It does nothing if the file was closed, which ended the session too, nor after a fork."""
         with self.mutex:
-            if self._seal is not None:
+            if self._seal is not None and os.getpid() == self._process:
                 self._seal.unlock()
 
     # --- errors and the end ---
+
+    def _check_process(self) -> None:
+        """Raise after a fork: parent and child would share the lock, and both take part in sessions."""
+        if os.getpid() != self._process:
+            raise LedgerError(f"{self._path} was opened by the parent of this process; open it again here")
 
     @property
     def _live(self) -> sqlite3.Connection:
@@ -329,7 +339,14 @@ class LedgerFile:
         return self._connection is not None
 
     def close(self) -> None:
-        """Close the file. Later writes fail, and so nothing is answered."""
+        """Close the file. Later writes fail, and so nothing is answered.
+
+        After a fork, a child only forgets the file: its parent goes on using it.
+        """
+        if os.getpid() != self._process:
+            _OF_PARENTS.append(self._connection)  # to close it here could disturb the parent
+            self._seal = self._connection = None
+            return
         with self.mutex:
             if self._seal is not None:
                 with suppress(LedgerError), self._clear_errors():

@@ -39,6 +39,11 @@ def index_path(path: Path) -> Path:
     return path.with_name(path.name + "-shm")
 
 
+def tag_key_path(path: Path) -> Path:
+    """Return the path of the key that a client tags its values with. The ledger itself has no secrets."""
+    return path.with_name(path.name + "-tag-key")
+
+
 def draft_path(path: Path) -> Path:
     """Return the path of a ledger that is not complete yet."""
     return path.with_name(f".{path.name}.{secrets.token_hex(_DRAFT_BYTES)}")

@@ -10,7 +10,7 @@ keep ledgers of their own and believe none of this.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from secagg import events
 from secagg import messages as m
@@ -20,7 +20,10 @@ from secagg.ledger.chain import Body, Owner, describe
 from secagg.ledger.ledger import Ledger
 from secagg.noise.accounting import Adjacency
 from secagg.query_context import query_digest
+from secagg.sequence_rules import Rule, SetLog, SumSequence
 from secagg.sum_spec import Table
+
+_ENTRIES: Final = ("session", "asked", "survivors", "released", "aborted", "failed", "excluded")
 
 
 class ServerLedger(Ledger):
@@ -40,6 +43,7 @@ class ServerLedger(Ledger):
         self._spend = Spend()
         self._session = ""
         self._asked: Body | None = None
+        self._history = SetLog()
         super().__init__(path, owner)
 
     @classmethod
@@ -53,13 +57,21 @@ class ServerLedger(Ledger):
     def _take(self, body: Body) -> bool:
         if body["entry"] == "released":
             self._spend = self._spend.plus(body["charge"], Adjacency(body["adjacency"]))
-        return body["entry"] in ("session", "asked", "released", "aborted", "failed", "excluded")
+        if body["entry"] == "survivors":
+            self._history.add(SumSequence(Rule(body["rule"]), bytes.fromhex(body["key"])), body["members"])
+        return body["entry"] in _ENTRIES
 
     @property
     def spend(self) -> Spend:
         """The spend of a client that was in every released sum."""
         self._file.catch_up()
         return self._spend
+
+    @property
+    def history(self) -> SetLog:
+        """The sets of clients that confirmed earlier queries, for the next `ServerMachine`."""
+        self._file.catch_up()
+        return self._history
 
     # --- what happens ---
 
@@ -103,6 +115,9 @@ class ServerLedger(Ledger):
             case events.SessionReady():
                 self._session = event.session.hex()
                 self._append("session", cohort=len(event.members), threshold=event.threshold)
+            case events.SurvivorsFixed():
+                rule, key = str(event.sequence.rule), event.sequence.key.hex()
+                self._append("survivors", rule=rule, key=key, members=list(event.survivors))
             case events.SumReleased():
                 self._file.append(lambda: self._released(event))
             case events.SumAborted():

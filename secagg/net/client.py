@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Self
 
@@ -26,7 +27,15 @@ from secagg import events
 from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.client_memory import Memory
-from secagg.errors import SERVER, InputError, PeerError, SecaggError, SlowReader, StateError
+from secagg.errors import (
+    SERVER,
+    InputError,
+    PeerError,
+    SecaggError,
+    SlowReader,
+    StateError,
+    UnchangedValues,
+)
 from secagg.events import Asked, ClientEvent
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
@@ -39,6 +48,7 @@ from secagg.net.events import OnClientEvent, SessionLossReason
 from secagg.net.reliable_link import DismissedByServer, Link, ReceivedFrame, SendProgress, no_progress
 from secagg.net.settings import Address, Patience, check_secure
 from secagg.policy import Policy
+from secagg.sequence_rules import ContentOf, whole_payload
 from secagg.sum_spec import Table
 from secagg.transitions import ClientState
 
@@ -106,7 +116,7 @@ class Client:
         """Mask and send `values`; return False if the question is closed or the client had to leave.
 
         A question is closed when the server has ended its sum. Raises `InputError`, and sends nothing, if
-        `values` do not match the spec.
+        `values` do not match the spec, and `UnchangedValues` if they may not be summed again: then decline.
         """
         async with self._machine_lock:
             self._raise_failure()
@@ -116,7 +126,7 @@ class Client:
             try:
                 answer = await self._work(lambda: machine.answer(asked.sum_index, values))
                 self._link.send(answer.frame)
-            except InputError:
+            except (InputError, UnchangedValues):
                 raise
             except SecaggError as error:
                 self._refuse(error)
@@ -224,7 +234,7 @@ class Client:
         if self._machine.state in _OVER:
             self._machine = self._make_machine()
         machine = self._machine
-        step = await self._work(lambda: machine.receive(frame))
+        step = await self._work(lambda: machine.receive(frame, now=int(time.time())))
         for reply in step.frames:
             self._link.send(reply)
         for event in step.events:
@@ -280,6 +290,8 @@ async def open_client(
     memory: Memory,
     identity: Identity | None = None,
     registry: Registry | None = None,
+    static: Collection[str] = (),
+    content_of: ContentOf = whole_payload,
     context: ssl.SSLContext | None = None,
     insecure_plain_tcp: bool = False,
     patience: Patience | None = None,
@@ -290,10 +302,11 @@ async def open_client(
     """Take part in the sums of `server` as client `member`, for as long as the block lasts.
 
     `context` is `tls.client_context(...)`. `identity` and `registry` are for `malicious_server`, as in
-    `ClientMachine`. Raises `LocalError` at once if the arguments contradict each other. If the server cannot
-    be reached, the client tries again without end. `on_event` is called with every event of the connection
-    and of the client's machines; by default, events are written to the standard library's log. `progress` is
-    called while a frame is sent, and `work` runs long computations.
+    `ClientMachine`, which also explains `static` and `content_of`. Raises `LocalError` at once if the
+    arguments contradict each other. If the server cannot be reached, the client tries again without end.
+    `on_event` is called with every event of the connection and of the client's machines; by default, events
+    are written to the standard library's log. `progress` is called while a frame is sent, and `work` runs
+    long computations.
     """
     address = Address.parse(server) if isinstance(server, str) else server
     check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
@@ -301,7 +314,14 @@ async def open_client(
 
     def make_machine() -> ClientMachine:
         return ClientMachine(
-            member=member, table=table, policy=policy, memory=memory, identity=identity, registry=registry
+            member=member,
+            table=table,
+            policy=policy,
+            memory=memory,
+            identity=identity,
+            registry=registry,
+            static=static,
+            content_of=content_of,
         )
 
     connector = ServerConnector(address, member=member, context=context, patience=patience)

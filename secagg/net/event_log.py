@@ -157,7 +157,7 @@ def _server_side(event: net_events.ServerSideEvent) -> LogLine | None:
 
 def _server_machine(event: events.ServerEvent) -> LogLine | None:
     match event:
-        case events.StageFull() | events.Excluded():
+        case events.StageFull() | events.SurvivorsFixed() | events.Excluded():
             return None  # `ClientExcluded` or `ClientLeft` follows
         case events.Late():
             return LogLine("late", {"member": event.peer})

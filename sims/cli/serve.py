@@ -38,8 +38,10 @@ def run(args: argparse.Namespace) -> int:
 
     with user_errors("serve", SecaggError):
         if args.check:
-            load_server_setup(args.config)
+            setup = load_server_setup(args.config)
             print(f"{args.config}: everything is in order")
+            for caution in setup.cautions:
+                print(f"caution: {caution}")
         elif args.new_ledger:
             print(f"ledger  {new_ledger(args.config)}")
         else:

@@ -42,6 +42,11 @@ def open_source(section: InputSection, directory: Path) -> Source:
     return _imported(section.answer, directory)
 
 
+def is_static(section: InputSection, source: Source) -> bool:
+    """Return whether the values do not depend on the question: a file's, or a `secagg.static` function's."""
+    return section.values is not None or bool(getattr(source, "static", False))
+
+
 def usable(source: Source, asked: Asked) -> Arrays:
     """Return the values for a question as arrays that fit its spec. Raises `InputError` with a reason."""
     try:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Val
 
 from secagg.errors import LocalError
 from secagg.graph_parameters import GraphChoice
+from secagg.ledger.file_path import tag_key_path
 from secagg.ledger.rollback_seal import seal_path
 from secagg.net.files import bundle_path
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
@@ -205,6 +206,7 @@ class PolicySection(ConfigSection):
     max_rho: float | None = None
     adjacency: Literal["zero-out", "add-remove", "replace"] = "zero-out"
     max_query_bytes: int = Policy.max_query_bytes
+    min_difference: int = 0
     security_bits: int = SECURITY_BITS
 
     def made(self) -> Policy:
@@ -262,7 +264,9 @@ def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> b
 
 def check_client_files(path: Path, config: JoinConfig, problems: Problems) -> bool:
     """Check that no two files are the same."""
-    beside = [("the configuration", path), ("the seal of client.ledger", seal_path(config.client.ledger))]
+    ledger = config.client.ledger
+    beside = [("the configuration", path), ("the seal of client.ledger", seal_path(ledger))]
+    beside.append(("the tag key of client.ledger", tag_key_path(ledger)))
     return _check([*beside, *_named("client", config.client), *_named("input", config.input)], problems)
 
 

@@ -12,7 +12,7 @@ import trio
 from secagg.client import ClientMachine
 from secagg.client_checks import check_registry_is_current
 from secagg.client_memory import VolatileMemory
-from secagg.errors import InputError, LedgerError, MissingLedger, SecaggError
+from secagg.errors import InputError, LedgerError, MissingLedger, SecaggError, UnchangedValues
 from secagg.events import Asked, Joined, SessionOver
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
@@ -26,11 +26,12 @@ from secagg.policy import Policy
 from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
 from sims.config_problems import Problems
-from sims.deploy.client_inputs import Source, open_source, usable
+from sims.deploy.client_inputs import Source, is_static, open_source, usable
 from sims.deploy.config import JoinConfig, check_client_files, load
 from sims.deploy.credentials import ClientCredentials, client_credentials
 from sims.deploy.log import check_log, open_log
 from sims.deploy.process_control import forbid_core_dumps, run_watched
+from sims.deploy.scheduled_sums import DIFFERENCING, content
 from sims.deploy.sum_specs_file import read_table
 
 
@@ -86,6 +87,8 @@ class JoinRunner:
             memory=self._ledger,
             identity=identity,
             registry=registry,
+            static=plan.static_kinds,
+            content_of=content,
             context=client_context(own.identity, own.certificate, own.server),
             patience=plan.patience,
             on_event=self._on_event,
@@ -105,6 +108,8 @@ class JoinRunner:
             unnoised_sums=spend.unnoised,
             rho=spend.rho,
         )
+        for caution in self._plan.cautions:
+            self._log.write("caution", reason=caution)
 
     async def _answer(self, client: Client, asked: Asked) -> None:
         about: dict[str, Fact] = {"sum": asked.sum_index, "kind": asked.kind}
@@ -112,7 +117,7 @@ class JoinRunner:
             # A computing thread cannot be stopped, so it is abandoned when the process ends.
             values = await trio.to_thread.run_sync(usable, self._plan.source, asked, abandon_on_cancel=True)
             answered = await client.answer(asked, values)
-        except InputError as error:
+        except (InputError, UnchangedValues) as error:
             self._log.write("declined", **about, reason=str(error))
             await client.decline(asked)
             return
@@ -137,6 +142,17 @@ class ClientSetup:
     def signer(self) -> tuple[Identity | None, Registry | None]:
         """The identity and registry with which a machine signs and verifies; None under `curious_server`."""
         return _signer(self.policy, self.credentials)
+
+    @property
+    def static_kinds(self) -> tuple[str, ...]:
+        """The kinds of sums whose values do not depend on the question: all of them, or none."""
+        return tuple(self.table) if is_static(self.config.input, self.source) else ()
+
+    @property
+    def cautions(self) -> list[str]:
+        """What an operator should know about a configuration that works."""
+        kinds = ", ".join(kind for kind in self.static_kinds if not self.table[kind].is_private)
+        return [DIFFERENCING.format(kinds=kinds)] if kinds else []
 
     def open_ledger(self) -> ClientLedger:
         return _open_ledger(self.config, self.credentials)

@@ -50,6 +50,19 @@ def without_nonce(payload: bytes) -> bytes:
     return payload[NONCE_BYTES:]
 
 
+def content(_kind: str, payload: bytes) -> bytes:
+    """Return what a payload asks for. Two payloads that differ in their nonces ask for the same."""
+    return payload[NONCE_BYTES:]
+
+
+DIFFERENCING: Final = (
+    "{kinds} without noise: the difference of two totals over the same values shows the clients in which "
+    "they differ. So a client with unchanged values answers only over the same clients as before, or over "
+    "clients that differ by at least min_contributors. After a client drops out there is no total until "
+    "values change; noise lifts this limit"
+)
+
+
 @dataclass(frozen=True)
 class ScheduledSum:
     """One sum to ask for."""

@@ -26,6 +26,7 @@ from secagg.net.session import Session
 from secagg.net.settings import DAY, Capacity, Deadlines, Patience
 from secagg.net.tls import server_context
 from secagg.preflight import preflight
+from secagg.sequence_rules import SetLog
 from secagg.server import ServerMachine
 from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
@@ -34,7 +35,15 @@ from sims.deploy.config import ServeConfig, SessionSection, check_server_files, 
 from sims.deploy.credentials import ServerCredentials, server_credentials
 from sims.deploy.log import check_log, open_log
 from sims.deploy.process_control import allow_connections, forbid_core_dumps, run_watched
-from sims.deploy.scheduled_sums import ScheduledSum, SumSchedule, TotalsDirectory, check_asks, round_after
+from sims.deploy.scheduled_sums import (
+    DIFFERENCING,
+    ScheduledSum,
+    SumSchedule,
+    TotalsDirectory,
+    check_asks,
+    content,
+    round_after,
+)
 from sims.deploy.sum_specs_file import read_table
 
 # Hints for an address that cannot be used.
@@ -124,12 +133,8 @@ class ServeRunner:
             members=len(registry.members),
             registry=registry.version,
         )
-        if self._plan.capacity.uploads <= self._section.corrupt:
-            self._log.write(
-                "caution",
-                reason="capacity.uploads is not more than session.corrupt: corrupt clients could hold up "
-                "the uploads of all others by sending slowly",
-            )
+        for caution in self._plan.cautions:
+            self._log.write("caution", reason=caution)
 
     async def _hold_session(self, server: Server) -> bool:
         """Run one session. Return whether it was set up and ended normally."""
@@ -140,7 +145,10 @@ class ServeRunner:
         expected = min(self._section.max_cohort, len(self._plan.credentials.registry.members))
         try:
             async with server.session(
-                self._plan.machine(), deadlines=self._plan.deadlines, ledger=self._ledger, expected=expected
+                self._plan.machine(self._ledger),
+                deadlines=self._plan.deadlines,
+                ledger=self._ledger,
+                expected=expected,
             ) as session:
                 for question in self._questions.of_session():
                     await self._ask(session, question)
@@ -190,8 +198,23 @@ class ServerSetup:
     def sums(self) -> int:
         return _sums(self.config)
 
-    def machine(self) -> ServerMachine:
-        return _machine(self.config.session, self.table, self.sums, self.credentials.registry)
+    @property
+    def cautions(self) -> list[str]:
+        """What an operator should know about a configuration that works."""
+        section, found = self.config.session, []
+        if self.capacity.uploads <= section.corrupt:
+            found.append(
+                "capacity.uploads is not more than session.corrupt: corrupt clients could hold up the "
+                "uploads of all others by sending slowly"
+            )
+        kinds = ", ".join({ask.kind: None for ask in self.config.ask if not self.table[ask.kind].is_private})
+        if kinds and section.dropout > 0:
+            found.append(DIFFERENCING.format(kinds=kinds))
+        return found
+
+    def machine(self, ledger: ServerLedger) -> ServerMachine:
+        registry = self.credentials.registry
+        return _machine(self.config.session, self.table, self.sums, registry, ledger.history)
 
     def open_ledger(self) -> ServerLedger:
         return ServerLedger.open(self.config.server.ledger, identity=self.credentials.identity.public)
@@ -297,7 +320,16 @@ def _check_ledger(path: Path, identity: bytes, problems: Problems) -> None:
             raise LedgerError(f"{error} with {NEW_LEDGER}") from None
 
 
-def _machine(section: SessionSection, table: Table, sums: int, registry: Registry) -> ServerMachine:
+def _machine(
+    section: SessionSection, table: Table, sums: int, registry: Registry, history: SetLog | None = None
+) -> ServerMachine:
     params = section.params(sums)
     signed = params.trust is Trust.MALICIOUS
-    return ServerMachine(table=table, params=params, registry=registry if signed else None)
+    return ServerMachine(
+        table=table,
+        params=params,
+        registry=registry if signed else None,
+        now=int(time.time()),
+        history=history,
+        content_of=content,
+    )

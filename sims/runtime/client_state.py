@@ -20,8 +20,8 @@ from protocols.queries import Query
 from protocols.serialisation import RecordError
 from secagg.client_budget import Spend
 from secagg.client_memory import AnswerEntry, VolatileMemory
-from secagg.hashing import DIGEST_BYTES
 from secagg.noise.accounting import Adjacency
+from secagg.sequence_rules import Rule, SetLog, SumSequence
 from secagg.sum_spec import Count
 
 SHARED: Final = -1  # the key, besides client ids, of the state that all clients share
@@ -37,6 +37,7 @@ class SimulatedMemory(VolatileMemory):
             "queries": known.bits(self._queries),
             "rounds": self._rounds,
             "spend": [spend.charge, spend.noised, spend.unnoised, str(spend.adjacency)],
+            "sets": known.bits({_packed(sequence, members) for sequence, members in self.sets.entries()}),
         }
 
     def restore_state(self, saved: Mapping[str, Any], known: DigestIndex) -> None:
@@ -45,6 +46,9 @@ class SimulatedMemory(VolatileMemory):
         self._queries = set(known.at(saved["queries"]))
         self._rounds = dict(saved["rounds"])
         self._spend = Spend(charge, noised, unnoised, Adjacency(adjacency))
+        self._sets = SetLog()
+        for rule, key, members in map(msgpack.unpackb, known.at(saved["sets"])):
+            self._sets.add(SumSequence(Rule(rule), key), members)
 
     def take_lost(self, answer: AnswerEntry) -> None:
         """Record an answer that may have been sent before a restart: charge it and mark its round as used."""
@@ -52,8 +56,16 @@ class SimulatedMemory(VolatileMemory):
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
 
 
+def _packed(sequence: SumSequence, members: tuple[int, ...]) -> bytes:
+    packed: bytes = msgpack.packb([str(sequence.rule), sequence.key, members])
+    return packed
+
+
 class DigestIndex:
-    """A list of digests that many clients know. A client's set of digests is stored as one bit per digest."""
+    """A list of digests, or other byte strings, that many clients know.
+
+    A client's set of them is stored as one bit for each.
+    """
 
     def __init__(self, digests: Sequence[bytes] = ()) -> None:
         self._digests = list(digests)
@@ -61,11 +73,12 @@ class DigestIndex:
 
     @property
     def content(self) -> bytes:
-        return b"".join(self._digests)
+        packed: bytes = msgpack.packb(self._digests)
+        return packed
 
     @classmethod
     def of(cls, content: bytes) -> DigestIndex:
-        return cls([content[at : at + DIGEST_BYTES] for at in range(0, len(content), DIGEST_BYTES)])
+        return cls(msgpack.unpackb(content))
 
     def bits(self, digests: set[bytes]) -> bytes:
         """Return the bits of a set of digests. New digests are added to the list."""

@@ -13,6 +13,7 @@ from secagg.client_budget import Spend
 from secagg.client_memory import AnswerEntry
 from secagg.local import Absent, AnswerOrDecline, Listener, Prepare, Stage
 from secagg.policy import Policy
+from secagg.sequence_rules import SetLog
 from secagg.sum_spec import Table, Total
 from secagg.trust_levels import Trust
 from sims.records.sums import (
@@ -84,6 +85,7 @@ class SessionPlan:
     prepare: Prepare
     absent: Absent
     listener: Listener
+    history: SetLog  # the server's, of all sessions
     left: AbstractSet[int]  # clients gone for the rest of the round; grows during the session
 
     @property

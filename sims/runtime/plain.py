@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
+from protocols.queries import query_content
 from secagg import client_checks
 from secagg.bitmap import PositionSet
 from secagg.client_budget import check_priced, sum_charge
@@ -27,6 +28,7 @@ from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.messages import Query
 from secagg.noise.accounting import Adjacency
 from secagg.query_context import content_digest
+from secagg.sequence_rules import RepeatPlanner, refuse
 from secagg.sum_groups import Agenda, GroupBook
 from secagg.sum_spec import SumSpec, Total
 from secagg.topology import plan
@@ -73,6 +75,9 @@ class PlainSession:
         self._table.check_colluders(plan.setting.corrupt)
         check_priced(self._table)
         self._agenda = Agenda(plan.table, plan.setting.sums)
+        self._repeats = RepeatPlanner(
+            plan.history, plan.setting.params, table=plan.table, content_of=query_content
+        )
         self._books = {member: GroupBook(plan.table, plan.memories[member]) for member in plan.members}
         self._cohort: tuple[int, ...] = ()
         self._members: PositionSet = PositionSet()
@@ -113,7 +118,7 @@ class PlainSession:
         self._agenda.check(kind, payload, round_number)
         self._gone |= {position for position, k in enumerate(self._cohort) if k in self._plan.left}
         later = self._agenda.later_roster(kind, round_number)
-        roster = PositionSet(self._members - self._gone) if later is None else later
+        roster = self._roster(kind, payload) if later is None else later
         self._check_roster(roster, kind, round_number)
         bitmap = roster.pack(len(self._cohort))
         query = Query(_NO_SESSION, self._agenda.next_sum, round_number, kind, bitmap, payload)
@@ -133,6 +138,16 @@ class PlainSession:
         self._agenda.confirm(query, survivors, revealed=revealed)
         self.contributors = tuple(self._cohort[position] for position in sorted(survivors))
         return adding.total()
+
+    def _roster(self, kind: str, payload: bytes) -> PositionSet:
+        """Return the clients to ask. See `RepeatPlanner.roster`."""
+        here = tuple(self._cohort[position] for position in sorted(self._members - self._gone))
+        need = max(self._least, self._table[kind].least_roster)
+        chosen = set(self._repeats.roster(kind, payload, here, need=need))
+        return PositionSet(position for position, member in enumerate(self._cohort) if member in chosen)
+
+    def _ids(self, positions: PositionSet) -> tuple[int, ...]:
+        return tuple(self._cohort[position] for position in positions)
 
     def _abandon(self, adding: _Adding) -> None:
         """Notify the remaining clients that no total was released."""
@@ -180,6 +195,10 @@ class PlainSession:
         query, memory = adding.query, self._plan.memories[member]
         self._books[member].check_new(query.kind, query.round)
         client_checks.check_query_is_new(adding.content, memory)
+        for sequence in self._repeats.sequences(query.kind, query.payload):
+            least = self._policy.min_contributors
+            if memory.sets.is_close(sequence, self._ids(adding.roster), least=least):
+                refuse(sequence.rule, least)
         self._policy.budget.check(memory.spend, adding.charge)
 
     def _answer(self, adding: _Adding, position: int, member: int) -> None:
@@ -199,6 +218,7 @@ class PlainSession:
             raise TooFewClients.only(len(survivors), "sent inputs", least)
         if later is not None and survivors != later:
             raise CohortChanged("a client left in the midst of a group")
+        self._repeats.confirm(adding.query, self._ids(survivors))
 
     def _confirm(self, adding: _Adding, survivors: PositionSet) -> set[int]:
         """Notify the clients that reveal shares, and return their positions.
@@ -209,6 +229,10 @@ class PlainSession:
         if self._policy.trust is Trust.MALICIOUS:
             self._stage = Stage.CONFIRM
             stayed = set(self._positions(self._stage, stayed, query.sum_index))
+            for sequence in self._repeats.sequences(query.kind, query.payload):
+                for position in stayed:
+                    memory = self._plan.memories[self._cohort[position]]
+                    memory.sets.add(sequence, self._ids(survivors))
             self._check_enough(stayed, "confirmed")
         self._stage = Stage.REVEAL
         stayed = set(self._positions(self._stage, stayed, query.sum_index))

@@ -7,6 +7,7 @@ from functools import cache, partial
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
+from protocols.queries import query_content
 from secagg.client import ClientMachine
 from secagg.errors import PeerError
 from secagg.events import SessionReady
@@ -110,6 +111,8 @@ class SecureSessions:
             max_rho=setting.max_rho,
             adjacency=setting.adjacency,
             unnoised_sums=setting.unnoised_sums,
+            content_of=query_content,
+            history=plan.history,
             enrolled=self._enrolled,
             make_identity=self._identity,
             server_hooks=server_hooks(seed=setting.insecure_seed, number=plan.number),

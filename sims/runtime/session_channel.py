@@ -21,6 +21,7 @@ from secagg.client_memory import AnswerEntry
 from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
 from secagg.local import Stage
+from secagg.sequence_rules import SetLog
 from secagg.sum_spec import Table, Total
 from sims.records.sums import (
     SET_UP,
@@ -71,6 +72,7 @@ class SessionChannel:
             for member, learner in learners.items()
         }
         self._memories = {member: SimulatedMemory() for member in learners}
+        self._history = SetLog()  # which clients confirmed which queries
         self._session: SumSession | None = None
         self._sessions = 0
         self._members: tuple[int, ...] = ()
@@ -220,6 +222,7 @@ class SessionChannel:
             raise TooFewClients.only(len(members), "are invited", self._setting.corrupt + 2)
         if self._setting.insecure_replay:
             self._memories = {member: SimulatedMemory() for member in self._memories}
+            self._history = SetLog()
         memories = {member: self._memories[member] for member in members}
         plan = SessionPlan(
             table,
@@ -231,6 +234,7 @@ class SessionChannel:
             self._prepare,
             self._absent,
             self._on_event,
+            self._history,
             self._left,
         )
         self._session = self._make_session(plan)
@@ -298,6 +302,9 @@ class SessionChannel:
         """Restore what `save` returned, before the first round. Raise `RecordError` if it is invalid."""
         restore_clients(saved, self.participants, self._memories, self._setting.tamper)
         self._sessions = sessions
+        for memory in self._memories.values():  # what clients confirmed, the server knew
+            for sequence, members in memory.sets.entries():
+                self._history.add(sequence, members)
 
     # --- called by a session ---
 

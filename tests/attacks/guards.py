@@ -10,6 +10,7 @@ from secagg.client import ClientMachine
 from secagg.events import ClientStep
 from secagg.messages import Message
 from secagg.query_context import Question
+from secagg.sequence_rules import SequenceRules
 from secagg.transitions import CLIENT_MOVES, ClientState
 from secagg.trust_levels import Trust
 from secagg.vault import Vault
@@ -54,6 +55,12 @@ def keep_secrets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Vault, "take_mask_secrets", mask_secrets)
     patch.setattr(Vault, "take_shares", shares)
     patch.setattr(Vault, "erase_before", allow)
+
+
+def forget_sets(patch: pytest.MonkeyPatch) -> None:
+    """A client that compares no sets of clients, so that another guard has to refuse."""
+    for name in ("of_query", "of_values", "members_to_know"):
+        patch.setattr(SequenceRules, name, lambda *_: ())
 
 
 def keep_question(patch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from secagg.message_records import Advert, Format, Parcel, parse_advert, parse_e
 from secagg.policy import Policy
 from secagg.query_context import Question, query_digest
 from secagg.residue_ring import Residues
+from secagg.sequence_rules import ContentOf, whole_payload
 from secagg.sum_spec import Part, Residue, SumSpec, Table
 from secagg.testing.seeded import InsecureSeededClient
 from secagg.trust_levels import Trust
@@ -64,6 +65,8 @@ class Rig:
     seed: bytes = b"rig"
     min_contributors: int = 0
     policy_changes: Mapping[str, Any] = field(default_factory=dict)
+    static: Sequence[str] = ()
+    content_of: ContentOf = whole_payload
 
     def __post_init__(self) -> None:
         members = list(range(self.clients + self.registered))
@@ -105,6 +108,8 @@ class Rig:
             memory=self.memories[member],
             identity=self.identity(member) if signed else None,
             registry=self.registry,
+            static=self.static,
+            content_of=self.content_of,
         )
 
     def identity(self, member: int) -> Identity:

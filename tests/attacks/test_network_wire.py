@@ -110,9 +110,9 @@ class Frames:
             self.up[sender].append(frame)
             return at_server(machine, sender, frame)
 
-        def client(machine: ClientMachine, frame: bytes) -> ClientStep:
+        def client(machine: ClientMachine, frame: bytes, *, now: int | None = None) -> ClientStep:
             self.down[machine.member].append(frame)
-            return at_client(machine, frame)
+            return at_client(machine, frame, now=now)
 
         patch.setattr(ServerMachine, "receive", server)
         patch.setattr(ClientMachine, "receive", client)

@@ -31,7 +31,7 @@ from tests.attacks.attackers.differencing import (
     total_over,
 )
 from tests.attacks.attackers.surplus_sums import two_thresholds
-from tests.attacks.guards import BOTH, allow, assert_refused
+from tests.attacks.guards import BOTH, allow, assert_refused, forget_sets
 from tests.attacks.rig import Rig, residue_table
 
 VICTIM = 4
@@ -45,6 +45,7 @@ AGAIN: dict[str, Any] = {"payload": b"model", "round_number": 1}
 @pytest.mark.parametrize("trust", BOTH)
 def test_a_repeated_query_reads_the_vector(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
     """The round is a new one, so only the memory of the question itself stands in the way."""
+    forget_sets(monkeypatch)
     monkeypatch.setattr(client_checks, "check_query_is_new", allow)
     rig = Rig(5, trust)
     found = left_out(rig, rig.set_up(threshold=3), VICTIM, {"payload": b"model"}, AGAIN)
@@ -109,6 +110,7 @@ LATER: list[tuple[bytes, int, list[str], type[PeerError]]] = [
 
 def take_away(rules: list[str], patch: pytest.MonkeyPatch) -> None:
     if "query" in rules:
+        forget_sets(patch)
         patch.setattr(client_checks, "check_query_is_new", allow)
     if "group" in rules:
         patch.setattr(GroupBook, "check_new", allow)
@@ -180,6 +182,7 @@ def test_clients_that_forget_at_a_restart_give_the_vector_away() -> None:
 @pytest.mark.parametrize("trust", BOTH)
 def test_a_parallel_session_reads_the_vector(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sessions ask before either is answered, so that the memory of questions comes too late."""
+    forget_sets(monkeypatch)
     monkeypatch.setattr(VolatileMemory, "open_session", allow)
     rig = Rig(5, trust)
     found = parallel_session(rig, VICTIM, threshold=3)

@@ -30,7 +30,7 @@ from tests.attacks.attackers.cheated_sum import Vector
 from tests.attacks.attackers.colluder import Colluder
 from tests.attacks.attackers.drawn_ring import set_up_ring
 from tests.attacks.attackers.ring_attacks import TwoRings, read_part, read_shares, surrounding
-from tests.attacks.guards import allow, allow_move, assert_refused
+from tests.attacks.guards import allow, allow_move, assert_refused, forget_sets
 from tests.attacks.rig import Rig
 
 VICTIM = 0
@@ -81,7 +81,8 @@ def test_a_client_of_a_malicious_server_refuses_any_ring() -> None:
 
 
 def test_a_malicious_server_that_may_draw_a_ring_surrounds_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table of moves is the only guard: everything else about the ring is in order, and signed."""
+    """Two guards are off, the table of moves and the members that a client insists on knowing."""
+    forget_sets(monkeypatch)
     allow_move(monkeypatch, Trust.MALICIOUS, ClientState.ADVERTISED, m.Neighbours, ClientState.SHARED)
     rig, colluders = ten(Trust.MALICIOUS)
     found = read_shares(rig, VICTIM, colluders, SURROUNDED, **ON_TEN)

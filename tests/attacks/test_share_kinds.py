@@ -16,7 +16,15 @@ from tests.attacks.attackers.repeated_keys import repeated_key_list
 from tests.attacks.attackers.repeated_session import repeated_session
 from tests.attacks.attackers.repeated_sum import repeated_index, two_inputs_under_one_mask
 from tests.attacks.attackers.second_request import second_request
-from tests.attacks.guards import BOTH, allow, allow_move, assert_refused, keep_question, keep_secrets
+from tests.attacks.guards import (
+    BOTH,
+    allow,
+    allow_move,
+    assert_refused,
+    forget_sets,
+    keep_question,
+    keep_secrets,
+)
 from tests.attacks.rig import Rig, residue_table
 
 VICTIM = 4
@@ -28,7 +36,8 @@ EVERYONE = range(5)
 
 @pytest.mark.parametrize("trust", BOTH)
 def test_an_answered_second_request_reads_the_vector(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two guards are off: the machine stays in the sum it revealed, and the vault keeps its shares."""
+    """Three guards are off: the machine stays in its sum, the vault keeps its shares, sets are forgotten."""
+    forget_sets(monkeypatch)
     keep_question(monkeypatch)
     keep_secrets(monkeypatch)
     rig = Rig(5, trust)
@@ -51,6 +60,7 @@ def test_a_second_request_is_out_of_order(trust: Trust, second: range) -> None:
 def test_the_vault_alone_refuses_a_second_request(
     trust: Trust, second: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    forget_sets(monkeypatch)
     keep_question(monkeypatch)
     rig = Rig(5, trust)
     with pytest.raises(SecretReused):

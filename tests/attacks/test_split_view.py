@@ -23,7 +23,7 @@ from tests.attacks.attackers.shrunken_sum import (
     signatures_of_the_dead,
 )
 from tests.attacks.attackers.split_view import split_view
-from tests.attacks.guards import allow, allow_move, assert_refused
+from tests.attacks.guards import allow, allow_move, assert_refused, forget_sets
 from tests.attacks.rig import Rig
 
 # n members of whom c collude.
@@ -143,6 +143,7 @@ def test_forged_confirmations_pass_where_signatures_are_not_verified(
 
 
 def test_signing_a_second_list_shrinks_a_sum_to_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_sets(monkeypatch)
     signed = ClientState.SIGNED
     allow_move(monkeypatch, Trust.MALICIOUS, signed, m.Survivors, signed)
     rig, cohort = shrinkable()

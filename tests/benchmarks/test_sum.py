@@ -20,9 +20,8 @@ from benchmarks.simulated_clients import Chore, Crowd
 from benchmarks.sum_setting import KIND, SumSetting
 from benchmarks.sums import measure
 from secagg import ClientMachine, Trust, mask_keystream, preflight
-from secagg.client import Answer
 from secagg.double_masking import PairMasks, SelfMask
-from secagg.events import Asked, ClientStep
+from secagg.events import Answer, Asked, ClientStep
 from secagg.input_encoding import Encoding
 from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.mask_pool import ProcessPool

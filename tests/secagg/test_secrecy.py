@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from secagg import messages as m
-from secagg.client import Answer
 from secagg.errors import SecaggError
-from secagg.events import Asked, ClientStep, Outgoing, ServerStep
+from secagg.events import Answer, Asked, ClientStep, Outgoing, ServerStep
 from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, EnvelopeCipher, Identity

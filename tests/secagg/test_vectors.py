@@ -16,7 +16,7 @@ import pytest
 
 from scripts import make_vectors
 from scripts.vectors import transcripts
-from scripts.vectors.plays import PLAYS
+from scripts.vectors.plays import NOW, PLAYS
 from scripts.vectors.recording_client import RecordingClient, arrays
 from secagg import messages as m
 from secagg.events import Asked, SumReleased
@@ -273,7 +273,7 @@ def test_clients_send_the_same_frames(name: str) -> None:
 
 def replies(data: dict[str, Any], client: RecordingClient, frame: bytes) -> tuple[bytes, ...]:
     """What a client sends after `frame`, with the values that the file gives it."""
-    step = client.receive(frame)
+    step = client.receive(frame, now=NOW)
     for event in step.events:
         if isinstance(event, Asked):
             row = data["sums"][event.sum_index]

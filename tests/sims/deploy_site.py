@@ -97,15 +97,18 @@ values = "values-1.npz"
 class Site:
     """Everything in order; a test changes one thing."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, clients: tuple[int, ...] = CLIENTS) -> None:
         self.directory = directory
-        self.identities = {name: Identity.generate() for name in ("authority", "server", *names(CLIENTS))}
+        self.clients = clients
+        self.identities = {
+            name: Identity.generate() for name in ("authority", "server", *names(self.clients))
+        }
         for name in self.identities:
             self.write_identity(name)
         self.enrol()
         self.write("sums.toml", SUMS)
         self.write("serve.toml", SERVE)
-        for member in CLIENTS:
+        for member in self.clients:
             self.write(f"join-{member}.toml", self.join_toml(member))
             np.savez(self / f"values-{member}.npz", x=[member, 0.5, -1.0], n=[10 * member])
         self.make_ledgers()
@@ -149,7 +152,7 @@ class Site:
         expires: int = 0,
         authority: str = "authority",
     ) -> Registry:
-        chosen = members or dict(zip(CLIENTS, names(CLIENTS), strict=True))
+        chosen = members or dict(zip(self.clients, names(self.clients), strict=True))
         keys = {member: self.identities[name].public for member, name in chosen.items()}
         registry = Registry(version, keys, expires)
         certificates = {member: self.certificate(name) for member, name in chosen.items()}
@@ -160,7 +163,7 @@ class Site:
 
     def make_ledgers(self) -> None:
         ServerLedger.create(self / "server.ledger", identity=self.identities["server"].public).close()
-        for member, name in zip(CLIENTS, names(CLIENTS), strict=True):
+        for member, name in zip(self.clients, names(self.clients), strict=True):
             public = self.identities[name].public
             ClientLedger.create(self / f"{name}.ledger", member=member, identity=public).close()
 

@@ -47,7 +47,9 @@ def test_everything_is_in_order(site: Site, command: str, capsys: pytest.Capture
 
     assert main([command, "--check", str(site / CONFIG[command])]) == 0
 
-    assert capsys.readouterr().out.endswith("everything is in order\n")
+    first, *cautions = capsys.readouterr().out.splitlines()
+    assert first.endswith("everything is in order")
+    assert all(line.startswith("caution: ") for line in cautions)
     assert {path: path.read_bytes() for path in site.directory.iterdir() if path.is_file()} == before
 
 

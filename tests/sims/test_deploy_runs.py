@@ -42,7 +42,7 @@ def serve(start: Start, site: Site) -> Running:
     server = start("serve", "serve.toml")
     address = server.wait_for("started")["address"]
     site.change("serve.toml", "127.0.0.1:0", address)
-    for member in CLIENTS:
+    for member in site.clients:
         site.change(f"join-{member}.toml", "127.0.0.1:7443", address)
     return server
 
@@ -214,3 +214,69 @@ def test_a_session_that_nobody_wants_is_followed_by_the_next(site: Site, start: 
     server.send(signal.SIGTERM)
     assert server.wait() == 0
     assert "00000000-00-mean.npz" in os.listdir(site / "totals")
+
+
+# --- differencing ------------------------------------------------------------------------------------
+
+FIVE = (1, 2, 3, 4, 5)
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> Site:
+    """Five clients whose values never change, and a server that asks for them again and again."""
+    site = Site(tmp_path, FIVE)
+    trust, sizes = 'trust = "malicious_server"', "max_cohort = 3"
+    for name in ("serve.toml", *(f"join-{member}.toml" for member in FIVE)):
+        site.change(name, trust, 'trust = "curious_server"')
+        site.change(name, sizes, "max_cohort = 5")
+    site.change("serve.toml", "dropout = 0", "dropout = 0.2")
+    site.change("serve.toml", "sessions = 1", "sessions = 0")
+    site.write("serve.toml", (site / "serve.toml").read_text() + "\n[deadlines]\njoin = 1.0\nshare = 2.0\n")
+    return site
+
+
+@pytest.fixture
+def start_five(five: Site) -> Iterator[Start]:
+    running: list[Running] = []
+
+    def begin(*arguments: str) -> Running:
+        running.append(Running(five, *arguments))
+        return running[-1]
+
+    yield begin
+    for process in running:
+        process.end()
+
+
+@pytest.mark.parametrize("sessions", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_unchanged_values_are_not_summed_without_a_killed_client(
+    five: Site, start_five: Start, sessions: int
+) -> None:
+    """The difference of two totals would be its vector. Everybody is told; when it is back, sums go on."""
+    server = serve(start_five, five)
+    server.wait_for("caution")
+    clients = [start_five("join", f"join-{member}.toml") for member in FIVE]
+    server.wait_for("stored", clients=5)
+
+    clients[-1].send(signal.SIGKILL)
+    clients[0].wait_for("declined")
+    for _ in range(sessions):
+        server.wait_for("no total")
+    before = os.listdir(five / "totals")
+    assert {total(five, name)["_clients"] for name in before} == {5}
+
+    start_five("join", "join-5.toml")
+    server.wait_for("stored", clients=5)
+    assert {total(five, name)["_clients"] for name in os.listdir(five / "totals")} == {5}
+
+
+def test_changed_values_are_summed_without_the_killed_client(five: Site, start_five: Start) -> None:
+    server = serve(start_five, five)
+    clients = [start_five("join", f"join-{member}.toml") for member in FIVE]
+    server.wait_for("stored", clients=5)
+    clients[-1].send(signal.SIGKILL)
+    clients[0].wait_for("declined")
+    for member in FIVE:
+        np.savez(five / "next.npz", x=[member, 0.25, -2.0], n=[10 * member + 1])
+        (five / "next.npz").rename(five / f"values-{member}.npz")
+    server.wait_for("stored", clients=4)

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from fl.errors import FLError
 from protocols.algorithm import AnyAlgorithm
+from protocols.queries import query_content
 from secagg import Identity, Registry, Trust
 from secagg import messages as m
 from secagg.client import ClientMachine
@@ -336,4 +337,4 @@ def make_client(
 
     hooks = client_hooks(member, seed=seed, number=number, tamper=tamper)
     hooks = replace(hooks, on_message=on_message)
-    return ClientMachine(member=member, policy=policy, hooks=hooks, **settings)
+    return ClientMachine(member=member, policy=policy, content_of=query_content, hooks=hooks, **settings)

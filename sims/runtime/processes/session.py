@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 import trio
 
+from protocols.queries import query_content
 from secagg import Registry, Trust
 from secagg import messages as m
 from secagg.errors import Departed, TooFewClients
@@ -225,5 +226,7 @@ def _server(plan: SessionPlan, keys: Mapping[int, bytes], hooks: ServerHooks) ->
             min_contributors=policy.min_contributors,
         ),
         registry=Registry(0, keys) if policy.trust is Trust.MALICIOUS else None,
+        history=plan.history,
+        content_of=query_content,
         hooks=hooks,
     )

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from secagg import messages as m
 from secagg import shamir
 from secagg.bitmap import pack_positions, unpack_positions
-from secagg.client import Answer, ClientMachine
-from secagg.events import ClientStep
+from secagg.client import ClientMachine
+from secagg.events import Answer, ClientStep
 from secagg.keys import envelope_bytes, self_mask_seed
 from secagg.mask_keystream import apply_masks
 from secagg.message_records import Advert
@@ -40,8 +40,8 @@ class MisfitClient(ClientMachine):
 class LyingHolder(ClientMachine):
     """Reveals every share of others, and its own, off by one."""
 
-    def receive(self, frame: bytes) -> ClientStep:
-        step = super().receive(frame)
+    def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
+        step = super().receive(frame, now=now)
         return ClientStep(tuple(map(self._spoil, step.frames)), step.events)
 
     def _spoil(self, frame: bytes) -> bytes:
@@ -58,8 +58,8 @@ class LyingHolder(ClientMachine):
 class WithholdingHolder(ClientMachine):
     """Reveals its share of its own secret and says that it has none of anybody else's."""
 
-    def receive(self, frame: bytes) -> ClientStep:
-        step = super().receive(frame)
+    def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
+        step = super().receive(frame, now=now)
         return ClientStep(tuple(map(self._withhold, step.frames)), step.events)
 
     def _withhold(self, frame: bytes) -> bytes:
@@ -78,8 +78,8 @@ class UnreadableDealer(ClientMachine):
 
     spoiled: int
 
-    def receive(self, frame: bytes) -> ClientStep:
-        step = super().receive(frame)
+    def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
+        step = super().receive(frame, now=now)
         return ClientStep(tuple(map(self._spoil, step.frames)), step.events)
 
     def _spoil(self, frame: bytes) -> bytes:

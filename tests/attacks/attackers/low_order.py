@@ -84,8 +84,8 @@ def plant_low_order_keys(rig: Rig, victim: int, *, threshold: int) -> Vector:
 class LowOrderClient(ClientMachine):
     """A client that advertises a channel key of low order: every honest peer would refuse the list."""
 
-    def receive(self, frame: bytes) -> ClientStep:
-        step = super().receive(frame)
+    def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
+        step = super().receive(frame, now=now)
         message = m.decode(step.frames[0], sender=self.member, limit=1 << 30)
         assert isinstance(message, m.Advertisement)  # a server that looks at keys lets it get no further
         form = Format(self._policy.max_sums, signed=False)

@@ -107,8 +107,8 @@ class ReplayingHolder(ClientMachine):
 
     _first: bytes = b""
 
-    def receive(self, frame: bytes) -> ClientStep:
-        step = super().receive(frame)
+    def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
+        step = super().receive(frame, now=now)
         return ClientStep(tuple(map(self._replay, step.frames)), step.events)
 
     def _replay(self, frame: bytes) -> bytes:

@@ -43,11 +43,11 @@ def test_a_client_that_is_cut_off_within_a_stage_comes_back_and_the_sum_is_exact
                 machine = client._machine
                 receive = machine.receive
 
-                def cut_off(frame: bytes) -> Any:
+                def cut_off(frame: bytes, *, now: int | None = None) -> Any:
                     if len(network.lines) == 4 and m.message_type(frame, sender="server") is when:
                         # What it says next gets lost in midst of it, or the server's next word to it does.
                         getattr(network.line_of(3), direction).left = 30
-                    return receive(frame)
+                    return receive(frame, now=now)
 
                 machine.receive = cut_off  # type: ignore[method-assign]
                 async for asked in client:

@@ -154,9 +154,9 @@ class Truant:
             machine = client._machine
             receive = machine.receive
 
-            def pass_over(frame: bytes) -> events.ClientStep:
+            def pass_over(frame: bytes, *, now: int | None = None) -> events.ClientStep:
                 is_it = m.message_type(frame, sender="server") is self._kind
-                return events.ClientStep() if is_it else receive(frame)
+                return events.ClientStep() if is_it else receive(frame, now=now)
 
             machine.receive = pass_over  # type: ignore[method-assign]
             async for asked in client:

@@ -1,0 +1,325 @@
+"""Rules about sequences of sums: which sets of clients the same private values may be summed over.
+
+Masks protect one sum. If the same values are summed over two sets of clients, the difference of the two
+totals is the sum of the clients in which the sets differ. A client therefore remembers the sets of its
+earlier sums, and refuses a new set that is too close to one of them. There are three rules:
+
+* `STATIC`: the values of a part without noise are the same as in an earlier sum. They are recognised by a
+  tag under a key of the client's own.
+* `CONTENT`: under `malicious_server`, the query is the same as an earlier one except for its round.
+* `KIND`: the sum is of the same kind as an earlier one, and the policy has a `min_difference`.
+
+A set is close to an earlier one if they differ in at least one client and in fewer than the rule requires.
+A client checks the roster before it masks its values, and the survivors before it releases any share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from secagg.bitmap import PositionSet
+from secagg.cohort import CohortView
+from secagg.errors import (
+    SERVER,
+    HiddenMembers,
+    ParameterError,
+    RepeatedQuery,
+    SmallDifference,
+    TooFewClients,
+    UnchangedValues,
+)
+from secagg.fixed_point import checked
+from secagg.hashing import digest, framed
+from secagg.messages import Query
+from secagg.params import SessionParams
+from secagg.policy import Policy
+from secagg.query_context import Question
+from secagg.sum_spec import Part, Table
+from secagg.trust_levels import Trust
+
+F = TypeVar("F", bound=Callable[..., Any])
+SumId: TypeAlias = tuple[bytes, int]  # session id, index of the sum
+# (kind, payload) -> the part of the payload that is not about the round: nonces and round numbers are not.
+ContentOf: TypeAlias = Callable[[str, bytes], bytes]
+
+
+def whole_payload(_kind: str, payload: bytes) -> bytes:
+    """Return the payload: all of it is content. The default of machines."""
+    return payload
+
+
+def static(function: F) -> F:
+    """Mark a function whose values do not depend on the query: `secagg join` applies the rule `STATIC`.
+
+    >>> @static
+    ... def answer(asked):
+    ...     return {"visits": [12]}
+    >>> answer.static
+    True
+    """
+    vars(function)["static"] = True
+    return function
+
+
+class Rule(StrEnum):
+    """Why two sums belong to one sequence."""
+
+    STATIC = "static"
+    CONTENT = "content"
+    KIND = "kind"
+
+
+@dataclass(frozen=True)
+class SumSequence:
+    """The sums that one rule compares: all with the same `key`."""
+
+    rule: Rule
+    key: bytes
+
+
+class SetLog:
+    """The sets of clients of earlier sums, by sequence. Clients are known by their ids.
+
+    A set is one whole number with a bit for each client, so that a client can remember thousands of them.
+    """
+
+    def __init__(self) -> None:
+        self._bit: dict[int, int] = {}  # id -> bit
+        self._ids: list[int] = []  # bit -> id
+        self._confirmed: dict[SumSequence, set[int]] = {}
+        self._unconfirmed: dict[SumSequence, dict[SumId, int]] = {}
+        self._answered: dict[SumId, tuple[SumSequence, ...]] = {}
+
+    def answer(self, sum_id: SumId, sequences: tuple[SumSequence, ...], roster: Iterable[int]) -> None:
+        """Note an answer that is about to leave. Its survivors are not known yet."""
+        bits = self._bits(roster)
+        self._answered[sum_id] = sequences
+        for sequence in sequences:
+            self._unconfirmed.setdefault(sequence, {})[sum_id] = bits
+
+    def confirm(self, sum_id: SumId, survivors: Iterable[int]) -> None:
+        """Note the survivors of an answered sum."""
+        ids = tuple(survivors)
+        for sequence in self._answered.pop(sum_id, ()):
+            del self._unconfirmed[sequence][sum_id]
+            self.add(sequence, ids)
+
+    def add(self, sequence: SumSequence, survivors: Iterable[int]) -> None:
+        """Note the survivors of a sum."""
+        self._confirmed.setdefault(sequence, set()).add(self._bits(survivors))
+
+    def confirmed(self, sequence: SumSequence) -> list[frozenset[int]]:
+        """Return the survivor sets of the sequence."""
+        return [frozenset(self._members(bits)) for bits in sorted(self._confirmed.get(sequence, ()))]
+
+    def entries(self) -> Iterator[tuple[SumSequence, tuple[int, ...]]]:
+        """Yield every (sequence, survivors), to save them."""
+        for sequence, sets in self._confirmed.items():
+            for bits in sets:
+                yield sequence, tuple(sorted(self._members(bits)))
+
+    def is_close(
+        self, sequence: SumSequence, members: Iterable[int], *, least: int, current: SumId | None = None
+    ) -> bool:
+        """Return whether `members` differ from an earlier set of the sequence, but by fewer than `least`.
+
+        The total of a sum that was answered and never confirmed may be over any part of its roster. For
+        `STATIC` sequences, `members` are therefore also compared with the rosters of such sums: they must be
+        the same, or have `least` clients that the roster does not have. `current` is the sum to leave out.
+
+        This is not needed for the other rules. A total that was released under `malicious_server` was
+        confirmed by more than half of the honest clients, and those that are asked again refuse.
+        """
+        bits = self._bits(members)
+        sets = self._confirmed.get(sequence, set())
+        rosters: set[int] = set()
+        if sequence.rule is Rule.STATIC:
+            unconfirmed = self._unconfirmed.get(sequence, {})
+            rosters = {roster for sum_id, roster in unconfirmed.items() if sum_id != current}
+        if bits in sets or bits in rosters:
+            return False
+        return any((bits ^ each).bit_count() < least for each in sets) or any(
+            (bits & ~each).bit_count() < least for each in rosters
+        )
+
+    def _bits(self, ids: Iterable[int]) -> int:
+        bits = 0
+        for member in ids:
+            if member not in self._bit:
+                self._bit[member] = len(self._ids)
+                self._ids.append(member)
+            bits |= 1 << self._bit[member]
+        return bits
+
+    def _members(self, bits: int) -> Iterator[int]:
+        return (member for member, bit in self._bit.items() if bits >> bit & 1)
+
+
+def content_sequence(kind: str, payload: bytes, content_of: ContentOf) -> SumSequence:
+    """Return the sequence of the queries that are equal to this one except for their round."""
+    content = content_of(kind, payload)
+    return SumSequence(Rule.CONTENT, digest("repeated content", kind.encode("ascii"), content))
+
+
+class ValueTagger(Protocol):
+    """What the rules need of a client's memory."""
+
+    @property
+    def sets(self) -> SetLog: ...
+    def tag(self, data: bytes) -> bytes: ...
+
+
+class SequenceRules:
+    """The rules of one client. `static` are the kinds of sums whose values do not depend on the query."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        memory: ValueTagger,
+        *,
+        table: Table,
+        static: Collection[str],
+        content_of: ContentOf,
+    ) -> None:
+        self._policy = policy
+        self._memory = memory
+        if unknown := set(static) - set(table):
+            raise ParameterError(f"the table has no kind of sum {sorted(unknown)[0]!r}", parameter="static")
+        self._static = frozenset(kind for kind in static if not table[kind].is_private)
+        self._content_of = content_of
+
+    @property
+    def need_members(self) -> bool:
+        """Whether a rule applies, so that this client has to know the ids of all clients in a sum."""
+        policy = self._policy
+        return bool(self._static or policy.min_difference or policy.trust is Trust.MALICIOUS)
+
+    def members_to_know(self, cohort: CohortView) -> tuple[int, ...]:
+        """Return the ids of the cohort if a rule needs them. Raises `HiddenMembers` if they are not known."""
+        if not self.need_members:
+            return ()
+        if len(cohort.neighbourhood) < cohort.size:
+            raise HiddenMembers(
+                SERVER, "a ring hides its members, and this client compares the clients of successive sums"
+            )
+        return tuple(cohort.position)
+
+    def of_query(self, question: Question) -> tuple[SumSequence, ...]:
+        """Return the sequences to which a query belongs, whatever the answer is."""
+        query, found = question.query, []
+        if self._policy.min_difference:
+            found.append(SumSequence(Rule.KIND, query.kind.encode("ascii")))
+        if self._policy.trust is Trust.MALICIOUS and not question.spec.is_private:
+            found.append(content_sequence(query.kind, query.payload, self._content_of))
+        return tuple(found)
+
+    def of_values(self, question: Question, values: Mapping[str, ArrayLike]) -> tuple[SumSequence, ...]:
+        """Return the sequences of unchanged values: one for each part without noise of a static kind.
+
+        The same values in sums of different kinds are one sequence. Raises `InputError` if the values do not
+        match the spec.
+        """
+        if question.query.kind not in self._static:
+            return ()
+        parts = [part for part in question.spec.parts if part.noise is None]
+        return tuple(SumSequence(Rule.STATIC, self._memory.tag(_canonical(p, values))) for p in parts)
+
+    def check(self, sequences: Iterable[SumSequence], question: Question, positions: PositionSet) -> None:
+        """Check the roster or the survivors of a sum. Raises the error of the rule that they break."""
+        for sequence in sequences:
+            least, members = self._least(sequence.rule), question.member_ids(positions)
+            if self._memory.sets.is_close(sequence, members, least=least, current=question.sum_id):
+                refuse(sequence.rule, least)
+
+    def _least(self, rule: Rule) -> int:
+        return self._policy.min_difference if rule is Rule.KIND else self._policy.min_contributors
+
+
+def refuse(rule: Rule, least: int) -> None:
+    """Raise the error of `rule`: a set of clients differs from an earlier one by fewer than `least`."""
+    if rule is Rule.STATIC:
+        raise UnchangedValues(
+            SERVER,
+            f"these values were summed before over clients that differ from these by fewer than {least}; "
+            "they are summed again over the same clients, or after they have changed",
+        )
+    if rule is Rule.CONTENT:
+        raise RepeatedQuery(
+            SERVER, f"the same query was answered over clients that differ from these by fewer than {least}"
+        )
+    raise SmallDifference(
+        SERVER, f"a sum of this kind was over clients that differ from these by fewer than {least}"
+    )
+
+
+def _canonical(part: Part, values: Mapping[str, ArrayLike]) -> bytes:
+    """Return the bytes that stand for the values of a part."""
+    array = checked(part, values.get(part.name, ()))
+    wire = array.astype("<u8") if part.counts else array.astype("<f8") + 0.0  # no negative zeros
+    return framed("values", np.ascontiguousarray(wire).tobytes())
+
+
+class RepeatPlanner:
+    """The server's side of the rule `CONTENT`: it asks only what honest clients answer.
+
+    After a sum that failed, the next round may ask the same query again. If it is asked over clients that are
+    close to those that confirmed it before, all of them refuse.
+    """
+
+    def __init__(self, log: SetLog, params: SessionParams, *, table: Table, content_of: ContentOf) -> None:
+        self._log = log
+        self._least = params.min_contributors
+        self._signed = params.trust is Trust.MALICIOUS
+        self._table = table
+        self._content_of = content_of
+
+    def roster(self, kind: str, payload: bytes, members: tuple[int, ...], *, need: int) -> tuple[int, ...]:
+        """Return the clients to ask: all of `members`, without some clients of every earlier set.
+
+        Whoever drops out then, the survivors differ enough from each earlier set. If fewer than `need`
+        clients would be left, return an earlier set. Raises `TooFewClients` if that cannot be asked.
+        """
+        sequences, present = self.sequences(kind, payload), frozenset(members)
+        earlier = [each for sequence in sequences for each in self._log.confirmed(sequence)]
+        chosen = set(present)
+        for each in earlier:
+            missing = self._least - len(each - chosen)
+            order = sorted(each & chosen, key=lambda member: _order(sequences[0], member))
+            chosen.difference_update(order[: max(0, missing)])
+        if len(chosen) >= need or not earlier:
+            return tuple(sorted(chosen))
+        same = next((each for each in earlier if each <= present), None)
+        if same is None:
+            raise TooFewClients(
+                "this query was confirmed before, over clients that are not all here: too few others are left"
+            )
+        return tuple(sorted(same))
+
+    def confirm(self, query: Query, survivors: tuple[int, ...]) -> tuple[SumSequence, ...]:
+        """Note the survivors that clients are about to confirm, and return the sequences of the query.
+
+        Raises `TooFewClients` if the survivors would refuse to confirm.
+        """
+        sequences = self.sequences(query.kind, query.payload)
+        if any(self._log.is_close(each, survivors, least=self._least) for each in sequences):
+            raise TooFewClients("the survivors are too close to those that confirmed this query before")
+        for sequence in sequences:
+            self._log.add(sequence, survivors)
+        return sequences
+
+    def sequences(self, kind: str, payload: bytes) -> tuple[SumSequence, ...]:
+        """Return the sequence of a query, if clients compare such queries."""
+        if not self._signed or self._table[kind].is_private:
+            return ()
+        return (content_sequence(kind, payload, self._content_of),)
+
+
+def _order(sequence: SumSequence, member: int) -> bytes:
+    """Return a pseudorandom rank of a client, so that repeats do not always leave out the same clients."""
+    return digest("left out", sequence.key, member.to_bytes(4, "big"))

@@ -1,0 +1,318 @@
+"""Repeated queries under `malicious_server`, values that stay the same, and the limits of one ledger."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from secagg.client_memory import VolatileMemory
+from secagg.errors import (
+    CorruptTotal,
+    ExpiredRegistry,
+    LedgerError,
+    ParameterError,
+    SumFailed,
+    TooFewClients,
+    UnchangedValues,
+)
+from secagg.events import SurvivorsFixed
+from secagg.hooks import ClientHooks
+from secagg.identity_registry import Registry
+from secagg.keys import Identity
+from secagg.ledger import ClientLedger, ServerLedger
+from secagg.local import LocalSession, Stage, local_machines
+from secagg.messages import Query
+from secagg.params import SessionParams
+from secagg.query_context import Question
+from secagg.residue_ring import Residues
+from secagg.sequence_rules import RepeatPlanner, Rule, SetLog, SumSequence, content_sequence, whole_payload
+from secagg.server import ServerMachine
+from secagg.sum_spec import LInf, Part, SumSpec, Table
+
+TABLE = Table({"mean": SumSpec(parts=(Part(name="x", size=2, bits=32, bound=LInf(9.0)),))})
+SIGNED = SessionParams(trust="malicious_server", corrupt=1, sums=4, dropout=0.2)  # type: ignore[arg-type]
+MEMBERS = tuple(range(12))
+LEAST = SIGNED.min_contributors
+
+
+def content(_kind: str, payload: bytes) -> bytes:
+    return payload[1:]
+
+
+# --- the planner -----------------------------------------------------------------------------------
+
+
+def planner(log: SetLog, params: SessionParams = SIGNED) -> RepeatPlanner:
+    return RepeatPlanner(log, params, table=TABLE, content_of=content)
+
+
+def query(payload: bytes) -> Query:
+    return Query(bytes(32), 0, 0, "mean", b"\0", payload)
+
+
+def test_a_new_query_is_asked_of_everybody() -> None:
+    log = SetLog()
+    planner(log).confirm(query(b"1model"), MEMBERS)
+    assert planner(log).roster("mean", b"2another", MEMBERS, need=8) == MEMBERS
+
+
+def test_a_repeat_leaves_out_enough_clients_of_every_earlier_set() -> None:
+    log = SetLog()
+    sets = [set(MEMBERS), set(MEMBERS[3:])]
+    for each in sets:
+        planner(log).confirm(query(b"1model"), tuple(sorted(each)))
+    roster = set(planner(log).roster("mean", b"2model", MEMBERS, need=4))
+    assert all(len(each - roster) >= LEAST for each in sets)
+    for gone in roster:  # whoever drops out of the repeat
+        assert not log.is_close(sequence(b"model"), roster - {gone}, least=LEAST)
+
+
+def sequence(content: bytes) -> SumSequence:
+    return content_sequence("mean", b"0" + content, lambda _kind, payload: payload[1:])
+
+
+def test_a_small_cohort_repeats_with_exactly_the_earlier_clients() -> None:
+    log = SetLog()
+    planner(log).confirm(query(b"1model"), MEMBERS[:10])
+    assert planner(log).roster("mean", b"2model", MEMBERS[:11], need=10) == MEMBERS[:10]
+    with pytest.raises(TooFewClients, match="confirmed before"):
+        planner(log).roster("mean", b"2model", MEMBERS[1:11], need=10)
+
+
+def test_survivors_that_would_refuse_are_not_asked_to_confirm() -> None:
+    log = SetLog()
+    planner(log).confirm(query(b"1model"), MEMBERS)
+    with pytest.raises(TooFewClients, match="too close"):
+        planner(log).confirm(query(b"2model"), MEMBERS[1:])
+    assert planner(log).confirm(query(b"3model"), MEMBERS) == (sequence(b"model"),)
+
+
+def test_a_curious_server_plans_nothing() -> None:
+    log, curious = SetLog(), replace(SIGNED, trust="curious_server")  # type: ignore[arg-type]
+    assert planner(log, curious).confirm(query(b"1model"), MEMBERS) == ()
+    assert planner(log, curious).roster("mean", b"2model", MEMBERS[1:], need=3) == MEMBERS[1:]
+
+
+def test_without_a_content_all_of_the_payload_is() -> None:
+    one, other = (content_sequence("mean", payload, whole_payload) for payload in (b"1model", b"2model"))
+    assert one != other
+
+
+# --- sessions that fail and go on ------------------------------------------------------------------
+
+
+class Training:
+    """Sessions over the same memories, each of which asks for one sum of the same model."""
+
+    def __init__(self, ledger: ServerLedger | None = None, *, clients: int = 12) -> None:
+        self.members = tuple(range(clients))
+        identities = {k: Identity.generate() for k in self.members}
+        self.memories = {k: VolatileMemory() for k in self.members}
+        self.history = SetLog()
+        self.ledger = ledger
+        self.rounds = 0
+        self._identities = identities
+
+    def round(self, *, absent: Mapping[int, Stage] | None = None, liar: int | None = None) -> set[int]:
+        """Ask for one sum; its contributors. Clients in `absent` are missing from that stage on."""
+        self.rounds += 1
+        gone = absent or {}
+        server, clients = local_machines(
+            table=TABLE,
+            params=SIGNED,
+            members=self.members,
+            memories=self.memories,
+            unnoised_sums=100,
+            content_of=content,
+            history=self.ledger.history if self.ledger else self.history,
+            make_identity=self._identities.__getitem__,
+            client_hooks=lambda member: ClientHooks(transform=flip if member == liar else None),
+        )
+        stages = list(Stage)
+        session = LocalSession(
+            server,
+            clients,
+            lambda member, _asked: {"x": [float(member), 1.0]},
+            absent=lambda k, stage, _sum: k in gone and stages.index(stage) >= stages.index(gone[k]),
+            ledger=self.ledger,
+        )
+        try:
+            session.open()
+            session.ask("mean", bytes([self.rounds]) + b"model", round_number=self.rounds)
+            assert not session.refusals
+            return set(session.contributors)
+        finally:
+            session.end()
+
+
+def flip(_question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
+    residues[-1][0] ^= np.uint64(4)
+    return residues
+
+
+def test_after_a_corrupt_total_the_same_model_is_summed_over_other_clients() -> None:
+    training = Training()
+    with pytest.raises(CorruptTotal):
+        training.round(liar=3)
+    for dropped in (0, 5, 7):
+        found = training.round(absent={dropped: Stage.MASK})
+        assert dropped not in found
+        assert len(found) >= SIGNED.min_contributors
+
+
+def test_after_too_few_revealed_the_same_model_is_summed() -> None:
+    training = Training()
+    with pytest.raises(TooFewClients):
+        training.round(absent=dict.fromkeys(range(8), Stage.REVEAL))
+    assert len(training.round(absent={11: Stage.MASK})) >= 12 - LEAST - 1
+
+
+def test_a_server_without_its_history_is_refused_and_one_with_its_ledger_is_not(tmp_path: Path) -> None:
+    """The server is killed after clients confirmed, before anything was released."""
+    with ServerLedger.create(tmp_path / "server") as ledger:
+        training = Training(ledger)
+        with pytest.raises(TooFewClients):
+            training.round(absent=dict.fromkeys(MEMBERS, Stage.REVEAL))
+    training.ledger = None
+    with pytest.raises((SumFailed, AssertionError)):
+        training.round(absent={11: Stage.MASK})
+    with ServerLedger.open(tmp_path / "server") as ledger:
+        training.ledger = ledger
+        assert len(training.round(absent={11: Stage.MASK})) >= 12 - LEAST - 1
+
+
+def test_the_survivors_are_an_event_before_anybody_confirms(tmp_path: Path) -> None:
+    with ServerLedger.create(tmp_path / "server") as ledger:
+        ledger.note(SurvivorsFixed(SumSequence(Rule.CONTENT, b"key"), (1, 2, 5)))
+        assert ledger.history.confirmed(SumSequence(Rule.CONTENT, b"key")) == [frozenset({1, 2, 5})]
+
+
+def test_a_local_session_declines_unchanged_values() -> None:
+    memories = {k: VolatileMemory() for k in range(5)}
+    params = SessionParams(trust="curious_server", corrupt=1, dropout=0.2)  # type: ignore[arg-type]
+
+    def run(number: int, members: range) -> LocalSession:
+        server, clients = local_machines(
+            table=TABLE, params=params, members=members, memories=memories, static=["mean"], unnoised_sums=9
+        )
+        session = LocalSession(server, clients, lambda member, _asked: {"x": [float(member), 1.0]})
+        try:
+            session.open()
+            session.ask("mean", bytes([number]), round_number=number)
+        finally:
+            session.end()
+        return session
+
+    run(0, range(5))
+    with pytest.raises(TooFewClients) as failure:
+        run(1, range(4))
+    assert isinstance(failure.value.__cause__, UnchangedValues)
+    run(2, range(5))
+
+
+def test_a_static_kind_is_one_of_the_table() -> None:
+    with pytest.raises(ParameterError, match="no kind of sum 'median'"):
+        local_machines(table=TABLE, params=SIGNED, members=MEMBERS, static=["median"])
+
+
+# --- time and processes ----------------------------------------------------------------------------
+
+EXPIRES = 1_000_000
+
+
+def expiring() -> tuple[Registry, dict[int, Identity]]:
+    identities = {k: Identity.generate() for k in range(3)}
+    registry = Registry(1, {k: each.public for k, each in identities.items()}, expires=EXPIRES)
+    return registry, identities
+
+
+def server_at(registry: Registry, now: int | None) -> ServerMachine:
+    return ServerMachine(table=TABLE, params=replace(SIGNED, max_cohort=3), registry=registry, now=now)
+
+
+@pytest.mark.parametrize(
+    ("now", "error"), [(EXPIRES, ExpiredRegistry), (None, ParameterError), (EXPIRES - 1, None)]
+)
+def test_both_machines_look_at_the_clock_of_their_caller(now: int | None, error: Any) -> None:
+    from secagg.client import ClientMachine
+    from secagg.policy import Policy
+
+    registry, identities = expiring()
+    policy = Policy(trust=SIGNED.trust, corrupt=1, min_cohort=3, max_cohort=3, min_contributors=3,
+                    max_sums=4, unnoised_sums=4)  # fmt: skip
+    client = ClientMachine(
+        member=0,
+        table=TABLE,
+        policy=policy,
+        memory=VolatileMemory(),
+        identity=identities[0],
+        registry=registry,
+    )
+    invitation = server_at(registry, EXPIRES - 1).invitation
+    if error is None:
+        server_at(registry, now)
+        assert client.receive(invitation, now=now).frames
+        return
+    with pytest.raises(error):
+        server_at(registry, now)
+    with pytest.raises(error):
+        client.receive(invitation, now=now)
+
+
+FORK = """
+import os, sys
+from secagg.errors import LedgerError
+from secagg.ledger import ClientLedger
+ledger = ClientLedger.open(sys.argv[1], member=5)
+if {early}:
+    ledger.open_session()
+child = os.fork()
+if child == 0:
+    refused = 0
+    for act in (ledger.open_session, lambda: ledger.remember_session(bytes(32)), lambda: ledger.spend):
+        try:
+            act()
+        except LedgerError:
+            refused += 1
+        except Exception:
+            pass
+    ledger.close_session()
+    ledger.close()
+    os._exit(refused)
+_, status = os.waitpid(child, 0)
+if not {early}:
+    ledger.open_session()
+other = ClientLedger.open(sys.argv[1], member=5)
+try:
+    other.open_session()
+    print("two sessions")
+except Exception as error:
+    print(type(error).__name__, os.waitstatus_to_exitcode(status))
+ledger.remember_session(bytes(32))
+"""
+
+
+@pytest.mark.parametrize(("early", "refusals"), [(False, 3), (True, 2)])
+def test_a_fork_does_not_share_a_ledger(early: bool, refusals: int, tmp_path: Path) -> None:
+    """Under a lock that both inherit, parent and child could both take part in sessions."""
+    ClientLedger.create(tmp_path / "ledger", member=5).close()
+    program = [sys.executable, "-c", FORK.format(early=early), str(tmp_path / "ledger")]
+    found = subprocess.run(program, capture_output=True, text=True, check=True, env=os.environ)
+    assert found.stdout.split() == ["SessionLive", str(refusals)]
+
+
+def test_a_ledger_of_the_parent_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ClientLedger.create(tmp_path / "ledger", member=5) as ledger:
+        monkeypatch.setattr("os.getpid", lambda: -1)
+        with pytest.raises(LedgerError, match="open it again here"):
+            _ = ledger.spend
+        monkeypatch.undo()
+        assert ledger.spend.unnoised == 0

@@ -1,0 +1,127 @@
+"""Training goes on after failed rounds: the rules about repeated queries cost no round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.algorithm import AnyAlgorithm
+from protocols.fedavg import FedAvg
+from protocols.quadratic_learner import QuadraticLearner
+from protocols.queries import query_content
+from protocols.rfa import RFA
+from protocols.run import Run
+from protocols.simplicial import SimplicialFL
+from secagg.errors import CorruptDealer, CorruptTotal, SumFailed, Unrecoverable
+from secagg.masked_sum import Tally
+from secagg.sequence_rules import RepeatPlanner, SequenceRules
+from secagg.trust_levels import Trust
+from sims.runtime import Setting, insecure_plain_sum, secure_sum
+from sims.runtime.cohort_setting import DropoutLaw
+from sims.runtime.plain import PlainSession
+
+CLIENTS, DIM = 20, 3
+ALGORITHMS: dict[str, AnyAlgorithm] = {
+    "fedavg": FedAvg(dim=DIM, clients=CLIENTS, clip=10.0),
+    "rfa": RFA(dim=DIM, clients=CLIENTS, clip=10.0),
+    "simplicial": SimplicialFL(dim=DIM, clients=CLIENTS, clip=10.0, loss_bound=50.0, floor=0.1),
+}
+FAILURES: dict[str, Callable[[], SumFailed]] = {
+    "corrupt total": lambda: CorruptTotal("a mask did not cancel"),
+    "unrecoverable": lambda: Unrecoverable([CorruptDealer(3, "its shares do not fit", proven=False)]),
+}
+
+
+def completed(name: str, trust: Trust, *, rounds: int, channel: Any = secure_sum) -> list[bool]:
+    """Which rounds were completed, of clients that drop out at 10 % per round."""
+    learners = {k: QuadraticLearner(np.array([1.0, float(k), -float(k)])) for k in range(CLIENTS)}
+    law = DropoutLaw(seed=b"law", training=0.1)
+    setting = Setting(
+        trust=trust, corrupt=2, dropout=Fraction(1, 4), dropout_law=law, insecure_seed=b"seed", sums=8
+    )
+    algorithm = ALGORITHMS[name]
+    made = channel(algorithm, learners, setting)
+    run = Run(algorithm, made, algorithm.start(np.zeros(DIM)))
+    found = [run.round().completed for _ in range(rounds)]
+    made.close()
+    return found
+
+
+def fail_every(patch: pytest.MonkeyPatch, every: int, failure: Callable[[], SumFailed]) -> None:
+    """Let every so many sums fail after clients have confirmed and revealed."""
+    unmask, calls = Tally.unmask, [0]
+
+    def fails(self: Tally) -> Any:
+        calls[0] += 1
+        if calls[0] % every == 0:
+            raise failure()
+        return unmask(self)
+
+    patch.setattr(Tally, "unmask", fails)
+
+
+def without_rules(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SequenceRules, "of_query", lambda *_: ())
+    patch.setattr(RepeatPlanner, "sequences", lambda *_: ())
+
+
+CASES = [
+    pytest.param(name, trust, failure, marks=() if name == "fedavg" else pytest.mark.slow)
+    for name in ALGORITHMS
+    for trust in Trust
+    for failure in FAILURES
+]
+
+
+@pytest.mark.parametrize(("name", "trust", "failure"), CASES)
+def test_failed_rounds_cost_no_others(
+    name: str, trust: Trust, failure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        fail_every(patch, 5, FAILURES[failure])
+        with_rules = completed(name, trust, rounds=30)
+    with monkeypatch.context() as patch:
+        fail_every(patch, 5, FAILURES[failure])
+        without_rules(patch)
+        before = completed(name, trust, rounds=30)
+    assert sum(with_rules) >= sum(before)
+    assert not all(with_rules)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_plain_sums_leave_out_the_same_clients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round fails after it was confirmed, because too few clients stay; then the model is asked again."""
+    found = {}
+    for channel in (secure_sum, insecure_plain_sum):
+        asked: list[tuple[int, ...]] = []
+        roster = RepeatPlanner.roster
+
+        def spy(
+            self: RepeatPlanner, *given: Any, _roster: Any = roster, _asked: Any = asked, **more: Any
+        ) -> Any:
+            _asked.append(_roster(self, *given, **more))
+            return _asked[-1]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RepeatPlanner, "roster", spy)
+            patch.setattr(DropoutLaw, "missing", lose_reveals)
+            rounds = completed(name, Trust.MALICIOUS, rounds=6, channel=channel)
+        found[channel.__name__] = (asked, rounds)
+    secure, plain = found["secure_sum"], found["insecure_plain_sum"]
+    assert secure == plain
+    assert not all(secure[1])
+    assert min(map(len, secure[0])) < CLIENTS
+
+
+def lose_reveals(_law: DropoutLaw, member: int, stage: Any, number: int, _index: int, *, later: bool) -> bool:
+    """In every third round, most clients are gone after they confirmed."""
+    return stage.value == "reveal" and number % 3 == 1 and member < 15 and not later
+
+
+def test_what_is_no_query_is_content_as_a_whole() -> None:
+    assert query_content("update", b"\xc1") == b"\xc1"
+    assert PlainSession.is_plain
