@@ -1,11 +1,11 @@
-"""The client of one session as a state machine: frames in, frames and events out. No sockets, no clock.
+"""The client of one session as a state machine: it maps frames to frames and events. No sockets, no clock.
 
     step = client.receive(frame)          # send step.frames, look at step.events
     answer = client.answer(asked.sum_index, values)      # after an Asked event; send answer.frame
 
-Each frame is checked three times: by the decoder (is it well-formed?), by the table of transitions (is it
-allowed now?) and by the refusals (does it meet this client's policy?). Any failure raises, erases all secrets
-and leaves the machine `FAILED` for good; `leave()` then returns the one frame that may still be sent.
+Each frame is checked three times. `messages.decode` checks its form, `transitions.next_state` checks that the
+state allows it, and `client_checks` compares it with the client's policy. If a check fails, the machine
+raises, erases all secrets and stays `FAILED`; `leave()` then returns the one frame that may still be sent.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from secagg.vault import Vault
 class ClientMachine(OneTime):
     """One client in one session.
 
-    `receive` takes frames of the server and returns frames to send and events; `answer` and `decline` are for
-    an `Asked` among these. Raises `LocalError` if its parameters do not fit together, and `PeerError` for
-    a message that it refuses; after that it is `FAILED` for good.
+    `receive` takes a frame of the server and returns frames to send and events. After an `Asked` event, call
+    `answer` or `decline`. The constructor raises `LocalError` if its parameters do not fit together.
+    `receive` raises `PeerError` for a message that the client refuses; the client is then `FAILED` for good.
 
     `static` names the kinds of sums whose values do not depend on the query, such as values from a file.
-    `content_of(kind, payload)` returns a payload without what changes from round to round. Both are for the
-    rules of `secagg.sequence_rules`.
+    `content_of(kind, payload)` returns the part of a payload that does not depend on the round. The rules of
+    `secagg.sequence_rules` use both.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
@@ -92,13 +92,13 @@ class ClientMachine(OneTime):
         self._hooks = hooks
         self._groups = GroupBook(table, memory)
         self._rules = SequenceRules(policy, memory, table=table, static=static, content_of=content_of)
-        self._sequences: tuple[SumSequence, ...] = ()  # of the current sum
+        self._sequences: tuple[SumSequence, ...] = ()  # the sequences to which the current sum belongs
         self._now: int | None = None
         self._state = ClientState.NEW
         self._invited = b""
-        self._context = b""  # of the next message: empty, the invitation's digest, the session id
+        self._context = b""  # expected in the next message: empty, the invitation's digest, the session id
         self._last_sum = -1
-        self._last_kind: tuple[str, int] | None = None  # kind and round of the last sum, if we saw its query
+        self._last_kind: tuple[str, int] | None = None  # kind and round of the last sum; None: no query came
         self._vault = Vault(owner=member, sums=0, random=self._hooks.random)
         self._session_open = False
         self._question: Question | None = None
@@ -114,9 +114,10 @@ class ClientMachine(OneTime):
     # --- the four calls ---
 
     def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
-        """Take one frame from the server. Raises `PeerError` and fails unless the frame is allowed.
+        """Process one frame from the server. Return frames to send to the server, and events.
 
-        `now` is the current time in seconds of Unix time. An invitation needs it if the registry expires.
+        Raises `PeerError`, and sets the state to `FAILED`, if a check refuses the frame. `now` is the Unix
+        time in seconds. It is needed for an invitation if the registry has an expiry date.
         """
         self._now = now
         if self._hooks.on_message is not None:
@@ -132,12 +133,11 @@ class ClientMachine(OneTime):
             raise
 
     def answer(self, sum_index: int, values: Mapping[str, ArrayLike]) -> Answer:
-        """Encode and mask the values for the query of sum `sum_index`, once.
+        """Encode and mask `values` for the query of sum `sum_index`. Return the frame to send.
 
-        Raises `StateError` if that query is no longer the current one: values belong to one question.
-        Raises `InputError` and changes nothing if they do not match the spec. Raises `UnchangedValues` and
-        changes nothing if the values of a static kind were summed before over nearly the same clients: then
-        decline. Until enough clients agree on who answered, the server learns only that this client did.
+        Raises `StateError` if this query is not the current one. Raises `InputError` if the values do not
+        match the spec, and `UnchangedValues` if values of a static kind were summed before over nearly the
+        same clients. Neither of these two changes the state; after `UnchangedValues`, call `decline`.
         """
         question = self._require_asked(sum_index)
         try:
@@ -161,12 +161,12 @@ class ClientMachine(OneTime):
         return Answer(frame, encoded.clipped)
 
     def decline(self, sum_index: int) -> bytes:
-        """Decline the current query. Return a frame that keeps the server from waiting."""
+        """Decline the current query. Return a frame that tells the server not to wait for this client."""
         self._require_asked(sum_index)
         return self._decline(sum_index)
 
     def leave(self) -> bytes:
-        """End the session on this side, in any state. Return the last frame to send."""
+        """End the session on this side, in any state. Return the last frame to send to the server."""
         if self._state not in (ClientState.ENDED, ClientState.FAILED):
             self._stop(ClientState.ENDED)
         return m.Leave(self._context).encode()
@@ -175,7 +175,7 @@ class ClientMachine(OneTime):
 
     @cached_property
     def frame_limit(self) -> int:
-        """The largest frame this client ever needs to accept."""
+        """The size in bytes of the largest frame that this client accepts."""
         return largest_frame(self._policy, self._table)
 
     def _check_context(self, message: m.Message) -> None:
@@ -197,7 +197,7 @@ class ClientMachine(OneTime):
         }
 
     def _stop(self, state: ClientState) -> None:
-        """Erase all secrets and end in `state`."""
+        """Erase all secrets, end the session in memory, and set the state to `state`."""
         self._state = state
         self._question = None
         self._vault.erase()
@@ -245,7 +245,7 @@ class ClientMachine(OneTime):
         )
 
     def _enter_cohort(self, cohort: CohortView) -> ClientStep:
-        """Enter the session of a list of keys, and deal shares."""
+        """Record the session of a checked cohort. Return the frame with the shares for the neighbours."""
         client_checks.check_new_session(cohort.session, self._memory)
         self._memory.remember_session(cohort.session, self._rules.members_to_know(cohort))
         self._context = cohort.session
@@ -267,7 +267,7 @@ class ClientMachine(OneTime):
         return ClientStep(self._report(lost), (*map(events.EnvelopeLost, lost), joined))
 
     def _report(self, lost: Sequence[int]) -> tuple[bytes, ...]:
-        """Report the dealers whose envelopes did not open, so that the server excludes them in time."""
+        """Return the frame that reports the ids in `lost`, whose envelopes did not open; none without ids."""
         if not lost:
             return ()
         dealers = pack_neighbours(self._cohort, (self._cohort.position[dealer] for dealer in lost))
@@ -319,7 +319,7 @@ class ClientMachine(OneTime):
         return m.Decline(self._context, sum_index).encode()
 
     def _remember(self, question: Question) -> None:
-        """Record the answer before the masked input leaves. The entry is never removed."""
+        """Record the answer in memory, for good. This happens before the masked input is sent."""
         query = question.query
         group, adjacency = self._table.group_of(query.kind), self._policy.adjacency
         entry = AnswerEntry.to(question, group=group, adjacency=adjacency, sequences=self._sequences)
@@ -346,7 +346,7 @@ class ClientMachine(OneTime):
 
     def _on_confirmations(self, message: m.Confirmations, _: bytes) -> ClientStep:
         question = self._current(message.sum_index)
-        assert self._registry is not None  # a signed session has one
+        assert self._registry is not None  # a signed session has a registry
         client_checks.check_confirmations(
             parse_signatures(message.signatures, most=self._policy.max_cohort),
             question.confirmed_fields(self._survivors),
@@ -357,7 +357,7 @@ class ClientMachine(OneTime):
         return self._reveal(question)
 
     def _reveal(self, question: Question) -> ClientStep:
-        """Release one share for each neighbour in the roster, and remember the survivors."""
+        """Remember the survivors. Return the frame with the shares for the neighbours in the roster."""
         asked = [position for position in self._cohort.neighbourhood if position in question.roster]
         shares = self._vault.take_shares(
             question.sum_index,
@@ -381,7 +381,7 @@ class ClientMachine(OneTime):
     # --- endings ---
 
     def _on_group_closed(self, message: m.GroupClosed, _: bytes) -> ClientStep:
-        """Forget the sum, even if its query never arrived, and close its group."""
+        """Erase the secrets of the sum, even if its query never arrived, and close its group."""
         client_checks.check_closed_sum(message.sum_index, self._last_sum, self._form.sums)
         self._vault.erase_before(message.sum_index + 1)
         if message.sum_index > self._last_sum:

@@ -1,6 +1,6 @@
-"""A whole session in one process: real machines, frames handed over in memory.
+"""A whole session in one process: real client and server machines that exchange frames in memory.
 
-It is for simulations, for tests, and for sums that need no network.
+Use it for simulations, for tests, and for sums that need no network.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from secagg.trust_levels import Trust
 
 
 class Stage(Enum):
-    """A stage in which a client can be absent: it neither receives nor answers the message.
+    """A stage in which a client can be absent: then it neither receives nor answers its message.
 
     >>> [stage.value for stage in Stage]
     ['advertise', 'share', 'mask', 'confirm', 'reveal']
@@ -58,10 +58,10 @@ class Stage(Enum):
 
 AnswerFunction: TypeAlias = Callable[[int, Asked], Mapping[str, ArrayLike]]
 AnswerOrDecline: TypeAlias = Callable[[int, Asked], Mapping[str, ArrayLike] | None]  # None: it declines
-Prepare: TypeAlias = Callable[[Mapping[int, Asked]], None]  # all who are asked, before any of them answers
-Listener: TypeAlias = Callable[[int, ClientEvent], None]  # (member, what its machine told it)
-Absent: TypeAlias = Callable[[int, Stage, int], bool]  # (member, stage, sum or -1 in set-up)
-Observer: TypeAlias = Callable[[int, bytes], None]  # (sender, frame): all that the server sees
+Prepare: TypeAlias = Callable[[Mapping[int, Asked]], None]  # called with all queries, before any answer
+Listener: TypeAlias = Callable[[int, ClientEvent], None]  # (member, event of its machine)
+Absent: TypeAlias = Callable[[int, Stage, int], bool]  # (member, stage, sum index or -1 in set-up)
+Observer: TypeAlias = Callable[[int, bytes], None]  # (sender, frame), for each frame that the server receives
 
 STAGE_OF: Final = {
     ServerState.INVITING: Stage.ADVERTISE,
@@ -95,17 +95,17 @@ def local_machines(
     client_hooks: Callable[[int], ClientHooks] = lambda _member: CLIENT_DEFAULTS,
     make_identity: Callable[[int], Identity] = lambda _member: Identity.generate(),
 ) -> tuple[ServerMachine, dict[int, ClientMachine]]:
-    """A server and one client per member, with matching policies and, if need be, fresh identities.
+    """Create a server and one client per member, with matching policies and, if needed, new identities.
 
-    The largest cohort is that of the members, whatever `params` says.
-    `memories` are what clients remember, such as ledgers; without, they forget. `max_rho` is their budget,
-    and unless `unnoised_sums` says otherwise it leaves no sum without noise. Without a budget, clients answer
-    as many sums without noise in their life as this session has. `enrolled` are all who are in the registry,
-    where there is one; the members, by default. Clients that remember expect the same one in every session.
-    `min_difference`, `static`, `content_of` and `history` are those of `Policy` and of the two machines.
+    `max_cohort` of `params` is replaced by the number of members. `memories` has a memory for each member,
+    such as a ledger; by default, memories last as long as the clients. `max_rho` is each client's budget.
+    `unnoised_sums` is by default 0 with a budget, and the number of sums of this session without one.
+    `enrolled` has the ids in the registry, by default the members. If memories are reused, `enrolled` and
+    `make_identity` must give the same registry in every session. `min_difference`, `static`, `content_of` and
+    `history` are those of `Policy` and of the two machines.
 
     Returns the server and a dictionary of clients, both for a `LocalSession`. Raises `ParameterError` or
-    `SpecError` where no session could work.
+    `SpecError` if no session is possible with these arguments.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> server, clients = local_machines(
@@ -182,8 +182,8 @@ def _identities(
 class LocalSession:
     """Drives one server and its clients, stage by stage.
 
-    `answer(member, asked)` gives the values of one client, or None if it declines; `absent(member, stage,
-    sum_index)` says who is missing.
+    `answer(member, asked)` returns the values of one client, or None if it declines. `absent(member, stage,
+    sum_index)` returns whether the client is absent in a stage.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> server, clients = local_machines(
@@ -219,10 +219,10 @@ class LocalSession:
         self._prepare = prepare
         self._opened = False
         self._sum_index = -1
-        self._stage = Stage.ADVERTISE  # what comes between two stages counts to the first of them
+        self._stage = Stage.ADVERTISE  # frames that are sent between two stages count for the earlier one
         self.events: list[ServerEvent] = []
-        self.refusals: dict[int, PeerError] = {}  # of clients that left because of it
-        self._refusal: PeerError | None = None  # the last one, of this sum
+        self.refusals: dict[int, PeerError] = {}  # member -> the last error for which it left or declined
+        self._refusal: PeerError | None = None  # the last refusal in the current sum
         self.clipped: dict[tuple[int, int], Mapping[str, float]] = {}  # (member, sum) -> factors
         self.invited = 0  # clients that were asked for the last sum
         self.bytes_up: Counter[Stage] = Counter()
@@ -231,7 +231,7 @@ class LocalSession:
         self.frames_down: Counter[Stage] = Counter()
 
     def open(self) -> None:
-        """Exchange keys and shares. Raises `SumFailed` if too few clients stay."""
+        """Run the set-up: exchange keys and shares. Raises `SumFailed` if too few clients stay."""
         if self._opened:
             raise StateError("the session was opened before")
         self._opened = True
@@ -242,7 +242,7 @@ class LocalSession:
         self._raise_failure()
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
-        """Run one sum. Raises `SumFailed` if no total was released."""
+        """Run one sum and return its total. Raises `SumFailed` if no total was released."""
         step = self._server.ask(kind, payload, round_number=round_number)
         self._sum_index += 1
         self._refusal = None
@@ -264,7 +264,7 @@ class LocalSession:
 
     @property
     def contributors(self) -> tuple[int, ...]:
-        """The clients in the last total."""
+        """The ids of the clients in the last released total."""
         released = (event for event in reversed(self.events) if isinstance(event, SumReleased))
         return next((event.contributors for event in released), ())
 
@@ -280,14 +280,17 @@ class LocalSession:
         self._send(step.outgoing)
 
     def _note(self, events: Iterable[ServerEvent]) -> None:
-        """Write events to the ledger, if there is one, before the caller can act on them."""
+        """Write events to the ledger, if there is one, then append them to `events`."""
         for event in events:
             if self._ledger is not None:
                 self._ledger.note(event)
             self.events.append(event)
 
     def _send(self, outgoing: Iterable[Outgoing]) -> None:
-        """Hand frames to clients and their replies to the server; clients asked for values answer last."""
+        """Deliver frames to clients, and their replies to the server.
+
+        Clients compute their answers to a query after all clients have received it.
+        """
         stage = self._stage = STAGE_OF.get(self._server.state, self._stage)
         asked: dict[int, Asked] = {}
         for packet in outgoing:
@@ -312,7 +315,7 @@ class LocalSession:
             self._note(self._server.receive(member, frame))
 
     def _receive(self, member: int, frame: bytes, asked: dict[int, Asked]) -> tuple[bytes, ...]:
-        """Return one client's replies to one frame; add what it is asked for to `asked`."""
+        """Return one client's replies to one frame. If it is a query, add its `Asked` event to `asked`."""
         try:
             step: ClientStep = self._clients[member].receive(frame)
         except PeerError as error:
@@ -324,7 +327,7 @@ class LocalSession:
         return step.frames
 
     def _reply(self, member: int, asked: Asked) -> tuple[bytes, ...]:
-        """Return one client's masked values, or its decline."""
+        """Return the frame with one client's masked values, or with its decline."""
         client = self._clients[member]
         try:
             values = self._answer(member, asked)
@@ -352,7 +355,7 @@ class LocalSession:
                 self._listener(member, event)
 
     def _raise_failure(self) -> None:
-        """Raise the last failure of this stage's events, if there was one."""
+        """Raise the error of the last failure, unless a total was released after it."""
         for event in reversed(self.events):
             if isinstance(event, SumReleased):
                 return

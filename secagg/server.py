@@ -1,12 +1,12 @@
-"""The server of one session as a state machine: frames in, frames and events out. No sockets, no clock.
+"""The server of one session as a state machine: it maps frames to frames and events. No sockets, no clock.
 
-    events = server.receive(sender, frame)      # never raises on what a client sends
-    step = server.close_stage()                 # the caller keeps the deadline
+    events = server.receive(sender, frame)      # a client's frame never makes it raise
+    step = server.close_stage()                 # called when the caller's deadline has passed
     step = server.ask(kind, payload, round_number=r)
 
-A client that breaks the protocol is excluded, one that is late is ignored, one that is missing is a
-drop-out; none of them stops the others. A restarted server does not know the old session id, and no client
-reveals anything more for the old session.
+A client that breaks the protocol is excluded. A late message is ignored. A client that sends nothing is a
+drop-out. None of these stops the other clients. A restarted server does not know the old session id, so no
+client reveals anything more for the old session.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _S: Final = ServerState
 
 
 class ServerMachine:
-    """One session with one cohort.
+    """The server of one session with one cohort.
 
-    Send `invitation` to all clients; `receive` takes what clients send, and `close_stage`, `ask`, `abandon`
-    and `end` return frames to send and events. Raises `LocalError` if its parameters do not fit together.
-    Misbehaviour of clients becomes events.
-    `now` is the time in seconds of Unix time, needed if the registry expires. `history` (the one of a
-    `ServerLedger`, for example) and `content_of` are for `secagg.sequence_rules`.
+    Send `invitation` to all clients, and pass their frames to `receive`. `close_stage`, `ask`, `abandon` and
+    `end` return frames to send and events. If a client breaks the protocol, an event reports it. The
+    constructor raises `LocalError` if its parameters do not fit together. `now` is the Unix time in seconds,
+    needed if the registry has an expiry date. The rules of `secagg.sequence_rules` use `content_of` and
+    `history`, which holds the survivors of earlier sums, such as `ServerLedger.history`.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> ServerMachine(table=table, params=SessionParams(trust="curious_server", corrupt=1, max_cohort=9))
@@ -90,14 +90,14 @@ class ServerMachine:
 
     @cached_property
     def frame_limit(self) -> int:
-        """The largest frame that an honest client sends in any stage, in time or late."""
+        """The size in bytes of the largest frame that an honest client sends in any stage."""
         form = Format(self._params.sums, signed=True, seeds=self._table.seeds)
         vector = max(spec.packed_bytes for spec in self._table.values())
         envelopes = min(self._params.max_cohort, MAX_COMPLETE) * form.envelope_bytes
         return max(form.advert_bytes, envelopes, vector) + _OVERHEAD
 
     def _make_invitation(self) -> bytes:
-        """Return the same frame for all clients."""
+        """Return the frame of the invitation, which is the same for all clients."""
         registry = self._registry.digest if self._registry else b""
         nonce = self._hooks.random(NONCE_BYTES)
         trust, table = str(self._params.trust), self._table.digest
@@ -122,25 +122,25 @@ class ServerMachine:
 
     @property
     def sums_asked(self) -> int:
-        """The number of sums that were begun."""
+        """The number of sums that were begun in this session, including failed ones."""
         return self._agenda.next_sum
 
     @property
     def advertised(self) -> tuple[int, ...]:
-        """Clients whose keys were accepted."""
+        """The ids of the clients whose keys were accepted."""
         return self._admission.advertised
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Clients that dealt shares and are neither excluded nor gone; on a ring, with enough neighbours."""
+        """The ids of the clients that dealt shares, did not leave, and on a ring have enough neighbours."""
         away = self._attendance.gone | self._stranded
         return tuple(member for member in self._admission.shared if member not in away)
 
     @property
     def around(self) -> Counter[tuple[int, int]]:
-        """(neighbours asked, neighbours that survived) -> clients that revealed shares in the last sum.
+        """The clients that revealed shares in the last sum, counted by two numbers per client.
 
-        The length of a client's message follows from these two numbers.
+        Key: (neighbours in the roster, neighbours that survived). They determine the length of its message.
         """
         graph, tally = self._topology.graph, self._tally
         asked, survived = graph.present_around(tally.question.roster), graph.present_around(tally.survivors)
@@ -148,13 +148,13 @@ class ServerMachine:
 
     @property
     def waiting_for(self) -> tuple[int, ...]:
-        """Clients that have yet to answer in this stage; none in the first, in which any client may."""
+        """The ids of the clients that have yet to answer in this stage. Empty in the first stage."""
         return self._attendance.waiting_for
 
     # --- calls ---
 
     def receive(self, sender: int, frame: bytes) -> tuple[ServerEvent, ...]:
-        """Take one frame from a client. Misbehaviour becomes an event, never an exception."""
+        """Process one frame from client `sender`. If it breaks the protocol, return an `Excluded` event."""
         if sender in self._attendance.gone:
             return ()
         try:
@@ -178,14 +178,14 @@ class ServerMachine:
         return self._full()
 
     def drop(self, member: int) -> tuple[ServerEvent, ...]:
-        """Remove a client that the transport has lost for good."""
+        """Remove a client that takes no further part, for example because its connection is lost."""
         self._attendance.lose(member)
         if self._state is _S.INVITING:
             self._admission.withdraw(member)
         return self._full()
 
     def ask(self, kind: str, payload: bytes, *, round_number: int) -> ServerStep:
-        """Begin a sum. Raises `CohortChanged` if its group has lost a client, before any is asked."""
+        """Begin a sum: return the query to send. Raises `CohortChanged` if its group has lost a client."""
         self._require(_S.READY)
         self._agenda.check(kind, payload, round_number)
         self._note_stranded()
@@ -198,7 +198,7 @@ class ServerMachine:
         return ServerStep((self._to(question.roster, frame),), self._stranded_event())
 
     def close_stage(self) -> ServerStep:
-        """End the current stage with the clients that have answered."""
+        """End the current stage with the clients that have answered. Return the frames of the next stage."""
         closers = {
             _S.INVITING: self._close_inviting,
             _S.SHARING: self._close_sharing,
@@ -218,7 +218,7 @@ class ServerMachine:
         return ServerStep(step.outgoing, (*absent, *self._stranded_event(), *step.events))
 
     def abandon(self) -> ServerStep:
-        """Abandon the current sum in any stage: nothing is released, the session continues."""
+        """Abandon the current sum in any stage. Nothing is released, and the session continues."""
         if self._state not in (_S.MASKING, _S.CONFIRMING, _S.UNMASKING):
             raise errors.StateError(f"there is no sum to abandon; the server is {self._state.value}")
         return self._abort(errors.SumFailed("abandoned by the server's owner"))
@@ -262,7 +262,7 @@ class ServerMachine:
         self._tally.confirmations[self._cohort.position[sender]] = message.signature
 
     def _take_report(self, sender: int, message: m.Lost) -> tuple[ServerEvent, ...]:
-        """Exclude a dealer whose envelopes did not open for more clients than may lie."""
+        """Note a report of lost envelopes. Exclude a dealer if more clients report it than may be corrupt."""
         if self._state in (_S.ENDED, _S.FAILED):
             return (events.Late(sender),)
         if self._state in (_S.INVITING, _S.SHARING):
@@ -303,13 +303,13 @@ class ServerMachine:
         return ServerStep(outgoing, (*self._stranded_event(), ready))
 
     def _note_stranded(self) -> None:
-        """On a ring, stop asking members whose neighbours have gone: their masks could not be removed."""
+        """On a ring, mark members with too few neighbours left, whose masks could not be removed."""
         stranded = self._topology.stranded(PositionSet(self._positions(self.members)))
         self._unreported += sorted(self._cohort.ids[position] for position in stranded)
         self._stranded.update(self._unreported)
 
     def _stranded_event(self) -> tuple[ServerEvent, ...]:
-        """Report the clients stranded since the last report; a failure in between must not lose them."""
+        """Return an event that names the clients stranded since the last such event, if there are any."""
         stranded, self._unreported = tuple(self._unreported), []
         return (events.Stranded(stranded),) if stranded else ()
 
@@ -380,7 +380,7 @@ class ServerMachine:
     # --- small helpers ---
 
     def _enter(self, state: ServerState, asked: Iterable[int] = ()) -> None:
-        """Begin a stage that waits for `asked` (ids)."""
+        """Set the state to `state`, a stage that waits for the clients whose ids are in `asked`."""
         self._state = state
         self._attendance.expect(asked)
         if self._hooks.on_stage is not None:

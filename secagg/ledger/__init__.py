@@ -1,6 +1,6 @@
-"""Ledgers: what was asked, answered and released, and what it cost, in a file that outlives every session.
+"""Ledgers: files that record which sums were asked, answered and released, and what they cost.
 
-`ClientLedger` is a client's memory on disk, `ServerLedger` a server's record, `read_ledger` is for auditors.
+`ClientLedger` is a client's memory, `ServerLedger` a server's record. Auditors use `read_ledger`.
 """
 
 from secagg.ledger.chain import Head, Owner, Role, Row

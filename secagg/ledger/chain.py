@@ -1,4 +1,4 @@
-"""The rows of a ledger, each bound by a hash to all rows before it."""
+"""The rows of a ledger, in a hash chain: the hash of each row covers all rows before it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Body: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Head:
-    """The number of rows, and the hash of the last one. With it, an older copy can be recognised."""
+    """The number of rows and the hash of the last row. It distinguishes a ledger from an older copy."""
 
     rows: int
     hash: bytes
@@ -35,14 +35,14 @@ START: Final = Head(0, bytes(DIGEST_BYTES))
 
 @dataclass(frozen=True)
 class Row:
-    """What `body["entry"]` says happened, and the rest of it how."""
+    """One row of a ledger. `body["entry"]` is the type of the row, and the other items are its data."""
 
     number: int
     body: Body
 
 
 def text_of(body: Body) -> bytes:
-    """Return the canonical text of a body: JSON, because people read ledgers too."""
+    """Return the canonical text of a body. It is JSON, so that people can read it."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
 
 
@@ -52,7 +52,7 @@ def body_of(text: bytes) -> Body:
 
 
 def describe(spec: SumSpec) -> dict[str, Any]:
-    """Describe parts with their bounds and noise, and the assumptions of that noise."""
+    """Return a JSON object with the parts of `spec`, their bounds and noise, and the noise assumptions."""
     promise = None if spec.promise is None else asdict(spec.promise)
     return {"parts": [_part(part) for part in spec.parts], "promise": promise}
 
@@ -78,7 +78,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """A client with its id and, where clients have identities, its public key; or a server."""
+    """The owner of a ledger: a client with id `member`, or a server. `identity` is its public key, if any."""
 
     role: Role
     member: int | None = None

@@ -1,11 +1,11 @@
-"""A client's ledger: its memory, on disk, for as long as its identity lives.
+"""A client's ledger: its memory on disk, which is kept for the lifetime of its identity.
 
     with ClientLedger.create(path, member=5) as ledger:     # once, for a new identity
     with ClientLedger.open(path, member=5) as ledger:       # from then on
         ClientMachine(member=5, memory=ledger, ...)
 
-Several processes, and threads, may have it open. They see each other's entries, none of them can spend what
-another one has spent, and one of them at a time can be in a session.
+Several processes and threads may open the same ledger. Each reads the entries of the others, so together they
+cannot exceed the budget. Only one of them at a time can take part in a session.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from secagg.sequence_rules import Rule, SetLog, SumId, SumSequence
 
 
 class ClientLedger(Ledger):
-    """Implements `Memory`.
-
-    A file that `create` makes once and `open` opens from then on; both raise `LedgerError`.
+    """A client's `Memory` in a file. Call `create` once, and `open` afterwards. Both raise `LedgerError`.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -44,20 +42,20 @@ class ClientLedger(Ledger):
 
     def __init__(self, path: Path | str, owner: Owner) -> None:
         self._known = VolatileMemory()
-        self._members: dict[str, tuple[int, ...]] = {}  # session -> its clients, if they are needed
-        self._tag_check = ""  # what the tag key gives for no data; empty if there is no key yet
+        self._members: dict[str, tuple[int, ...]] = {}  # session -> ids of its clients, if rules need them
+        self._tag_check = ""  # the tag of empty data, to recognise the key; empty if there is no key yet
         self._tag_key = b""
         self._session_live = False
         super().__init__(path, owner)
 
     @classmethod
     def create(cls, path: Path | str, *, member: int, identity: bytes = b"") -> Self:
-        """Create a ledger for a new identity. Raises `LedgerError` if there is one, or was one, at `path`."""
+        """Create a ledger for a new identity. Raises `LedgerError` if `path` has, or had, a ledger."""
         return cls._create(path, Owner.client(member, identity))
 
     @classmethod
     def open(cls, path: Path | str, *, member: int, identity: bytes = b"") -> Self:
-        """Open the ledger of `member`, verified from the first row to the last."""
+        """Open the ledger of client `member`, and verify all rows. `identity` is its public key."""
         return cls(path, Owner.client(member, identity))
 
     # --- rows in ---
@@ -84,16 +82,17 @@ class ClientLedger(Ledger):
 
     @property
     def _now(self) -> VolatileMemory:
-        """Everything known at this moment, to any process. What is asked of it is read in one step."""
+        """The state after all rows that any process has written so far."""
         self._file.catch_up()
         return self._known
 
     # --- its owner ---
 
     def check_owner(self, member: int, public_key: bytes) -> None:
-        """Where nothing is signed, a client shows no identity, and its id alone is compared.
+        """Raise `ForeignLedger` if the ledger belongs to another client.
 
-        One ledger then serves the client under either trust level: its spend is one.
+        Without signatures, `public_key` is empty, and only the id is compared. So a client uses the same
+        ledger, with the same spend, under both trust levels.
         """
         asking = Owner.client(member, public_key or self._owner.identity)
         if asking != self._owner:
@@ -132,7 +131,7 @@ class ClientLedger(Ledger):
         return self._now.spend
 
     def remember_answer(self, answer: AnswerEntry, budget: Budget) -> None:
-        """Charge for the answer, at once for all processes. The charge is never removed."""
+        """Check the budget and record the answer in one step, for all processes. It is never removed."""
         self._file.append(lambda: self._charged(answer, budget))
 
     def _charged(self, answer: AnswerEntry, budget: Budget) -> Body:
@@ -180,7 +179,7 @@ class ClientLedger(Ledger):
         return tuple(members[position] for position in present)
 
     def _answer_of(self, body: Body) -> AnswerEntry:
-        """Return what memory needs of a row; the rest is for readers."""
+        """Return the fields of an "answer" row that memory needs. Its other fields are for readers."""
         about: dict[str, Any] = {}
         if "sequences" in body:
             session = body["sum"]["session"]
@@ -203,9 +202,9 @@ class ClientLedger(Ledger):
         return self._now.sets
 
     def tag(self, data: bytes) -> bytes:
-        """Return a code for `data` under the key beside this ledger, which is made when first needed.
+        """Return a message authentication code of `data`. Its key is in a file beside this ledger.
 
-        Raises `LedgerError` if the key is missing, although values were tagged with it.
+        The first call creates the key. Raises `LedgerError` if the key was created before and is missing.
         """
         self._file.catch_up()
         if not self._tag_key:
@@ -227,7 +226,7 @@ class ClientLedger(Ledger):
     def _make_tag_key(self) -> bytes:
         path, key = tag_key_path(self._path), secrets.token_bytes(KEY_BYTES)
         try:
-            path.unlink(missing_ok=True)  # of a process that was killed before it used the key
+            path.unlink(missing_ok=True)  # an unused key of a process that was killed before the append below
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(key)
@@ -240,7 +239,7 @@ class ClientLedger(Ledger):
         return key
 
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None:
-        """Note how many clients are in the sum. If the ledger cannot be written, the next charge raises."""
+        """Record the number of clients in a sum. Errors are ignored here; the next answer raises them."""
         body = {
             "entry": "confirmed",
             "session": session.hex(),
@@ -263,7 +262,7 @@ class ClientLedger(Ledger):
     # --- the end ---
 
     def close(self) -> None:
-        """End the session and close the file."""
+        """End the session, if there is one, and close the file."""
         with self._file.mutex:
             self._session_live = False
             super().close()

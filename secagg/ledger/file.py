@@ -1,19 +1,19 @@
-"""The SQLite file of a ledger: rows are verified on their way in, and safe before anyone goes on.
+"""The SQLite file of a ledger. Rows are verified when they are read, and are on disk before `append` returns.
 
-Two tables: `entries` has the rows, `head` their number and the last hash, so that a lost row is noticed even
-at the end. There is no index that could disagree with them. What the rows mean is up to the code that opens
-the file, and gets every row once, in order, also those that other processes append.
+There are two tables. `entries` has the rows, and `head` has their number and the last hash, so that a missing
+last row is detected. A caller passes a function that gets every row once and in order, including the rows
+that other processes append.
 
-**When an entry is safe.** A commit is in the write-ahead log, synced. Damage to that log is no error for
-SQLite: it takes the log to end there, as after a crash. So the log is emptied into the file before an append
-returns, and a damaged log can only lose an entry that was not acted on. While another process reads an older
-state the log cannot be emptied; no one waits for that reader for long. The entry then stays in the log, and
-the seal, which knows how many entries there are, is synced too: should the log be damaged, the seal tells.
+**When an entry is safe.** A commit writes to the write-ahead log and syncs it. SQLite does not report damage
+to this log; it treats the damaged place as the end. So `append` first empties the log into the file, and a
+damaged log can only lose an entry that nobody relies on. The log cannot be emptied while another process
+reads an older state, and `append` waits only briefly for such a reader. If the entry then stays in the log,
+the seal is synced too. As it has the number of rows, it reveals a damaged log.
 
-**Threads** may share an open ledger; they take turns.
+**Threads** may share an open ledger; a mutex serialises them.
 
-**POSIX locks.** No code here opens the file by itself: to close it again would take away the locks that
-SQLite holds on it for this process. Read a ledger in use through SQLite only.
+**POSIX locks.** No code here opens the file except through SQLite: closing another handle would release the
+locks that SQLite holds on the file for this process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from secagg.ledger.rollback_seal import Seal, Sealed, read_seal, seal_path
 
 VERSION: Final = 1
 APPLICATION: Final = 0x73614C67  # "saLg"
-_SMALL: Final = 1 << 20  # bytes; the whole of a larger file is hashed when it is opened and closed only
+_SMALL: Final = 1 << 20  # bytes; a larger file is hashed only when it is opened or closed
 _PATIENCE: Final = 20_000  # milliseconds to wait for another process that writes
 _MOMENT: Final = 200  # milliseconds to wait for others that read, so that the log can be emptied
 _DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_NOTADB)
@@ -47,23 +47,23 @@ _TABLES: Final = """
 _SYNCED: Final = "PRAGMA synchronous = FULL"
 _NEW_ROWS: Final = "SELECT number, body, hash FROM entries WHERE number >= ? ORDER BY number"
 
-# How a file is opened. A ledger that rests can be read without locks, and without any file beside it.
+# How a file is opened. A ledger at rest (not in use) is read without locks and without its log.
 WRITING: Final = "mode=rw"
 READING: Final = "mode=ro"
 READING_AT_REST: Final = "mode=ro&immutable=1"
 
 Apply = Callable[[Row], None]
 
-_OF_PARENTS: Final[list[sqlite3.Connection | None]] = []  # connections that this process got by a fork
+_OF_PARENTS: Final[list[sqlite3.Connection | None]] = []  # connections inherited by a fork, never closed
 
 
 def create_file(path: Path, body: Body) -> None:
-    """Create a ledger with one row. It appears under its name when it is complete, and replaces nothing."""
+    """Create a ledger with one row, atomically. Raises `LedgerError` if there is, or was, one at `path`."""
     try:
         with _directory(path.parent) as handle:
             _check_unused(path)
             _create(path, body)
-            os.fsync(handle)  # a new file is safe only when its name is
+            os.fsync(handle)  # a new file is safe only when its directory entry is on disk
     except OSError as error:
         raise LedgerError(f"{path} cannot be created: {error.strerror}") from None
     except sqlite3.Error as error:
@@ -72,7 +72,7 @@ def create_file(path: Path, body: Body) -> None:
 
 @contextmanager
 def _directory(directory: Path) -> Iterator[int]:
-    """Creators in the same directory take turns."""
+    """Lock `directory`, so that only one process at a time creates a ledger in it. Yield its handle."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -82,7 +82,7 @@ def _directory(directory: Path) -> Iterator[int]:
 
 
 def _check_unused(path: Path) -> None:
-    """Raise if any file shows that there is, or was, a ledger. An empty log and its index do not."""
+    """Raise `LedgerError` if a ledger, a seal or a log exists. Delete an empty log and its index."""
     log = log_path(path)
     for left in (path, seal_path(path), log):
         if left.exists() and not (left == log and log.stat().st_size == 0):
@@ -100,7 +100,7 @@ def _create(path: Path, body: Body) -> None:
         _fill(draft, body)
         os.link(draft, path)
     finally:
-        draft.unlink(missing_ok=True)  # a process that opened the ledger before us has done it
+        draft.unlink(missing_ok=True)  # another process that opened the ledger may have deleted it
 
 
 def _fill(draft: Path, body: Body) -> None:
@@ -125,7 +125,7 @@ def _insert(connection: sqlite3.Connection, before: Head, text: bytes, after: He
 
 
 def _connect(path: Path, access: str) -> sqlite3.Connection:
-    """Connect. Transactions are begun explicitly, and texts are returned as bytes."""
+    """Return a connection without implicit transactions, which returns texts as bytes."""
     uri = f"{path.as_uri()}?{access}"
     connection = sqlite3.connect(
         uri, uri=True, isolation_level=None, timeout=_PATIENCE / 1000, check_same_thread=False
@@ -135,9 +135,9 @@ def _connect(path: Path, access: str) -> sqlite3.Connection:
 
 
 class LedgerFile:
-    """An open ledger. `apply` gets all its rows, and every new one as soon as it is known to be there.
+    """An open ledger. It calls `apply` with each row, including new rows when it finds or appends them.
 
-    `path` is the one that `place.one_path` gives. Threads take turns by `mutex`.
+    `path` is a result of `file_path.one_path`. `mutex` serialises threads.
     """
 
     def __init__(self, path: Path, apply: Apply, *, access: str = WRITING) -> None:
@@ -162,7 +162,7 @@ class LedgerFile:
         with self._clear_errors(opening=True):
             if access == WRITING:
                 check_one_name(self._path)
-            sealed = read_seal(self._path)  # before the ledger: what is in the seal is in the ledger by then
+            sealed = read_seal(self._path)  # read first: the ledger then has at least the rows of the seal
             self._connection = _connect(self._path, access)
             self._connection.execute(_SYNCED)
             with self._transaction("BEGIN"):
@@ -193,12 +193,12 @@ class LedgerFile:
             raise self._damaged()
 
     def _check_place(self) -> None:
-        """Check that the file is still under its name: a charge to a lost file would charge nothing."""
+        """Raise `LedgerError` if the ledger or its seal was moved or deleted: new rows would be lost."""
         self._place.check()
         self._open_seal.place.check()
 
     def _pages(self) -> bytes:
-        """Return a hash of the whole file and of what is still in its log, as this transaction sees them."""
+        """Return a hash of the whole database, log included, as the current transaction sees it."""
         return digest("ledger pages", self._live.serialize())
 
     # --- reading ---
@@ -233,9 +233,10 @@ class LedgerFile:
     # --- writing ---
 
     def append(self, make: Callable[[], Body]) -> None:
-        """Append what `make` returns, once every row before it is known and no other can come between.
+        """Append the row that `make` returns. `make` is called when all earlier rows have been applied.
 
-        If `make` raises, nothing is appended. When this returns, the row is on disk, under the ledger's name.
+        No other process can append in between. If `make` raises, nothing is appended. When `append` returns,
+        the row is on disk.
         """
         self._check_process()
         with self.mutex, self._clear_errors():
@@ -251,7 +252,7 @@ class LedgerFile:
             self._check_place()
 
     def _settle(self, *, resting: bool) -> None:
-        """Empty the log into the file, if no reader needs it, and seal what is there now."""
+        """Empty the log if no reader needs it, and write the seal. `resting`: also hash a large file."""
         emptied = self._empty_log()
         with self._transaction("BEGIN"):
             self._take_new()
@@ -271,7 +272,7 @@ class LedgerFile:
     # --- a live session ---
 
     def lock(self) -> bool:
-        """Return whether this is the only session. It stays so until `unlock` or the end of the process."""
+        """Lock the ledger for a session, until `unlock`. Return False if another session has locked it."""
         with self.mutex:
             self.catch_up()
             if not self._open_seal.lock():
@@ -285,7 +286,7 @@ class LedgerFile:
             return True
 
     def unlock(self) -> None:
-        """Unlock. It does nothing if the file was closed, which ended the session too, nor after a fork."""
+        """Unlock the ledger. Do nothing if the file was closed, or in a child process after a fork."""
         with self.mutex:
             if self._seal is not None and os.getpid() == self._process:
                 self._seal.unlock()
@@ -293,7 +294,7 @@ class LedgerFile:
     # --- errors and the end ---
 
     def _check_process(self) -> None:
-        """Raise after a fork: parent and child would share the lock, and both take part in sessions."""
+        """Raise `LedgerError` in a child process after a fork: parent and child would share the lock."""
         if os.getpid() != self._process:
             raise LedgerError(f"{self._path} was opened by the parent of this process; open it again here")
 
@@ -305,7 +306,7 @@ class LedgerFile:
 
     @property
     def _open_seal(self) -> Seal:
-        assert self._seal is not None  # a reader settles nothing, and has no sessions
+        assert self._seal is not None  # only a ledger that is open for writing uses its seal
         return self._seal
 
     @contextmanager
@@ -315,16 +316,16 @@ class LedgerFile:
             yield
             self._live.execute("COMMIT")
         except BaseException:
-            self._live.rollback()  # which is nothing where SQLite did so already
+            self._live.rollback()  # does nothing if SQLite has already rolled back
             raise
 
     @contextmanager
     def _clear_errors(self, *, opening: bool = False) -> Iterator[None]:
-        """A table that is missing when a ledger is opened is damage to the schema. Later, it is a mistake."""
+        """Convert SQLite's errors to `LedgerError`. If `opening`, a missing table counts as damage too."""
         damage = (*_DAMAGE, sqlite3.SQLITE_ERROR) if opening else _DAMAGE
         try:
             yield
-        except UnicodeDecodeError:  # Python could not read the message about a damaged name
+        except UnicodeDecodeError:  # a damaged name made SQLite's error text invalid
             raise self._damaged() from None
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in damage:
@@ -339,18 +340,18 @@ class LedgerFile:
         return self._connection is not None
 
     def close(self) -> None:
-        """Close the file. Later writes fail, and so nothing is answered.
+        """Close the file. Later calls raise `LedgerError`.
 
-        After a fork, a child only forgets the file: its parent goes on using it.
+        In a child process after a fork, only drop the references, because the parent still uses the file.
         """
         if os.getpid() != self._process:
-            _OF_PARENTS.append(self._connection)  # to close it here could disturb the parent
+            _OF_PARENTS.append(self._connection)  # kept open: closing it here could disturb the parent
             self._seal = self._connection = None
             return
         with self.mutex:
             if self._seal is not None:
                 with suppress(LedgerError), self._clear_errors():
-                    self._check_place()  # or the seal would speak of a ledger that is not there
+                    self._check_place()  # if the ledger was moved, no seal is written for it
                     self._settle(resting=True)
                 self._seal.close()
                 self._seal = None

@@ -1,8 +1,8 @@
-"""The path of a ledger: one file under one name, checked to be still the file that was opened.
+"""The path of a ledger: checks that it is the file's only name, and that the file is still there.
 
-The log, the seal and the lock of a ledger are found by its name. Under two names it would have two of each,
-and two sessions could spend the same remainder. So symbolic links are followed first, hard links are refused,
-and a process that has a ledger open looks from time to time whether it is still there.
+The paths of the log, the seal and the lock of a ledger derive from its own path. Under two names it would
+have two of each, and two sessions could spend the same budget. So symbolic links are resolved first, hard
+links are refused, and each write checks that the path still leads to the file that was opened.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DRAFT_BYTES: Final = 8
 
 
 def one_path(path: Path | str) -> Path:
-    """Return the path of the file itself, after all symbolic links."""
+    """Return the absolute path of the file, with all symbolic links resolved."""
     try:
         return Path(path).resolve()
     except (OSError, RuntimeError) as error:  # links that lead back to themselves
@@ -35,22 +35,22 @@ def log_path(path: Path) -> Path:
 
 
 def index_path(path: Path) -> Path:
-    """Return the path of the index of SQLite's log."""
+    """Return the path of the index of SQLite's write-ahead log."""
     return path.with_name(path.name + "-shm")
 
 
 def tag_key_path(path: Path) -> Path:
-    """Return the path of the key that a client tags its values with. The ledger itself has no secrets."""
+    """Return the path of the secret key of `ClientLedger.tag`. The ledger itself contains no secrets."""
     return path.with_name(path.name + "-tag-key")
 
 
 def draft_path(path: Path) -> Path:
-    """Return the path of a ledger that is not complete yet."""
+    """Return a new random path for a ledger that is being created."""
     return path.with_name(f".{path.name}.{secrets.token_hex(_DRAFT_BYTES)}")
 
 
 def check_usable(path: Path, *, writing: bool) -> None:
-    """Raise a clear error where SQLite would report `unable to open database file`."""
+    """Raise `LedgerError` if `path` is not a regular file, or this user may not read or write it."""
     mode = _look(path).st_mode
     if not stat.S_ISREG(mode):
         kind = "directory" if stat.S_ISDIR(mode) else "special file"
@@ -60,11 +60,11 @@ def check_usable(path: Path, *, writing: bool) -> None:
 
 
 def check_one_name(path: Path) -> None:
-    """Refuse hard links, except for the draft of a creator that was killed at the last step."""
+    """Raise `LedgerError` if the file has several hard links. A leftover draft of it is deleted first."""
     if _look(path).st_nlink == 1:
         return
     for draft in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 2 * _DRAFT_BYTES}"):
-        with suppress(FileNotFoundError):  # its creator is alive, and was faster
+        with suppress(FileNotFoundError):  # the process that creates it has deleted it meanwhile
             if draft.samefile(path):
                 draft.unlink()
     names = _look(path).st_nlink
@@ -77,7 +77,7 @@ def check_one_name(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """A file that was found under a name."""
+    """A path and the identity (device and inode) of the file that was found there."""
 
     path: Path
     device: int
@@ -89,7 +89,7 @@ class Place:
 
     @classmethod
     def of_open(cls, path: Path, handle: int) -> Place:
-        """Return the file that `handle` has open, which must be at `path`."""
+        """Return the place of the open file `handle`, which was opened at `path`."""
         return cls._from(path, os.fstat(handle))
 
     @classmethod
@@ -97,7 +97,7 @@ class Place:
         return cls(path, found.st_dev, found.st_ino)
 
     def check(self) -> None:
-        """Raise unless the same file is still there."""
+        """Raise `LedgerError` if the path no longer leads to the same file."""
         try:
             found = Place.of(self.path)
         except MissingLedger:
@@ -110,7 +110,7 @@ class Place:
 
 
 def resting(path: Path) -> tuple[int, ...] | None:
-    """Return what changes when a ledger is written to; None while it is in use or has a log."""
+    """Return the inode, size and time of the file, to detect changes; None if the ledger has a log."""
     found = _look(path)
     if log_path(path).exists():
         return None

@@ -1,4 +1,4 @@
-"""The base of the client's and the server's ledger, and reading a ledger as an auditor."""
+"""`Ledger`, the base class of the client's and the server's ledger, and `read_ledger` for auditors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from secagg.noise.accounting import Adjacency
 
 
 class Ledger(ABC):
-    """An open ledger. Its state derives from its rows, and changes only when a row is on disk."""
+    """The base class of ledgers. Its state is computed from the rows on disk, and from nothing else."""
 
     def __init__(self, path: Path | str, owner: Owner) -> None:
         self._path = one_path(path)
@@ -42,11 +42,11 @@ class Ledger(ABC):
 
     @abstractmethod
     def _take(self, body: Body) -> bool:
-        """Apply a row. Return False if rows of its kind are unknown here."""
+        """Update the state by a row with this body. Return False if the type of the row is unknown."""
 
     @property
     def head(self) -> Head:
-        """The head, to be kept elsewhere: it distinguishes this ledger from any older copy."""
+        """The number of rows and the last hash. Store it elsewhere to detect an older copy later."""
         self._file.catch_up()
         return self._file.head
 
@@ -55,7 +55,7 @@ class Ledger(ABC):
         return f"{type(self).__name__}(path={str(self._path)!r}, rows={self._file.head.rows}{end})"
 
     def close(self) -> None:
-        """Close the file. Later writes fail, and so nothing is answered."""
+        """Close the file. Later calls raise `LedgerError`, so a client cannot answer any more."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -65,13 +65,13 @@ class Ledger(ABC):
         self.close()
 
 
-# Which rows cost something: a client pays when its answer leaves, a server counts what was released.
+# The type of row that has a charge: a client is charged for each answer, a server for each released sum.
 _CHARGED = {Role.CLIENT: "answer", Role.SERVER: "released"}
 
 
 @dataclass(frozen=True)
 class Reading:
-    """All rows of a ledger, verified."""
+    """The verified contents of a ledger. `head` has the number of rows and the last hash."""
 
     owner: Owner
     rows: tuple[Row, ...]
@@ -87,13 +87,11 @@ class Reading:
 
 
 def read_ledger(path: Path | str) -> Reading:
-    """Read a ledger. Raises `LedgerError` as opening it would. It does not wait for long.
+    """Read and verify the ledger at `path`. Return its owner, its rows and its head.
 
-    Nothing is written to a ledger that is not in use, nor beside it. One that is in use, or has a log because
-    its last user was killed, can only be read together with that log: SQLite may leave the log's index beside
-    it.
-
-    Returns its owner, its rows and the head of their chain, all of them verified.
+    If the ledger is not in use, no file is written. If it is in use, or its last process was killed, it has a
+    log, which is read too; SQLite may then leave the index of the log beside it. Raises `LedgerError` if the
+    ledger is missing or damaged.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -108,7 +106,7 @@ def read_ledger(path: Path | str) -> Reading:
 
 
 def _read_at_rest(path: Path) -> Reading | None:
-    """Return None if it is in use, or another process began to use it meanwhile."""
+    """Read a ledger that is not in use. Return None if it is in use, or was changed meanwhile."""
     before = resting(path)
     if before is None:
         return None

@@ -1,10 +1,10 @@
-"""The seal: a file beside a ledger with its last head and hash, locked while a session is live.
+"""The seal: a file beside a ledger that has its head and a hash of its file. It also serves as a lock.
 
-The chain of hashes covers every row, but nothing in a ledger can tell that it is an older copy, or that a
-byte between rows has changed. The seal has the head and a hash of the whole file. It is written after the
-ledger itself is safe, so it may be behind when a process was killed, and is never ahead: a ledger with fewer
-rows than its seal has lost some. The operating system locks the seal while a session is live, and takes the
-lock back from a process that dies.
+The hash chain covers every row. It cannot show that the ledger is an older copy, or that a byte outside the
+rows has changed; the seal shows both. The seal is written after the ledger is safe on disk. If a process is
+killed, the seal may have fewer rows than the ledger, but never more. So a ledger with fewer rows than its
+seal has lost some. During a session, the process holds a lock on the seal, which the operating system
+releases if the process dies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BYTES: Final = _ROWS_BYTES + 3 * DIGEST_BYTES
 
 @dataclass(frozen=True)
 class Sealed:
-    """The head of a ledger, and a hash of the file that holds it; empty if it was not computed."""
+    """The contents of a seal: the head of the ledger, and a hash of its file (empty if not computed)."""
 
     head: Head
     pages: bytes = b""
@@ -42,7 +42,7 @@ def seal_path(path: Path) -> Path:
 
 
 def read_seal(path: Path) -> Sealed | None:
-    """Return the seal of the ledger at `path`; None if there is none, or it was never written."""
+    """Return the contents of the seal of the ledger at `path`; None if the seal is missing or empty."""
     try:
         data = seal_path(path).read_bytes()
     except FileNotFoundError:
@@ -67,7 +67,7 @@ def _parse(data: bytes, path: Path) -> Sealed:
 
 
 class Seal:
-    """The seal of a ledger that is open for writing."""
+    """The open seal file of a ledger that is open for writing."""
 
     def __init__(self, path: Path) -> None:
         self._path = seal_path(path)
@@ -78,7 +78,7 @@ class Seal:
         self.place = Place.of_open(self._path, self._file)
 
     def write(self, sealed: Sealed, *, sync: bool) -> None:
-        """Write the seal. Without `sync`, a power failure may leave an older one: incomplete, never wrong."""
+        """Write the seal. Without `sync`, a power failure may leave an older seal, which is still valid."""
         try:
             os.pwrite(self._file, sealed.encode(), 0)
             if sync:
@@ -87,7 +87,7 @@ class Seal:
             raise LedgerError(f"{self._path} could not be written: {error.strerror}") from None
 
     def lock(self) -> bool:
-        """Lock the seal. Return False if a session is live, in this process or another."""
+        """Lock the seal. Return False if another session has locked it, in this process or another."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

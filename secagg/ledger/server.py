@@ -1,10 +1,10 @@
-"""A server's ledger: what it asked, what was released, and what that cost the clients together.
+"""A server's ledger: what it asked, what was released, and what the released sums cost.
 
     ledger.note_asked(frame, table)      # with the query's frame, before it is sent
-    ledger.note(event)                   # with every event of the machine, before its total is handed on
+    ledger.note(event)                   # with every event of the machine, before its total is used
 
-A client that was in every released sum has spent what the ledger says; any other one has spent less. Clients
-keep ledgers of their own and believe none of this.
+The cost is that of a client that was in every released sum. Clients do not rely on this ledger; each has its
+own, which also counts answers to sums that failed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _ENTRIES: Final = ("session", "asked", "survivors", "released", "aborted", "fail
 
 
 class ServerLedger(Ledger):
-    """One object keeps the record of one session at a time; several may write to one file.
+    """A server's ledger in a file. One object records one session at a time; several may share a file.
 
-    `create` makes its file once, `open` opens it from then on; both raise `LedgerError`.
+    Call `create` once, and `open` afterwards. Both raise `LedgerError`.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -63,22 +63,22 @@ class ServerLedger(Ledger):
 
     @property
     def spend(self) -> Spend:
-        """The spend of a client that was in every released sum."""
+        """The cost of all released sums for a client that was in each of them."""
         self._file.catch_up()
         return self._spend
 
     @property
     def history(self) -> SetLog:
-        """The sets of clients that confirmed earlier queries, for the next `ServerMachine`."""
+        """The survivor sets of earlier queries. Pass it to the next `ServerMachine`."""
         self._file.catch_up()
         return self._history
 
     # --- what happens ---
 
     def note_asked(self, frame: bytes, table: Table, *, adjacency: Adjacency = Adjacency.ZERO_OUT) -> None:
-        """Note a query that is about to be sent; all its receivers get the same `frame`.
+        """Record the query in `frame`. Call this before the frame is sent.
 
-        Raises `ParameterError` if its cost could not be added to that of earlier sums: see `Spend.plus`.
+        Raises `ParameterError` if its cost cannot be added to that of earlier sums (see `Spend.plus`).
         """
         query = m.decode(frame, sender=SERVER, limit=len(frame))
         if not isinstance(query, m.Query):
@@ -110,7 +110,7 @@ class ServerLedger(Ledger):
         return self._spend.plus(asked["charge"], Adjacency(asked["adjacency"]))
 
     def note(self, event: events.ServerEvent) -> None:
-        """Write a row for an event that needs one. Call it before a total is handed on."""
+        """Write a row for `event`, if its type is recorded. Call this before a released total is used."""
         match event:
             case events.SessionReady():
                 self._session = event.session.hex()
