@@ -1,8 +1,8 @@
 """The encoding of one part without noise: check, clip and round its values, and decode the total.
 
 Real numbers are sent in fixed point, whole numbers as they are. The scale of a real part is the largest with
-which `cohort` clients at their bound cannot wrap, `limit * scale = floor((2^(b-1) - 1) / cohort)`. Rounding
-is stochastic and unbiased.
+which the total of `cohort` clients cannot wrap: `limit * scale = floor((2^(b-1) - 1) / cohort)`. `limit` is
+the bound of one client, and b the number of bits. Rounding is stochastic and unbiased.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from secagg.sum_spec import L2, Count, LInf, Part, Values
 
 
 def levels(bits: int, cohort: int) -> int:
-    """Return the number of grid points above zero for one client; there are as many below."""
+    """Return the largest grid point L of one client: it may send -L to L, and `cohort` * L cannot wrap."""
     return ((1 << (bits - 1)) - 1) // cohort
 
 
@@ -32,20 +32,20 @@ class Code(Protocol):
     scale: float
 
     def encode(self, array: NDArray[Any], stream: KeyStream, /) -> tuple[Residues, float]:
-        """Return the residues, and the factor by which the values were scaled down to their bound."""
+        """Return the residues, and the factor by which clipping scaled values down (1 for no clipping)."""
         ...
 
     def buffer(self) -> Values:
-        """Allocate memory for the numbers of a total, and write to it: the first write is slow."""
+        """Return an array for the numbers of a total. It is written once, because the first write is slow."""
         ...
 
     def decode(self, total: Residues, buffer: Values) -> Values:
-        """Write the numbers of a reduced total to `buffer`, and return them."""
+        """Convert the reduced residues of a total to numbers in `buffer`. Return these numbers."""
         ...
 
 
 class FixedPoint:
-    """The code of a real part."""
+    """The `Code` of a part of real numbers without noise."""
 
     def __init__(self, part: Part, bound: L2 | LInf, *, cohort: int) -> None:
         self._part = part
@@ -75,7 +75,7 @@ class FixedPoint:
 
 
 class Whole:
-    """The code of counts and residues."""
+    """The `Code` of a part of counts or residues without noise."""
 
     scale = 1.0
 
@@ -94,7 +94,7 @@ class Whole:
 
 
 def write_signed(total: Residues, bits: int, scale: float, out: Values) -> None:
-    """Convert residues to numbers around zero, and divide them by the scale."""
+    """Convert residues of `bits` bits to signed integers, divide them by `scale`, and write them to `out`."""
     unused, done = 8 * total.itemsize - bits, 0
     for residues in blocks(total):
         signed = residues.view(f"<i{total.itemsize}")
@@ -105,7 +105,7 @@ def write_signed(total: Residues, bits: int, scale: float, out: Values) -> None:
 
 
 def checked(part: Part, value: ArrayLike) -> NDArray[Any]:
-    """Return `value` as an array that `part` can carry. Raises `InputError` with the reason."""
+    """Return `value` as an array. Raises `InputError` if it does not match the spec of `part`."""
     array = _as_array(part, value)
     if array.shape != (part.size,):
         raise InputError(f"part {part.name!r} needs shape ({part.size},), not {array.shape}")
@@ -115,12 +115,12 @@ def checked(part: Part, value: ArrayLike) -> NDArray[Any]:
 
 
 def largest(array: NDArray[Any]) -> float:
-    """Return the largest absolute value; NaN if there is one."""
+    """Return the largest absolute value in `array`, or NaN if it contains a NaN."""
     return max(float(array.max()), -float(array.min()))
 
 
 def _as_array(part: Part, value: ArrayLike) -> NDArray[Any]:
-    """Convert to an array. Numpy alone would convert a list of ints with one above 2^63 to floats."""
+    """Return `value` as an array. A list of ints up to 2^64 stays exact; numpy could turn it into floats."""
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"part {part.name!r} is a masked array: fill or remove what is masked")
     if isinstance(value, (list, tuple)) and all(type(item) is int and 0 <= item < 1 << 64 for item in value):
@@ -151,7 +151,7 @@ def _checked_whole(part: Part, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _check_total(part: Part, array: NDArray[Any], total: int) -> None:
-    # A sum of many large numbers would wrap; the sums of their two halves of 32 bits do not.
+    # The sum of many large numbers could wrap. So the upper and the lower 32 bits are added separately.
     wide = array.astype(np.uint64)
     low, high = (int(half.sum()) for half in (wide & 0xFFFFFFFF, wide >> 32))
     if (high << 32) + low > total:
@@ -159,10 +159,10 @@ def _check_total(part: Part, array: NDArray[Any], total: int) -> None:
 
 
 Real: TypeAlias = NDArray[np.float64]
-# Converts a block of the input to new real numbers within the bound.
+# A function that returns a new array: a block of the input as real numbers within the bound.
 Clip: TypeAlias = Callable[[NDArray[Any]], Real]
 
-# Coordinates converted at a time.
+# The number of coordinates that are converted at a time.
 _BLOCK: Final = 1 << 14
 
 
@@ -171,7 +171,10 @@ def blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def clip(array: NDArray[Any], bound: L2 | LInf) -> tuple[Clip, float]:
-    """Return a function that clips a block of `array`, and the factor that reduces the largest excess."""
+    """Return a function that clips a block of `array` to `bound`, and the factor of the clipping.
+
+    The factor is the one by which the vector (`L2`) or its largest coordinate (`LInf`) is scaled down.
+    """
     most = largest(array)
     if isinstance(bound, LInf):
         if most <= bound.limit:
@@ -193,7 +196,7 @@ def sum_of_squares(vector: Real) -> float:
 
 
 def _as_real(block: NDArray[Any]) -> Real:
-    """Return a copy: the input is the caller's."""
+    """Return a copy of `block` as floats, so that the caller's array is not changed."""
     return block.astype(np.float64)
 
 
@@ -201,7 +204,7 @@ _BITS: Final = 53
 
 
 def rounded(values: Real, stream: KeyStream) -> NDArray[np.int64]:
-    """Round each of `values` to one of its two neighbours at random. Overwrites `values`."""
+    """Round each value up or down at random, without bias. The contents of `values` are overwritten."""
     whole = np.floor(values)
     values -= whole
     values *= 2.0**_BITS  # a power of two: exact

@@ -1,7 +1,7 @@
-"""The encoding of a whole input: a client's values to residues, and the residues of a total to numbers.
+"""The encoding of a whole input: from a client's values to residues, and from a total's residues to numbers.
 
-Each part has a code of its own (`secagg.fixed_point`, or `secagg.noise.noisy_encoding` if it has noise).
-After the named parts comes a hidden one, a single 64-bit element to which each client adds one.
+Each part has its own `Code` (in `secagg.fixed_point`, or in `secagg.noise.noisy_encoding` if it has noise).
+After the named parts there is a hidden count, a single 64-bit element to which each client adds one.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from secagg.noise.noisy_encoding import NoisyCounts, NoisyReals, Rotation
 from secagg.residue_ring import Residues
 from secagg.sum_spec import COUNT_BITS, L2, Count, LInf, Part, SumSpec, Total, Values
 
-# A vector that was scaled to its very bound may exceed it by a rounding error, which is no clipping.
+# If a vector exceeds its bound only by a rounding error, it is not reported as clipped.
 _UNCLIPPED: Final = 1.0 - 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded(OneTime):
-    """A client's residues, ready to be masked once.
+    """A client's encoded input before masking.
 
     `clipped` names the parts that exceeded their bound, each with the factor by which the part (`L2`) or
-    its largest coordinate (`LInf`) was scaled down. It stays on the client.
+    its largest coordinate (`LInf`) was scaled down. It is not sent to the server.
     """
 
     residues: tuple[Residues, ...]
@@ -44,9 +44,9 @@ class Encoded(OneTime):
 
 
 class Encoding:
-    """The code of `spec` for `cohort` clients, of which `roster` take part. Both sides derive the same one.
+    """The encoding of `spec` for a cohort of `cohort` clients, of which `roster` are asked.
 
-    `rotation` seeds the public rotation of parts with noise.
+    `rotation` is the seed of the public rotations of parts with noise. Both sides use the same arguments.
     """
 
     def __init__(
@@ -78,15 +78,15 @@ class Encoding:
                 return Whole(part)
 
     def levels(self, part: Part) -> int:
-        """Return the largest absolute residue that one client may contribute to a real part."""
+        """Return the largest absolute grid point that one client may send in a real part without noise."""
         return levels(part.bits, self.cohort)
 
     def scale(self, part: Part) -> float:
-        """Return grid points per unit."""
+        """Return the number of grid points per unit of the values of `part`."""
         return self._codes[self.spec.parts.index(part)].scale
 
     def noise(self) -> Layers:
-        """Return the noise that each client of the roster adds."""
+        """Return the noise layers that each client of the roster adds to its input."""
         return Layers(self.spec, roster=self._roster)
 
     # --- the client's side ---
@@ -94,9 +94,10 @@ class Encoding:
     def encode(
         self, values: Mapping[str, ArrayLike], stream: KeyStream, *, noise: Sequence[KeyStream] = ()
     ) -> Encoded:
-        """Check, clip, round and add noise. Raises `InputError` before anything is computed from `values`.
+        """Check, clip and round the values of all parts, and add noise.
 
-        `stream` rounds, and draws the noise that stays; `noise` draws the removable components.
+        `stream` is the key stream for rounding and for the noise that stays in the total. `noise` has one key
+        stream for each removable component. Raises `InputError` if values do not match the spec.
         """
         names = [part.name for part in self.spec.parts]
         if not isinstance(values, Mapping) or set(values) != set(names):
@@ -116,11 +117,11 @@ class Encoding:
     # --- the server's side ---
 
     def zeros(self) -> tuple[Residues, ...]:
-        """Return an empty accumulator."""
+        """Return an array of zeros for each part, to which masked inputs are added."""
         return tuple(np.zeros(size, residue_ring.dtype_for(bits)) for size, bits in self._layout)
 
     def pack(self, residues: Sequence[Residues]) -> bytes:
-        """Return residues modulo 2^b as the bytes of a masked input; reduce them in place."""
+        """Reduce `residues` in place, modulo 2^bits of each part. Return them as bytes of a masked input."""
         chunks = []
         for part, (_, bits) in zip(residues, self._layout, strict=True):
             residue_ring.reduce(part, bits)
@@ -135,18 +136,18 @@ class Encoding:
         )
 
     def add(self, total: Sequence[Residues], data: bytes) -> None:
-        """Add an accepted masked input to an accumulator, with little more memory than the input."""
+        """Add the masked input `data` to `total`. The caller has checked `data` with `accepts`."""
         for part, chunk, (_, bits) in zip(total, self._cut(data), self._layout, strict=True):
             residue_ring.add_packed(part, chunk, bits)
 
     def unpack(self, data: bytes) -> tuple[Residues, ...]:
-        """Invert `pack`, for an accepted masked input."""
+        """Return the residues in the masked input `data`, which the caller has checked with `accepts`."""
         residues = self.zeros()
         self.add(residues, data)
         return residues
 
     def _cut(self, data: bytes) -> Iterator[memoryview]:
-        """Return the bytes of each part."""
+        """Yield the bytes of each part in `data`, and then those of the hidden count."""
         view, start = memoryview(data), 0
         for size, bits in self._layout:
             stop = start + residue_ring.packed_bytes(size, bits)
@@ -154,7 +155,7 @@ class Encoding:
             start = stop
 
     def buffer(self) -> list[Values]:
-        """Allocate memory for the numbers of a total."""
+        """Return an array for each part, into which `decode` writes the numbers of a total."""
         return [code.buffer() for code in self._codes]
 
     def decode(
@@ -165,7 +166,10 @@ class Encoding:
         invited: int,
         buffer: Sequence[Values] | None = None,
     ) -> Total:
-        """Return the total of unmasked residues. Raises `CorruptTotal` unless the hidden count is right."""
+        """Return the total as numbers, from its unmasked `residues`.
+
+        Raises `CorruptTotal` if the hidden count is not `contributors`. `invited` is the roster's size.
+        """
         if int(residues[-1][0]) != contributors:
             raise CorruptTotal("the hidden count does not match the contributors: some masks did not cancel")
         parts: dict[str, Values] = {}

@@ -1,10 +1,11 @@
 """The noise of a sum and what it assumes: the numbers of clients, of drop-outs and of colluders.
 
-Of the n clients of a sum's roster, at most T drop out and C collude. The noise that a part needs has to come
-from the n - T - C honest clients that are sure to stay, so each client adds 1 / (n - T - C) of it. If no
-client drops out, that is too much. Removable noise is cut into components, each from a seed of its own: one
-that always stays, and further ones of m, m, 2m, 4m, ... Once it is known who stayed, the seeds of a subset
-are revealed, and what is left adds up to the target again, never to less.
+Of the n clients of a sum's roster, at most T drop out and C collude. The target is the variance of the noise
+that a part needs. It has to come from the n - T - C honest clients that are sure to stay, so each client adds
+1 / (n - T - C) of the target. If no client drops out, this is too much. Removable noise is therefore a sum of
+components, each from its own seed: one that always stays, and others of variance m, m, 2m, 4m, ... When the
+survivors are known, the seeds of some components are revealed, and the server subtracts these. The variance
+of the remaining noise is at least the target.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from secagg.errors import SpecError
 
-# Components are so fine that what stays exceeds the target by less than this part of it, in a full roster.
+# Components are so small that remaining noise exceeds the target by less than this fraction (full roster).
 _SURPLUS: Final = Fraction(1, 200)
 _LARGEST: Final = 1 << 128
 _LARGEST_ROSTER: Final = 1 << 20
@@ -30,7 +31,7 @@ class Noise:
     """The discrete Gaussian noise of one part.
 
     `scale`     grid points per unit of the part; a whole number for counts.
-    `variance`  of the noise on the total that honest contributors add, at least; in grid points squared.
+    `variance`  the least variance of the noise that honest clients add to the total, in grid points squared.
 
     Raises `SpecError` for a scale or a variance that is not above zero.
 
@@ -61,12 +62,12 @@ class Noise:
 class NoiseAssumptions:
     """The numbers of clients, drop-outs and colluders for which noise is planned.
 
-    `clients`    most clients in the roster of a sum.
-    `dropouts`   most of the roster that may send nothing; beyond it, nothing is released.
-    `colluders`  most contributors whose noise the adversary knows.
-    `removable`  whether surplus noise is removed once it is known who stayed.
+    `clients`    the most clients in the roster of a sum.
+    `dropouts`   the most clients of the roster that may drop out; with more, no total is released.
+    `colluders`  the most contributors whose noise the adversary knows.
+    `removable`  whether surplus noise is removed when the survivors are known.
 
-    Raises `SpecError` if no honest client would be sure to stay.
+    Raises `SpecError` if no honest client is sure to stay.
 
     >>> NoiseAssumptions(clients=20, dropouts=3, colluders=1, removable=True).least_roster
     5
@@ -93,18 +94,18 @@ class NoiseAssumptions:
 
     @property
     def least_roster(self) -> int:
-        """The fewest clients with which an honest one is sure to stay."""
+        """The fewest clients in a roster with which an honest one is sure to stay."""
         return self.dropouts + self.colluders + 1
 
     @cached_property
     def levels(self) -> int:
-        """Surplus noise is cut into 2^levels units."""
+        """The base-2 logarithm of the number of equal units into which the removable noise is divided."""
         finest = self.dropouts / (_SURPLUS * (self.clients - self.dropouts))
         return (max(self.dropouts, ceil(finest)) - 1).bit_length()
 
     @property
     def seeds(self) -> int:
-        """The number of removable components: the secrets that a client shares for one sum."""
+        """The number of removable components. A client shares the seed of each of them for one sum."""
         return self.levels + 1 if self.removable and self.dropouts else 0
 
     def canonical(self) -> list[Any]:
@@ -113,7 +114,10 @@ class NoiseAssumptions:
     # --- with a roster ---
 
     def components(self, roster: int) -> tuple[Fraction, ...]:
-        """Return what each client adds, as parts of the target: what stays, then the removable components."""
+        """Return the variances of one client's noise components, as fractions of the target.
+
+        The first component always stays, and the others are removable. `roster` is a number of clients.
+        """
         whole = Fraction(1, roster - self.dropouts - self.colluders)
         if not self.seeds:
             return (whole,)
@@ -121,9 +125,9 @@ class NoiseAssumptions:
         return (self._kept(roster, 0), unit, *(unit * (1 << level) for level in range(self.levels)))
 
     def surplus(self, roster: int, survivors: int) -> tuple[int, ...]:
-        """Return the components to remove from what survivors added; component 0 always stays.
+        """Return the indices of the noise components to remove if `survivors` of `roster` clients are left.
 
-        If fewer clients contribute than planned, nothing is removed, and nothing is released.
+        Index 0 is never removed. If more clients dropped out than planned, no component is removed.
         """
         if not self.seeds or roster - survivors > self.dropouts:
             return ()
@@ -135,25 +139,25 @@ class NoiseAssumptions:
         return tuple(1 + index for index, kept in enumerate(stays) if not kept)
 
     def left(self, roster: int) -> Fraction:
-        """Return the noise of a total without drop-outs, as a part of the target."""
+        """Return the variance that each client's noise leaves without drop-outs, as a part of the target."""
         removed = self.surplus(roster, roster)
         shares = enumerate(self.components(roster))
         return sum((share for index, share in shares if index not in removed), Fraction(0))
 
     def _kept(self, roster: int, dropped: int) -> Fraction:
-        """Return what each survivor must have added at least, if `dropped` clients drop out."""
+        """Return the least variance that each survivor must leave, if `dropped` clients drop out."""
         honest = Fraction(roster - self.dropouts, roster - self.dropouts - self.colluders)
         return honest / (roster - dropped)
 
 
 LEAST_STDDEVS: Final = 2.0
-# What a smaller roster has to leave, or as much of it as the planned one does.
+# Room of a smaller roster, in standard deviations: the first of these numbers that the full roster leaves.
 _SMALLER_ROSTER: Final = (5.0, 4.0, 3.0, LEAST_STDDEVS)
-_EXACT: Final = 1 - 1e-9  # a plan that fills its ring to the last is not refused for an error of rounding
+_EXACT: Final = 1 - 1e-9  # tolerates a rounding error in a plan that needs the whole ring
 
 
 class NoisyPart(Protocol):
-    """What the room for noise depends on: a `secagg.sum_spec.Part`, which is built on this module."""
+    """The fields of `secagg.sum_spec.Part` that this module uses. It cannot import that module."""
 
     @property
     def bits(self) -> int: ...
@@ -172,11 +176,11 @@ class NoisyPart(Protocol):
 def bits_for_noise(
     part: NoisyPart, noise: Noise, promise: NoiseAssumptions, clients: int, *, stddevs: float = LEAST_STDDEVS
 ) -> int:
-    """Return the least bits with which the total stays `stddevs` standard deviations away from wrapping."""
+    """Return the fewest bits that leave room for `stddevs` standard deviations of noise in the total."""
     variance = clients * promise.left(clients) * noise.variance
     reach = clients * float(getattr(part.bound, "limit", 0)) * noise.scale
     if part.is_rotated:
-        # A rotated total is nearly Gaussian; so is what rounding adds, at most a quarter for each client.
+        # A rotated total is nearly Gaussian. So is the rounding error, of variance at most 1/4 per client.
         flat = reach / math.sqrt(part.width)
         return 1 + _bits(stddevs * math.sqrt(flat**2 + variance + clients / 4))
     spread = stddevs * math.sqrt(variance)
@@ -186,9 +190,9 @@ def bits_for_noise(
 
 
 def fewest_clients(parts: Iterable[NoisyPart], promise: NoiseAssumptions) -> int:
-    """Return the least roster whose total is five standard deviations away from wrapping.
+    """Return the fewest clients whose total has room for five standard deviations of noise.
 
-    If the planned roster leaves less room, that room is enough, up to a fraction.
+    If the planned number of clients leaves less room, four, three or two standard deviations are enough.
     """
     noisy = [(part, part.noise) for part in parts if part.noise is not None]
 
@@ -207,7 +211,7 @@ def fewest_clients(parts: Iterable[NoisyPart], promise: NoiseAssumptions) -> int
 
 
 def _bits(most: float) -> int:
-    """Return the bits of whole numbers up to `most`."""
+    """Return the number of bits of the largest whole number up to `most`."""
     return math.floor(most * _EXACT).bit_length()
 
 
@@ -215,17 +219,17 @@ _FINE: Final = 1 << 64
 
 
 def rounded_norm2(norm: Fraction, size: int) -> int:
-    """Return the square of the largest norm of a rounded vector whose norm was at most `norm`."""
+    """Return the limit on the squared norm of a rounded vector, if its norm was at most `norm` before."""
     return floor(min(_at_random(norm, size), (norm + _root(Fraction(size))) ** 2))
 
 
 def rounded_norm2_of_elements(limit: Fraction, size: int) -> int:
-    """Return the same for a vector whose elements are each at most `limit`."""
+    """Return the limit on the squared norm of a rounded vector, if its elements were within +-`limit`."""
     return min(rounded_norm2(_root(size * limit**2), size), size * ceil(limit) ** 2)
 
 
 def counts_norm2(limit: int, total: int | None, size: int) -> int:
-    """Return it for whole numbers from 0 to `limit` that add up to `total`: as many as possible are large."""
+    """Return the largest squared norm of `size` whole numbers from 0 to `limit` with a sum up to `total`."""
     most = size * limit if total is None else min(total, size * limit)
     full, rest = divmod(most, limit)
     return full * limit**2 + rest**2
@@ -236,5 +240,5 @@ def _at_random(norm: Fraction, size: int) -> Fraction:
 
 
 def _root(value: Fraction) -> Fraction:
-    """Return the square root, rounded down; both sides compute the same one."""
+    """Return the square root, rounded down to a fraction that is the same on every machine."""
     return Fraction(isqrt(value.numerator * value.denominator * _FINE**2), value.denominator * _FINE)

@@ -1,7 +1,7 @@
-"""What is summed: parts with bounds, specs of parts, tables of specs. Agreed before the run.
+"""The description of sums: parts with bounds, specs of parts, tables of specs. Agreed before the run.
 
-Nothing in this file is ever read from the wire. Both sides hold the same table and compare digests,
-so a server can neither widen a bound nor ask for one more sum than the algorithm declares.
+No object of this module is received from a peer. Both sides have the same table and compare its digest. So a
+server cannot widen a bound, or ask for more sums than the algorithm declares.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from secagg.residue_ring import packed_bytes
 MAX_ELEMENTS: Final = 1 << 32
 MAX_PACKED: Final = 1 << 31
 _MOST_NORM2: Final = 1 << 62
-COUNT_BITS: Final = 64  # of the hidden part that every sum carries
+COUNT_BITS: Final = 64  # the bits of the hidden count, which every sum has after its parts
 MAX_TIMES: Final = 1 << 16
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}\Z")
 
@@ -50,7 +50,7 @@ def _check_whole(value: object, what: str, least: int, most: int) -> None:
 
 
 def _real_limit(limit: object) -> float:
-    """Return `limit` as the float that both sides use. An int beyond 2^53 would be another number."""
+    """Return `limit` as a float, so that both sides use the same number. Raises `SpecError` if invalid."""
     if not isinstance(limit, (int, float)) or isinstance(limit, bool):
         raise SpecError("a bound must be a number")
     if not 2.0**-500 <= limit <= 2.0**500:
@@ -60,7 +60,7 @@ def _real_limit(limit: object) -> float:
 
 @dataclass(frozen=True)
 class L2:
-    """A real vector; one whose Euclidean norm exceeds `limit` is scaled down to it.
+    """The bound of a real vector. If its Euclidean norm exceeds `limit`, the vector is scaled down.
 
     Raises `SpecError` unless the limit is a number above zero.
 
@@ -76,7 +76,7 @@ class L2:
 
 @dataclass(frozen=True)
 class LInf:
-    """A real vector; coordinates beyond +-`limit` are clipped to it.
+    """The bound of a real vector. Each coordinate is clipped to the range from -`limit` to `limit`.
 
     Raises `SpecError` unless the limit is a number above zero.
 
@@ -92,12 +92,12 @@ class LInf:
 
 @dataclass(frozen=True)
 class Count:
-    """Whole numbers from 0 to `limit`, summed exactly. One outside raises; it is never clipped.
+    """The bound of whole numbers from 0 to `limit`. They are summed exactly. Others raise `InputError`.
 
-    `total` bounds what one client's numbers add up to: 1 for a histogram to which everyone adds one count. It
-    says how far one client can move the sum, which decides how much noise hides it.
+    `total` is the most that the numbers of one client may add up to: 1 for a histogram to which each client
+    adds one count. It limits how far one client can move the sum, and so the noise that hides a client.
 
-    Raises `SpecError` unless limits are whole numbers, and the total is no less than the limit.
+    Raises `SpecError` unless both are whole numbers, and the total is at least the limit.
 
     >>> histogram = Count(1, total=1)
     """
@@ -113,7 +113,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Residue:
-    """Elements of Z / 2^b themselves. The total wraps by definition: parities, checksums, hashes.
+    """The bound of integers modulo 2^bits. The total is also modulo 2^bits: parities, checksums, hashes.
 
     >>> params = SessionParams(trust="curious_server", corrupt=0)
     >>> sum_securely([[7], [5]], bound=Residue(), bits=3, params=params).values
@@ -125,7 +125,7 @@ Bound: TypeAlias = L2 | LInf | Count | Residue
 
 
 def bits_for_cohort(bound: Bound, cohort: int) -> int:
-    """Return the least bits with which the total of `cohort` honest clients cannot wrap."""
+    """Return the fewest bits with which the total of `cohort` honest clients cannot wrap."""
     if isinstance(bound, Residue):
         return 1
     if isinstance(bound, Count):
@@ -137,7 +137,7 @@ def bits_for_cohort(bound: Bound, cohort: int) -> int:
 class Part:
     """A named vector of `size` elements in Z / 2^`bits`, sent as exactly `bits` bits each.
 
-    Raises `SpecError` for a name, a size, bits or a bound that cannot be.
+    Raises `SpecError` for an invalid name, size, number of bits, bound or noise.
 
     >>> Part(name="update", size=1000, bits=32, bound=L2(1.0)).bits_needed(cohort=100)
     8
@@ -170,7 +170,7 @@ class Part:
 
     @property
     def width(self) -> int:
-        """The number of elements on the wire. A rotated vector is padded to a power of two."""
+        """The number of elements that are sent. A rotated vector is padded to a power of two."""
         return 1 << (self.size - 1).bit_length() if self.is_rotated else self.size
 
     @property
@@ -183,7 +183,7 @@ class Part:
 
     @cached_property
     def norm2(self) -> int:
-        """The square of the largest norm of one client's grid points, for a part with noise."""
+        """The largest squared norm of one client's rounded vector in grid points, for a part with noise."""
         assert self.noise is not None
         scale = Fraction(self.noise.scale)
         match self.bound:
@@ -197,13 +197,16 @@ class Part:
                 raise SpecError(f"part {self.name!r} holds residues, and noise would hide all of them")
 
     def bits_needed(self, cohort: int, promise: NoiseAssumptions | None = None) -> int:
-        """Return the least bits with which `cohort` honest clients cannot wrap; with noise, the plan."""
+        """Return the fewest bits with which the total of `cohort` honest clients does not wrap.
+
+        With noise, the number of clients is that of `promise`, and wrapping is only unlikely.
+        """
         if self.noise is None or promise is None:
             return bits_for_cohort(self.bound, cohort)
         return bits_for_noise(self, self.noise, promise, promise.clients)
 
     def check_fits(self, cohort: int, promise: NoiseAssumptions | None = None) -> None:
-        """Raise unless the honest total of `cohort` clients stays inside the ring."""
+        """Raise `SpecError` if the part has fewer bits than `bits_needed`."""
         needed = self.bits_needed(cohort, promise)
         if needed > 64:
             raise SpecError(
@@ -218,7 +221,7 @@ class Part:
             )
 
     def canonical(self) -> list[Any]:
-        """Return all fields that the digest of a spec covers."""
+        """Return the fields of this part that the digest of a spec covers."""
         limit = getattr(self.bound, "limit", 0)
         value = limit if isinstance(self.bound, Count) else float(limit)
         row = [self.name, self.size, self.bits, type(self.bound).__name__, value]
@@ -231,12 +234,12 @@ class Part:
 class SumSpec:
     """One kind of sum.
 
-    `times`  most sums of this kind that a client answers in one round.
-    `group`  sums with one group name carry the *same private vector*: within a round, clients insist
-             on one survivor set for all of them. A kind is a group of its own by default.
-    `promise`  for whom the noise of its parts is planned; needed if any of them has noise.
+    `times`    the most sums of this kind that a client answers in one round.
+    `group`    sums with the same group name have the *same private vector*: within a round, clients require
+               the same survivor set for all of them. By default, a kind is its own group.
+    `promise`  the numbers of clients for which noise is planned; needed if any part has noise.
 
-    Raises `SpecError` where parts do not go together.
+    Raises `SpecError` if a field is invalid or the parts do not fit together.
 
     >>> update = Part(name="update", size=1000, bits=20, bound=L2(1.0))
     >>> SumSpec(parts=(update,), times=3, group="model").packed_bytes  # with the hidden count
@@ -270,22 +273,22 @@ class SumSpec:
 
     @property
     def is_private(self) -> bool:
-        """Whether all parts have noise. The number of contributors never has."""
+        """Whether all parts have noise. The number of contributors is always exact."""
         return all(part.noise is not None for part in self.parts)
 
     @property
     def seeds(self) -> int:
-        """The number of removable components of noise."""
+        """The number of removable noise components, each of which has a seed; 0 without noise."""
         return self.promise.seeds if self.promise is not None else 0
 
     @cached_property
     def least_roster(self) -> int:
-        """The fewest clients for its noise: an honest one is sure to stay, and the total does not wrap."""
+        """The fewest clients with which an honest one is sure to stay, and noise does not wrap the total."""
         return fewest_clients(self.parts, self.promise) if self.promise is not None else 0
 
     @cached_property
     def packed_bytes(self) -> int:
-        """The length of a masked input: the parts, each padded to a byte, and the hidden count."""
+        """The bytes of a masked input: the parts, each padded to whole bytes, and the hidden count."""
         parts = sum(packed_bytes(part.width, part.bits) for part in self.parts)
         return parts + packed_bytes(1, COUNT_BITS)
 
@@ -295,7 +298,7 @@ class SumSpec:
 
     @cached_property
     def digest(self) -> bytes:
-        """The digest that both sides bind into the masks. Masks of different specs do not cancel."""
+        """The digest of the spec. Masks depend on it: if two clients' specs differ, masks do not cancel."""
         rows = [part.canonical() for part in self.parts]
         fields = [rows, self.times, self.group or ""]
         if self.promise is not None:
@@ -305,9 +308,9 @@ class SumSpec:
 
 @dataclass(frozen=True)
 class Table(Mapping[str, SumSpec]):
-    """The sums of an algorithm by name: all that its server can ever ask for.
+    """The sums of an algorithm: a mapping from the name of each kind to its spec. Clients answer no others.
 
-    A mapping from kinds to specs. Raises `SpecError` if it is empty or a name is none.
+    Raises `SpecError` if it is empty or a name is invalid.
 
     >>> table = Table({"step": SumSpec(parts=(Part(name="x", size=2, bits=16, bound=LInf(1.0)),), times=3)})
     >>> table["step"].times
@@ -338,7 +341,7 @@ class Table(Mapping[str, SumSpec]):
         return hash(self.digest)
 
     def check_colluders(self, corrupt: int) -> None:
-        """Raise if noise counts on clients that may be corrupt."""
+        """Raise `SpecError` if the noise of a sum is planned for fewer than `corrupt` colluders."""
         for kind, spec in self.kinds.items():
             if spec.promise is not None and spec.promise.colluders < corrupt:
                 raise SpecError(
@@ -348,7 +351,7 @@ class Table(Mapping[str, SumSpec]):
 
     @property
     def seeds(self) -> int:
-        """The most removable components of noise in one of its sums."""
+        """The largest number of removable noise components of any kind in the table."""
         return max(spec.seeds for spec in self.kinds.values())
 
     def group_of(self, kind: str) -> str:
@@ -369,9 +372,9 @@ Values: TypeAlias = NDArray[np.float64] | NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class Total:
-    """All that an algorithm ever learns: the sums of the parts, and over how many clients.
+    """The result of a sum: the total of each part over `count` of the `invited` clients that were asked.
 
-    `total["name"]` is a part: floats for vectors, unsigned whole numbers for counts and residues.
+    `total["name"]` is the total of a part: floats, or unsigned integers for exact counts and residues.
 
     >>> Total({"x": np.array([6.0, 1.5])}, count=3, invited=4)["x"]
     array([6. , 1.5])

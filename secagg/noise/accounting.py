@@ -1,8 +1,9 @@
 """The privacy cost of a sum with noise: zero-concentrated differential privacy (zCDP) of distributed noise.
 
-One client moves the total of a part by a whole vector D of d elements. Honest clients add discrete Gaussian
-noise to it, of variance V in total. A sum of discrete Gaussians is nearly one itself, and tau bounds the
-difference: the components v_1, v_2, ... are added one by one, S_k is the variance of the first k, and
+One client changes the total of a part by an integer vector D of d elements. Honest clients add discrete
+Gaussian noise to it, of variance V in total. A sum of discrete Gaussians is nearly a discrete Gaussian, and
+tau bounds the difference. If components of variances v_1, v_2, ... are added one by one, and S_k is the sum
+of the first k variances,
 
     tau = 10 sum_k exp(-2 pi^2 S_k v_{k+1} / (S_k + v_{k+1})).
 
@@ -13,17 +14,17 @@ The Renyi divergence of order a between totals with and without the client is th
     (a/2) (|D|_2 / sqrt V + tau sqrt d)^2
 
 (Theorem 1 and Proposition 14 of "The Distributed Discrete Gaussian Mechanism for Federated Learning with
-Secure Aggregation", where all components are equal). As a > 1, tau d is at most a tau d, and the least of the
-three is rho-zCDP. If all components have a standard deviation of 4 grid points, tau is below 10^-60 and costs
-nothing. The theorem is about components of a variance of at least 1/2. For much smaller ones, this tau would
-be too small: where S_k v_{k+1} / (S_k + v_{k+1}) is below 1/4, it is infinite here, and so is the cost. A
-single component is a discrete Gaussian, and has a tau of zero whatever its variance.
+Secure Aggregation", where all components are equal). As a > 1, tau d is at most a tau d. So each bound has
+the form a rho, and the least rho is the cost in zCDP. If all components have a standard deviation of 4 grid
+points, tau is below 10^-60 and its cost is negligible. The theorem requires variances of at least 1/2. If
+S_k v_{k+1} / (S_k + v_{k+1}) is below 1/4, tau and the cost are set to infinity here. With a single component
+tau is zero, because its noise is exactly a discrete Gaussian.
 
-All this is about exact noise. A sampler that is off by a total variation of w in every draw makes it
+All this is about exact noise. If every draw of a sampler is off by a total variation of w, the result is
 delta-approximate zCDP: in terms of (epsilon, delta), n clients with d draws each add at most
-(1 + e^epsilon) n d w to delta. Nothing here is amplified by sampling clients: the server sees who takes part.
+(1 + e^epsilon) n d w to delta. There is no amplification by sampling: the server knows who takes part.
 
-Floats are rounded up, so a cost is never understated.
+Floats are rounded up, so a cost is never too small.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ from secagg.noise_assumptions import NoiseAssumptions
 from secagg.sum_spec import Bound, Count, Part, SumSpec
 
 _CHARGE_BITS: Final = 40
-# The least S v / (S + v): that of two components of 1/2.
+# The least S v / (S + v) for which tau is known: that of two components of variance 1/2.
 _LEAST_OVERLAP: Final = 0.25
-# Far more than the rounding errors of one formula.
+# Factors that exceed the rounding errors of one formula by far.
 _TAU_ROOM: Final = 1 + 2.0**-40
 _RHO_ROOM: Final = 1 + 2.0**-49
 
 
 class Adjacency(StrEnum):
-    """The pairs of inputs that differential privacy makes indistinguishable.
+    """The difference between two inputs that differential privacy makes hard to distinguish.
 
-    `ZERO_OUT`    one client's vector is replaced by zeros, and its noise is kept. The theorem covers this.
-    `ADD_REMOVE`  one client is present or absent. The list of clients, and so the amount of noise, is public.
+    `ZERO_OUT`    One client's vector is replaced by zeros, and its noise is kept. The theorem covers this.
+    `ADD_REMOVE`  One client is present or absent. The list of clients, and so the amount of noise, is public.
                   Only the vector is hidden, so the cost is that of zero-out.
-    `REPLACE`     one client's vector is replaced by another one. Real vectors may point in opposite
+    `REPLACE`     One client's vector is replaced by another one. Real vectors may point in opposite
                   directions, so their distance is up to twice the norm of one. Counts are not negative: the
                   square of their distance is at most twice the square of their norm.
 
@@ -81,37 +82,39 @@ class Adjacency(StrEnum):
 
 
 class Cost(NamedTuple):
-    """A Renyi divergence of at most xi + rho a at each order a."""
+    """The privacy cost of a sum: a Renyi divergence of at most `xi` + `rho` * a at each order a."""
 
     rho: float
     xi: float = 0.0
 
 
-# --- how far a sum of discrete Gaussians is from one -------------------------------------------------
+# --- how far a sum of discrete Gaussians is from a discrete Gaussian ----------------------------------
 
 
 def tau(variances: Iterable[float | Fraction]) -> float:
-    """Return tau for any components. They are added from the largest on, which makes tau small."""
+    """Return tau for noise components of these variances, added with the largest first (a small tau)."""
     components = np.sort(np.array([float(variance) for variance in variances]))[::-1]
     so_far, added = np.cumsum(components)[:-1], components[1:]
     return _of_overlaps(added * (so_far / (so_far + added)))
 
 
 def tau_equal(count: int, variance: float | Fraction) -> float:
-    """Return tau for `count` components of the same variance."""
+    """Return tau for `count` noise components of the same variance, in grid points squared."""
     before = np.arange(1, count)
     return _of_overlaps(float(variance) * (before / (before + 1)))
 
 
 @lru_cache(maxsize=4096)
 def promised_tau(promise: NoiseAssumptions, roster: int, variance: Fraction) -> float:
-    """Return an upper bound of tau for all drop-outs that the promise allows; `variance` is its target.
+    """Return an upper bound of tau for all numbers of drop-outs that `promise` allows.
 
-    Noise that cannot be removed may be counted as that of the clients that are sure to stay: noise that
-    others add on top reveals nothing more. Of removable noise, h honest clients keep their first component
-    and some of the others, where h is from `least` to `most`. Added from the largest on, the first run of h
-    equal components has at least the variance of the one that always stays. A component of variance v that is
-    added later meets a sum of at least h v, so its term is at most exp(-2 pi^2 v h / (h + 1)).
+    `roster` is the number of clients, and `variance` the target variance of the noise in the total.
+
+    If noise cannot be removed, only the noise of the clients that are sure to stay is counted; further noise
+    reveals nothing more. If noise is removable, the first component and some others remain of each of h
+    honest clients, where h is from `least` to `most`. With the largest first, the first h equal components
+    have at least the variance of the one that always stays. A component of variance v that is added later is
+    added to a sum of at least h v, so its term is at most exp(-2 pi^2 v h / (h + 1)).
     """
     stays, *removable = (float(share * variance) for share in promise.components(roster))
     least = roster - promise.dropouts - promise.colluders
@@ -123,7 +126,7 @@ def promised_tau(promise: NoiseAssumptions, roster: int, variance: Fraction) -> 
 
 
 def _of_overlaps(overlaps: NDArray[np.float64]) -> float:
-    """Return tau, given S v / (S + v) of each step. A single component has no step."""
+    """Return tau from `overlaps`, the value S v / (S + v) of each added component but the first."""
     if overlaps.min(initial=math.inf) < _LEAST_OVERLAP:
         return math.inf
     return 10 * float(np.exp(-2 * np.pi**2 * overlaps).sum()) * _TAU_ROOM
@@ -135,10 +138,11 @@ def _of_overlaps(overlaps: NDArray[np.float64]) -> float:
 def renyi_costs(
     norm2: float | Fraction, norm1: float, variance: Fraction, size: int, tau: float
 ) -> tuple[Cost, Cost, Cost]:
-    """Return the three bounds on the divergence of a part. All of them hold.
+    """Return the three bounds on the privacy cost of a part. Each of them is valid.
 
-    `norm2`  square of the L2 norm by which the total may differ, `norm1` the L1 norm; in grid points.
-    `variance`  of the noise on the total, `size` the number of its elements.
+    `norm2`, `norm1`  squared L2 norm and L1 norm of the largest change of the total, in grid points.
+    `variance`        the variance of the noise in the total.
+    `size`            the number of elements of the total.
     """
     ratio2 = float(Fraction(norm2) / variance)
     ratio1 = norm1 / math.sqrt(variance)
@@ -150,7 +154,7 @@ def renyi_costs(
 
 
 def part_rho(norm2: float | Fraction, norm1: float, variance: Fraction, size: int, tau: float) -> float:
-    """Return the zCDP of a part."""
+    """Return the cost of a part as rho of zCDP. The arguments are those of `renyi_costs`."""
     costs = renyi_costs(norm2, norm1, variance, size, tau)
     return math.nextafter(min(cost.rho + cost.xi for cost in costs) * _RHO_ROOM, math.inf)
 
@@ -162,11 +166,11 @@ def most_norm1(norm2: float, size: int) -> float:
 
 @lru_cache(maxsize=4096)
 def sum_rho(spec: SumSpec, *, roster: int, adjacency: Adjacency = Adjacency.ZERO_OUT) -> float | None:
-    """Return the zCDP of one sum over `roster` clients if its promise holds; None if a part has no noise.
+    """Return the cost of one sum over `roster` clients as rho of zCDP; None if a part has no noise.
 
-    Only the promised noise counts, for all drop-outs and collusion within the promise.
+    The cost is valid for all drop-outs and colluders that the promise of `spec` allows.
 
-    Raises `ParameterError` for more clients than promised.
+    Raises `ParameterError` if the noise is not planned for `roster` clients.
 
     >>> promise = NoiseAssumptions(clients=20, dropouts=2, colluders=1)
     >>> plan = calibrate_vector(promise=promise, goal=Goal(rho=0.5), size=1000, clip=1.0)
@@ -202,7 +206,7 @@ def _part_rho(part: Part, promise: NoiseAssumptions, roster: int, adjacency: Adj
 
 
 def charge(rho: float) -> int:
-    """Return `rho` in units of 2^-40, rounded up. Integers add up exactly."""
+    """Return `rho` as an integer in units of 2^-40, rounded up. Such integers can be added exactly."""
     if rho == math.inf:
         raise ParameterError(
             "nothing is known about the privacy of noise this small: what one client adds needs a variance "
@@ -214,7 +218,7 @@ def charge(rho: float) -> int:
 
 
 def rho_of(charge: int) -> float:
-    """Return the rho of a charge, rounded up."""
+    """Return the rho of `charge`, which is in units of 2^-40, rounded up to a float."""
     exact = Fraction(charge, 1 << _CHARGE_BITS)
     rho = float(exact)
     return rho if rho >= exact else math.nextafter(rho, math.inf)

@@ -1,6 +1,6 @@
-"""Checks of the arguments of a plan: numbers in their range, and names.
+"""Checks of the arguments of a plan: each returns its argument, or raises `ParameterError`.
 
-Numbers of numpy are accepted like Python's own. Truth values and texts are not numbers.
+Numpy numbers are accepted like Python numbers. Bools and strings are not numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def whole(value: object, what: str, least: int, most: int) -> int:
 
 
 def real(value: object, what: str, least: float, most: float) -> float:
-    """Compare before the conversion to a float: an integer may be too large for one."""
+    """Return `value` as a float, if it is a number from `least` to `most`. `what` names it in errors."""
     value = _plain(value)
     if not _is_real(value) or not least <= value <= most:
         raise ParameterError(f"{what} must be a number from {least:g} to {most:g}")
@@ -32,7 +32,7 @@ def real(value: object, what: str, least: float, most: float) -> float:
 
 
 def probability(value: object, what: str) -> float:
-    """Also reject numbers that a float rounds to 0 or 1."""
+    """Return `value` as a float, if it is above 0 and below 1, also after the conversion to a float."""
     value = _plain(value)
     if not _is_real(value) or not 0 < value < 1 or not 0 < float(value) < 1:
         raise ParameterError(f"{what} must be a number above 0 and below 1")
@@ -47,7 +47,7 @@ def share(value: object, what: str) -> float:
 
 
 def one_of(kinds: type[_Kind], value: object, what: str) -> _Kind:
-    """Return the member of `kinds` with this name."""
+    """Return the member of the enum `kinds` that is, or has the value, `value`. `what` names it in errors."""
     try:
         return kinds(value)  # type: ignore[arg-type]  # other values raise
     except ValueError:
@@ -63,5 +63,5 @@ def _is_real(value: object) -> TypeGuard[float]:
 
 
 def _plain(value: object) -> object:
-    """Convert a numpy number to a Python one. Comparisons with a numpy number convert the other side."""
+    """Return a numpy number as a Python number, because comparisons of numpy numbers may lose precision."""
     return value.item() if isinstance(value, np.generic) else value

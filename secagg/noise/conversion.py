@@ -1,8 +1,8 @@
 """Conversion of zCDP to (epsilon, delta) and back, by the accountant of dp-accounting.
 
-It adds up the Renyi divergences of what is composed, at given orders, and takes the order at which the least
-epsilon follows for a delta (Proposition 12 of "The Discrete Gaussian for Differential Privacy"). Every order
-is valid, so the result is a guarantee whichever orders are tried; more orders only make it tighter.
+The accountant adds the Renyi divergences of all sums at given orders, and converts the result of each order
+to an epsilon for a delta (Proposition 12 of "The Discrete Gaussian for Differential Privacy"). The epsilon of
+every order is valid, and the least is returned. More orders can only make it smaller.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ except ImportError as error:
 _INTEGERS: Final = np.array([*range(2, 129), 256], np.float64)
 _FINE_ENOUGH: Final = 1e-12
 _FINE_STEP: Final = 1e-6
-# An odd number, so that the best order of one grid is in the next one.
+# Points of a grid: an odd number, so that the best order of one grid is a point of the next one.
 _POINTS: Final = 65
-# Orders a are sought by log(a - 1). The accountant uses none up to 1.01.
+# The range of log(a - 1) in which orders a are searched. The accountant uses no order up to 1.01.
 _LEAST_ORDER: Final = math.log(0.0101)
 _MOST_ORDER: Final = math.log(1e12)
 
 
 def epsilon(costs: Iterable[Cost | float], *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
-    """The epsilon of everything in `costs` together; a float is a rho."""
+    """Return the epsilon at `delta` of all `costs` together. A cost that is a float is a rho of zCDP."""
     events = Counter(_checked(cost if isinstance(cost, Cost) else Cost(cost)) for cost in costs)
     return _best(events, checks.probability(delta, "delta"), _parsed(orders))[0]
 
 
 def _checked(cost: Cost) -> Cost:
-    """A negative cost would hide others."""
+    """Return `cost`. Raises `ParameterError` if it is negative, as it would reduce the total cost."""
     return Cost(*(checks.real(number, "a cost", 0.0, math.inf) for number in cost))
 
 
@@ -55,10 +55,10 @@ def _parsed(orders: Orders) -> Orders:
 
 @lru_cache(maxsize=1024)
 def rho_for(epsilon: float, *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
-    """Return the largest rho that costs at most `epsilon`.
+    """Return the largest rho whose epsilon at `delta` is at most `epsilon`.
 
-    Epsilon is the minimum of many straight lines in rho, hence concave, and its slope is the best order. On
-    such a function, Newton's method stays below the solution after its first step. A bracket ensures it.
+    As a function of rho, epsilon is the minimum of many straight lines. So it is concave, and its slope is
+    the best order. Newton's method uses this slope; if it leaves the interval [low, high], bisection is used.
     """
     delta, orders = checks.probability(delta, "delta"), _parsed(orders)
     low, high = 0.0, 1.0
@@ -69,7 +69,7 @@ def rho_for(epsilon: float, *, delta: float, orders: Orders = Orders.CONTINUOUS)
         found, order = _of_rho(rho, delta, orders)
         low, high = (rho, high) if found <= epsilon else (low, rho)
         step = rho + (epsilon - found) / order
-        # If epsilon is zero, it is not on one of the lines.
+        # An epsilon of zero is cut off, and not on one of the lines, so there is no slope.
         following = step if found > 0 and low <= step < high else (low + high) / 2
         near = following - rho if found <= epsilon else high - low
         if near <= _FINE_ENOUGH * rho:
@@ -82,7 +82,7 @@ def _of_rho(rho: float, delta: float, orders: Orders) -> tuple[float, float]:
 
 
 def _best(events: Counter[Cost], delta: float, orders: Orders) -> tuple[float, float]:
-    """Return the least epsilon and its order."""
+    """Return the least epsilon at `delta` of all costs in `events` together, and its order."""
     if orders is Orders.INTEGER:
         return _at(_INTEGERS, events, delta)
     start, stop, last = _LEAST_ORDER, _MOST_ORDER, math.inf
@@ -93,7 +93,7 @@ def _best(events: Counter[Cost], delta: float, orders: Orders) -> tuple[float, f
         # Stop on a fine grid that improves no further; an infinite epsilon never improves.
         if step < _FINE_STEP and not last - found > _FINE_ENOUGH * found:
             return min(found, last), order
-        # The function falls, then rises: the best of all orders is between the neighbours of this one.
+        # Epsilon falls and then rises with the order: the best order is between the neighbours of this one.
         centre, last = math.log(order - 1), found
         start, stop = max(_LEAST_ORDER, centre - step), min(_MOST_ORDER, centre + step)
 

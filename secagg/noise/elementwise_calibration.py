@@ -1,10 +1,10 @@
-"""Calibration of numbers with a bound for each (counts, weights): how fine a grid, how much noise.
+"""Calibration of parts with a bound for each number (counts, weights): the grid, and the amount of noise.
 
-Such parts are not rotated, and their bounds are whole numbers of grid points, so rounding does not let one
-client move the total further. A finer grid therefore costs only bits. The grid is just fine enough that every
-component of the noise has a standard deviation of four grid points, where a sum of discrete Gaussians is
-nearly one itself. On the grid of the counts themselves, for an epsilon of 1, each of 100 clients would add
-noise of 0.4 and hide nothing.
+Such parts are not rotated, and their bounds are whole numbers of grid points. So rounding does not let one
+client move the total further, and a finer grid costs only bits. The grid is just fine enough that every
+component of the noise has a standard deviation of four grid points. A sum of such discrete Gaussians is
+nearly a discrete Gaussian. On a grid of whole counts, for an epsilon of 1, each of 100 clients would add
+noise with a standard deviation of only 0.4, for which this does not hold.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from secagg.noise_assumptions import NoiseAssumptions, counts_norm2
 from secagg.sum_spec import Bound, Count, LInf
 
 _MOST_COUNT: Final = (1 << 64) - 1
-# The most that the arithmetic of a part can hold.
+# The largest squared norm that the arithmetic of a part can hold.
 _MOST_NORM2: Final = 1 << 62
 
 
@@ -45,8 +45,8 @@ def calibrate_counts(
 ) -> Plan:
     """Plan noise for `bins` counts from 0 to `limit`; the counts of one client add up to at most `total`.
 
-    For a histogram to which each client adds one count, pass `total=1`. Otherwise a client may add up to
-    `limit` to every bin, and the noise has to hide that.
+    For a histogram to which each client adds one count, pass `total=1`. Without `total`, a client may add up
+    to `limit` to every bin, which takes more noise to hide.
 
     The scale is a power of two. The bits are the fewest that leave room for `stddevs` standard deviations of
     noise below zero and above the largest total of honest clients.
@@ -105,12 +105,12 @@ def calibrate_elements(
 
 
 def _variance(goal: Goal, bound: Bound, norm2: int) -> float:
-    """Return the variance that the total must hold, if the square of one client's norm is `norm2`."""
+    """Return the variance of the total's noise that meets `goal`, if one client's squared norm is `norm2`."""
     return norm2 * goal.adjacency.norm2_factor(bound) / (2 * goal.rho_per_sum * AIM)
 
 
 def _levels(promise: NoiseAssumptions, goal: Goal, bound: Bound, norm2: int) -> int:
-    """Return the least power of two that makes the smallest component large enough."""
+    """Return the grid points per count (or limit): the least power of two with four per noise deviation."""
     levels, component = 1, _variance(goal, bound, norm2) * float(least_component(promise))
     while levels**2 * component < FINE_VARIANCE:
         levels *= 2
@@ -118,7 +118,7 @@ def _levels(promise: NoiseAssumptions, goal: Goal, bound: Bound, norm2: int) -> 
 
 
 def _check_norm2(norm2: int, levels: int) -> None:
-    """Check the norm on the fine grid; `norm2` is on the coarsest, where one grid point is one count."""
+    """Raise `SpecError` if a client's squared norm, `norm2` * `levels`^2 grid points, is too large."""
     if norm2 > _MOST_NORM2:
         raise SpecError(
             "the counts of one client may be so large that their norm exceeds 2^31; "
@@ -132,12 +132,12 @@ def _check_norm2(norm2: int, levels: int) -> None:
 
 
 def _spread(promise: NoiseAssumptions, variance: float) -> float:
-    """Return one standard deviation of the total if no client drops out, including rounding."""
+    """Return the standard deviation of noise and rounding in the total, if no client drops out."""
     return math.sqrt(promise.clients * (float(promise.left(promise.clients)) * variance + 0.25))
 
 
 def _scale(levels: int, limit: float) -> float:
-    """Return grid points per unit, rounded so that the limit is at most `levels` from zero."""
+    """Return the grid points per unit, rounded so that `limit` is at most `levels` grid points."""
     scale = levels / limit
     return scale if Fraction(scale) * Fraction(limit) <= levels else math.nextafter(scale, 0.0)
 

@@ -2,22 +2,22 @@
 
 The variance is any fraction above zero. Every step from it to a sample uses integers, or floats whose errors
 do not change the result. The total variation distance between the samples and the exact distribution is below
-2^-100; `total_variation` bounds it. Up to variance 2^20 the distribution function is inverted
-(`secagg.noise.inversion_sampler`); above, samples are drawn by rejection (`secagg.noise.rejection_sampler`).
+2^-100; `total_variation` bounds it. Up to variance 2^20, samples are drawn by inversion of the distribution
+function (`secagg.noise.inversion_sampler`), above by rejection (`secagg.noise.rejection_sampler`).
 
-From a seed to samples. The thresholds of the inversion are
+Samples depend only on the seed, the variance and their number. The thresholds of the inversion are
 
-    T(k) = 2^128 - t(k),  T(-k - 1) = t(k),    t(k) = round(2^128 P[X > k]),  k = 0, 1, ... while t(k) > 0,
+    T(k) = 2^128 - t(k),  T(-k - 1) = t(k),    t(k) = round(2^128 P[X > k]),  k = 0, 1, ... while t(k) > 0.
 
-and a number below all of them stands for -K, K being the number of those k. The key stream of the seed is
-read in blocks, the last of which may be shorter: of 2^16 samples where a block begins with words of 16 bits,
-of 2^15 where these have 32, and of 2^14 with rejection. The two modules say in which order a block reads the
-stream. Samples depend only on the seed, the variance and their number.
+A uniform number below all of them gives the sample -K, where K is the number of those k. The key stream of
+the seed is read in blocks, of which the last may be shorter. With inversion, a block has 2^16 samples if it
+begins with words of 16 bits, and 2^15 if they have 32 bits. With rejection, it has 2^14 samples. The two
+modules say in which order a block reads the stream.
 
-The time to draw a block depends on how many of its samples need more bits than most, not on single samples.
-("Are We There Yet? Timing and Floating-Point Attacks on Differential Privacy Systems" attacks samplers whose
-time depends on them.) Which parts of a table are read does depend on the samples: a process that shares a
-processor's cache with this one may observe it.
+The time to draw a block depends on how many of its samples need extra bits, not on their values. ("Are We
+There Yet? Timing and Floating-Point Attacks on Differential Privacy Systems" attacks samplers whose time
+depends on the values.) The memory addresses that are read do depend on the samples: a process that shares a
+processor's cache with this one may observe them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from secagg.noise.rejection_sampler import Hybrid
 from secagg.residue_ring import Residues
 from secagg.sum_spec import SumSpec
 
-LARGEST_VARIANCE: Final = 1 << 116  # samples have 64 bits, and are up to 13.3 standard deviations large
-_KEPT: Final = 64  # laws; the largest of them takes three megabytes
+LARGEST_VARIANCE: Final = 1 << 116  # samples of up to 13.3 standard deviations then fit into 64 bits
+_KEPT: Final = 64  # the number of distributions in the cache; the largest takes three megabytes
 
 
 class DiscreteGaussian:
-    """A distribution to draw noise from. It has no state: all randomness is in the streams."""
+    """The discrete Gaussian distribution with this variance. All randomness comes from the streams."""
 
     def __init__(self, variance: Fraction) -> None:
         self.variance = variance
@@ -54,7 +54,7 @@ class DiscreteGaussian:
 
     @property
     def total_variation(self) -> Fraction:
-        """An upper bound of the samples' distance from the exact distribution; below 2^-100."""
+        """An upper bound of the total variation distance from the exact distribution; below 2^-100."""
         return self._sampler.total_variation
 
     def sample(self, stream: Stream, size: int) -> NDArray[np.int64]:
@@ -68,11 +68,11 @@ class DiscreteGaussian:
         self._apply(np.add, residues, stream)
 
     def subtract_from(self, residues: Residues, stream: Stream) -> None:
-        """Undo `add_to` with another stream of the same seed."""
+        """Undo `add_to`. `stream` must be a new stream with the same seed."""
         self._apply(np.subtract, residues, stream)
 
     def _apply(self, operation: np.ufunc, residues: Residues, stream: Stream) -> None:
-        # Signed residues are the same ring, and a sample's bits beyond their width have no effect in it.
+        # Signed and unsigned arithmetic agree modulo 2^width, and higher bits of a sample have no effect.
         signed = residues.view(residues.dtype.str.replace("u", "i"))
         for window, block in self._blocks(stream, len(residues)):
             part = signed[window]
@@ -94,27 +94,27 @@ def _table(variance: Fraction) -> InversionTable:
 
 @lru_cache(_KEPT)
 def discrete_gaussian(variance: Fraction | int) -> DiscreteGaussian:
-    """Return the distribution with this variance, in units of its samples. Raises `ParameterError`."""
+    """Return the distribution with this variance. Raises `ParameterError` if the variance is invalid."""
     if not 0 < variance <= LARGEST_VARIANCE:
         raise ParameterError("the variance of a discrete Gaussian must be above zero and at most 2^116")
     return DiscreteGaussian(Fraction(variance))
 
 
 class Layers:
-    """The noise of `spec` for a roster of `roster` clients, by layer. Without noise there are no layers."""
+    """The noise that each of `roster` clients adds for `spec`. Layer 0 stays, and others are removable."""
 
     def __init__(self, spec: SumSpec, *, roster: int) -> None:
         self._spec = spec
         self._shares = spec.promise.components(roster) if spec.promise is not None else ()
 
     def add_to(self, residues: Sequence[Residues], streams: Sequence[KeyStream]) -> None:
-        """Add every layer, each from its own stream. Without noise, no stream is read."""
+        """Add the noise of all layers to the parts in `residues`, in place. Layer k reads `streams[k]`."""
         for layer in range(len(self._shares)):
             for part, law in self._laws(layer, residues):
                 law.add_to(part, streams[layer])
 
     def remove(self, layer: int, residues: Sequence[Residues], stream: KeyStream) -> None:
-        """Subtract one client's layer."""
+        """Subtract the noise of one client's `layer` in place. `stream` must have the seed of that layer."""
         for part, law in self._laws(layer, residues):
             law.subtract_from(part, stream)
 

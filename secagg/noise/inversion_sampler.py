@@ -1,20 +1,20 @@
-"""Sampling by inversion: the two thresholds around a uniform number of 128 bits determine the sample.
+"""Sampling by inversion: the number of thresholds up to a uniform number U of 128 bits gives the sample.
 
-Thresholds are whole numbers T_0 <= T_1 <= ... below 2^128. A uniform U stands for `first` plus the number of
-thresholds that are at most U. The leading bits of U are read from the stream first. Nearly always they
-determine the sample, and a table, the guide, holds it. If a threshold is among the numbers that begin with
-these bits, the rest of U is read too, and decides.
+Thresholds are whole numbers T_0 <= T_1 <= ... below 2^128. The sample is `first` plus the number of
+thresholds that are at most U. The leading bits of U are read from the stream first. They nearly always
+determine the sample, which is then looked up in a table, the *guide*. If a threshold lies inside the range of
+numbers that begin with these bits, the sample is *open*, and the rest of U is read too.
 
-How many leading bits the guide looks at follows from the number of thresholds: 16 if there are fewer than
-2^11, and else 5 more than their number has binary digits. What is read for a block of samples:
+The guide has an entry for each value of the leading bits. Their number is 16 if there are fewer than 2^11
+thresholds, and otherwise 5 more than the bit length of the number of thresholds. A block of samples reads:
 
- 1. a little-endian word for each sample, the leading bits of U: of 16 bits if the guide looks at 16, and of
-    32 bits if it looks at more;
- 2. for each sample that the guide leaves open, in ascending order, two little-endian words of 64 bits: the
-    upper half of U, in which the bits that are known already are ignored, and the lower half.
+ 1. for each sample, a little-endian word with the leading bits of U: of 16 bits if the guide uses 16, and of
+    32 bits if it uses more;
+ 2. for each open sample, in ascending order, two little-endian words of 64 bits: the upper half of U, in
+    which the bits that are known already are ignored, and the lower half.
 
-The time depends on how many samples the guide leaves open. The memory addresses depend on the samples
-themselves. No other process on the machine should be able to observe either.
+The time depends on how many samples are open. The memory addresses depend on the samples themselves. No
+other process on the machine should be able to observe either.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 
 _READ: Final = 1 << 17  # bytes read from a stream at a time
 _LEAST_GUIDE_BITS: Final = 16
-_FINER: Final = 5  # bits: with these, the guide leaves about one sample in a hundred open
+_FINER: Final = 5  # extra bits, with which about one sample in a hundred is open
 
 Samples: TypeAlias = NDArray[np.signedinteger[Any]]
 
 
 class Stream(Protocol):
-    """Where uniform bits come from: a `secagg.mask_keystream.KeyStream`."""
+    """A source of uniform bits, such as a `secagg.mask_keystream.KeyStream`."""
 
     def fill(self, buffer: NDArray[np.uint8]) -> None: ...
 
@@ -48,7 +48,7 @@ def fill_words(stream: Stream, words: NDArray[Any]) -> None:
 
 
 class InversionTable:
-    """The distribution of an integer with finitely many values, all of 16 bits."""
+    """A distribution over finitely many 16-bit integers. `first` is the value below the first threshold."""
 
     def __init__(self, thresholds: Sequence[int], *, first: int) -> None:
         halves = b"".join(each.to_bytes(UNIFORM_BITS // 8, "little") for each in thresholds)
@@ -62,11 +62,11 @@ class InversionTable:
         self.guide = self._guide(guide_bits)
 
     def _guide(self, bits: int) -> Samples:
-        """Return the value for each leading `bits` of U. The least number of the type marks an open one."""
+        """Return the sample for each value of the leading `bits` bits of U; the type's minimum means open."""
         last = self.first + len(self.high)
         kind = np.dtype(np.int8) if self.first > -128 and last < 128 else np.dtype(np.int16)
         bucket = np.right_shift(self.high, 64 - bits).astype(np.intp)
-        # A threshold exactly between two buckets leaves neither of them open.
+        # A threshold exactly at the start of a bucket does not make the bucket open.
         inside = ((self.high << bits) | self.low) != 0
         passed = np.bincount(bucket + inside, minlength=(1 << bits) + 1)[: 1 << bits].cumsum()
         guide: Samples = (self.first + passed).astype(kind)
@@ -75,23 +75,23 @@ class InversionTable:
 
     @property
     def total_variation(self) -> Fraction:
-        """An upper bound of the distance from the distribution whose thresholds were rounded.
+        """An upper bound of the total variation distance from the distribution with exact thresholds.
 
-        With exact thresholds, the same U yields another value only in two cases: U is between a rounded
-        threshold and the exact one, which are less than 2^-128 of all U apart, or U is in a tail that was
-        cut, which is as small.
+        The thresholds of the table were rounded, and the tails cut off. The same U gives another sample only
+        if it lies between a rounded and an exact threshold, or in one of the two tails. Each of these cases
+        has a probability below 2^-128.
         """
         return Fraction(len(self.high) + 2, 1 << UNIFORM_BITS)
 
     def draws(self, stream: Stream, most: int) -> TableDraws:
-        """Return a sampler of blocks of up to `most` samples, and at most `block`."""
+        """Return a sampler that draws up to `most` samples at a time; `most` is at most `block`."""
         return TableDraws(self, stream, most)
 
 
 class TableDraws:
-    """Turns a stream into samples, with buffers for one block.
+    """Draws the samples of an `InversionTable` from a stream, up to `most` at a time.
 
-    Buffers are reused, because allocating memory takes longer than drawing a sample.
+    Buffers are reused, because allocating memory takes longer than drawing samples.
     """
 
     def __init__(self, table: InversionTable, stream: Stream, most: int) -> None:
@@ -110,7 +110,7 @@ class TableDraws:
         np.copyto(buckets, words)
         if self._table.shift:
             buckets >>= self._table.shift
-        # Every bucket is in the guide, so clipping changes nothing, and numpy skips a check of the bounds.
+        # Every bucket is in the guide. "clip" has no effect, except that numpy skips a check of the bounds.
         np.take(self._table.guide, buckets, out=samples, mode="clip")
         still_open = np.flatnonzero(np.equal(samples, self._nothing, out=self._open[:count]))
         if len(still_open):
@@ -118,7 +118,7 @@ class TableDraws:
         return samples
 
     def _decide(self, words: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the samples whose U begin with these words."""
+        """Return the open samples whose U begin with `words`. Read the rest of each U from the stream."""
         table = self._table
         rest = np.empty(2 * len(words), "<u8")
         fill_words(self._stream, rest)
@@ -127,21 +127,21 @@ class TableDraws:
         upper &= (1 << unknown) - 1
         upper |= words.astype(np.uint64) << unknown
         passed = np.searchsorted(table.high, upper, "right")
-        # The last threshold that is at most U; if there is none, the first one, which is larger.
+        # The upper half of the last threshold up to U; if there is none, that of the first, which is larger.
         last = table.high.take(passed - 1, mode="clip")
         for tie in np.flatnonzero(last == upper):
             passed[tie] = self._passed(upper[tie], lower[tie])
         return table.first + passed
 
     def _passed(self, upper: np.uint64, lower: np.uint64) -> int:
-        """Return how many thresholds are at most U, if some have the same upper half."""
+        """Return how many thresholds are at most U, given as halves, if some have the same upper half."""
         table = self._table
         start, stop = np.searchsorted(table.high, upper, "left"), np.searchsorted(table.high, upper, "right")
         return int(start + np.searchsorted(table.low[start:stop], lower, "right"))
 
 
-UNIFORM_BITS: Final = 128  # of the uniform number that chooses a value
-LARGEST_VARIANCE: Final = 1 << 20  # the errors above hold up to here
+UNIFORM_BITS: Final = 128  # the bits of the uniform number U
+LARGEST_VARIANCE: Final = 1 << 20  # the largest variance for which the error bounds of this module hold
 
 PRECISION: Final = 320
 _GUARD: Final = 64
@@ -153,8 +153,8 @@ def exp_minus(x: Fraction) -> int:
     """Return 2^320 exp(-x) for x >= 0, with an error below 2."""
     if x >= PRECISION:
         return 0
-    # Taylor's series converges fast near zero; squaring its value leads back to x. Each of up to 17 squarings
-    # at most doubles the error: 64 further bits are enough.
+    # Compute exp(-x / 2^s) by Taylor's series, which converges fast near zero, and square it s times. Each of
+    # up to 17 squarings at most doubles the error, so 64 extra bits are enough.
     bits, squarings = PRECISION + _GUARD, int(x).bit_length() + 8
     near = (x.numerator << bits) // (x.denominator << squarings)
     power = _series(near, bits)
@@ -177,8 +177,8 @@ def _series(x: int, bits: int) -> int:
 def tails(variance: Fraction, *, both_sides: bool) -> list[int]:
     """Return 2^128 P[X > k], rounded, for k = 0, 1, ... until it is zero.
 
-    X takes all integers or, if `both_sides` is false, those from 0 on. The error of a tail is at most 1/2 +
-    2^-40.
+    X is a discrete Gaussian over all integers or, if `both_sides` is false, over those from 0 on. The error
+    of each returned number is at most 1/2 + 2^-40.
     """
     weights = _weights(variance)
     beyond = list(accumulate(reversed(weights[1:]), initial=0))

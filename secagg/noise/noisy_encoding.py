@@ -1,9 +1,10 @@
-"""The encoding of one part with noise: on a grid whose unit is fixed by the spec, whatever the cohort.
+"""The encoding of one part with noise, on a grid that the spec fixes and that does not depend on the cohort.
 
-A real vector is clipped, rotated if its bound is a norm, scaled, and rounded at random until its norm is
-within the bound that privacy depends on. The norm is checked in integers, so float errors cannot let one
-client move the total further. As the longest roundings are discarded, the result is on average too short by a
-fraction of a grid point. This is visible only for few elements on a coarse grid. Noise is added later.
+A real vector is clipped, rotated if it has an `L2` bound, and scaled. It is rounded at random, again and
+again, until its norm is within the bound that privacy depends on. The norm is computed in integers, so float
+errors cannot let one client move the total further. As roundings with a larger norm are discarded, the result
+is on average too short by a fraction of a grid point. This matters only for few elements on a coarse grid.
+`secagg.noise.gaussian` adds the noise later.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from secagg.noise_assumptions import Noise
 from secagg.residue_ring import Residues
 from secagg.sum_spec import L2, Count, LInf, Part, Values
 
-# At least 39 % of all roundings are short enough. The chance that none of them is lies below 2^-70.
+# At least 39 % of all roundings are short enough. The probability that no try succeeds is below 2^-70.
 _TRIES: Final = 100
 _INT64: Final = 1 << 63
 
 
 class NoisyReals:
-    """The code of a real part."""
+    """The `Code` of a part of real numbers with noise."""
 
     def __init__(self, part: Part, bound: L2 | LInf, noise: Noise, rotation: Rotation | None) -> None:
         self._part = part
@@ -59,7 +60,7 @@ class NoisyReals:
         return out
 
     def _write(self, vector: Real, out: Residues, stream: KeyStream | None) -> int:
-        """Round at random or, without `stream`, towards zero. Return the square of the norm."""
+        """Scale and round `vector` to `out`; without `stream`, towards zero. Return its squared norm."""
         norm2 = done = 0
         for block in blocks(vector):
             real = block * self._factor
@@ -84,13 +85,13 @@ class NoisyReals:
 
 
 class NoisyCounts:
-    """The code of whole numbers, on a grid finer than they are."""
+    """The `Code` of a part of counts with noise. A count is `noise.scale` grid points."""
 
     def __init__(self, part: Part, bound: Count, noise: Noise, *, roster: int) -> None:
         self._part = part
         self.scale = noise.scale
-        # Half of the residues that counts never reach is for noise below zero: residues from here on are
-        # negative numbers.
+        # Totals of counts leave some residues unused. Half of these, the upper ones, stand for negative
+        # numbers, which noise may cause.
         unused = (1 << part.bits) - 1 - int(self.scale) * roster * bound.limit
         self._first_below = (1 << part.bits) - unused // 2
 
@@ -104,7 +105,7 @@ class NoisyCounts:
         return np.full(self._part.size, 0, np.float64)
 
     def decode(self, total: Residues, buffer: Values) -> Values:
-        # Convert distances from zero to float: a residue near 2^64 would lose its last bits.
+        # Convert absolute values to floats: a residue near 2^64 would lose its last bits.
         below = total >= self._first_below
         distance: Residues = np.where(below, np.negative(total), total)
         residue_ring.reduce(distance, self._part.bits)
@@ -114,23 +115,23 @@ class NoisyCounts:
 
 
 def _sum_of_squares(whole: NDArray[np.int64]) -> int:
-    """Return the exact sum for numbers of any size."""
+    """Return the exact sum of squares, also if it exceeds 64 bits."""
     most = max(int(whole.max()), -int(whole.min()))
     if len(whole) * most**2 < _INT64:
         return int(np.square(whole).sum())
     return sum(value * value for value in whole.tolist())
 
 
-# Elements that are transformed at a time: they and their copy fit into the second-level cache.
+# The number of elements transformed at a time. They and their copy fit into the second-level cache.
 _BLOCK: Final = 1 << 14
-# Signs are made from this many bytes at a time.
+# The number of bytes from which random signs are made at a time.
 _SIGN_BYTES: Final = 1 << 11
-# Rows of a strip. More rows are shorter.
+# The most rows of a strip. A strip with more rows would have shorter rows.
 _ROWS: Final = 1 << 7
 
 
 class Rotation:
-    """The rotation of part `number` of a sum with this seed; `width` is a power of two."""
+    """The public random rotation of part `number` of a sum. `width`, the vector's length, is a power of 2."""
 
     def __init__(self, seed: bytes, number: int, width: int) -> None:
         self._seed = digest("rotation", seed, number.to_bytes(4, "big"))
@@ -138,21 +139,21 @@ class Rotation:
 
     @property
     def factor(self) -> float:
-        """The factor that `apply` and `undo` leave out. The caller includes it in a later scale."""
+        """The factor that would make `apply` and `undo` keep the norm. The caller has to multiply by it."""
         return 1.0 / math.sqrt(self._width)
 
     def apply(self, vector: Real) -> None:
-        """Rotate in place. The result is larger by 1 / factor."""
+        """Rotate `vector` in place, and multiply it by 1 / `factor`."""
         self._flip(vector)
         walsh_hadamard(vector)
 
     def undo(self, vector: Real) -> None:
-        """Invert `apply`, up to the same factor."""
+        """Rotate `vector` back in place, and multiply it by 1 / `factor`."""
         walsh_hadamard(vector)
         self._flip(vector)
 
     def _flip(self, vector: Real) -> None:
-        """Change signs by flipping the highest bit of a float."""
+        """Change the signs of random elements, by flipping the highest bit of their floats."""
         stream, bits = KeyStream(self._seed), vector.view(np.uint64)
         buffer = np.empty(_SIGN_BYTES, np.uint8)
         for start in range(0, len(bits), 8 * _SIGN_BYTES):
@@ -164,10 +165,11 @@ class Rotation:
 
 
 def walsh_hadamard(vector: Real) -> None:
-    """Transform in place, without the factor; the length is a power of two.
+    """Apply the Walsh-Hadamard transform in place, without a factor. The length must be a power of two.
 
-    Butterflies of adjacent elements come first, of distant ones last; the order decides the last bits of
-    floats. They run on as many elements as the cache holds: a block, then a strip through many blocks.
+    Sums and differences of adjacent elements come first, and of distant ones last. This order determines the
+    rounding of floats, so it must not change. A step works on as many elements as the cache holds: first on
+    blocks, then on strips, which have some columns of many blocks.
     """
     size = min(len(vector), _BLOCK)
     buffers = np.empty((2, size))
@@ -183,11 +185,11 @@ def walsh_hadamard(vector: Real) -> None:
 
 
 def _transform_columns(matrix: Real, buffers: Real) -> None:
-    """Transform every column of a matrix that fills a buffer, in place.
+    """Transform every column of `matrix`, which has as many elements as a buffer, in place.
 
-    The lowest bit of an index always pairs an element with its neighbour and then becomes the highest. So
-    every level is the same two loops over a whole buffer; many short loops would take numpy several times as
-    long. Rows are the lowest bits before and the highest ones after, so columns are copied in as rows.
+    Each level combines pairs of adjacent elements, and writes sums to the first half of the other buffer and
+    differences to the second half. So each level takes two numpy calls over a whole buffer; many short calls
+    would take several times as long. Columns are copied in as rows, and end up in the order of `matrix`.
     """
     source, target = buffers
     half, rows = len(source) // 2, len(matrix)

@@ -1,4 +1,4 @@
-"""The plan of one part: its calibrated noise, its encoding, and what it costs."""
+"""The plan of one part: its calibrated noise, its encoding, and its privacy cost."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from secagg.sum_spec import Bound, Part, SumSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Noise that meets a goal under a promise. Sigmas and granularity are in units of the part.
+    """A part with noise that meets `goal` if the assumptions in `promise` hold.
 
-    `scale`     grid points per unit.
+    `scale`     the number of grid points per unit of the part.
     `variance`  the promised minimum variance of the total's noise, in grid points squared.
-    `norm2`     the square of the largest norm of one client's grid points. Clients enforce the whole number
-                below it, which may cost a little less.
-    `stddevs`   standard deviations of the total that the ring has room for.
+    `norm2`     the largest squared norm of one client's vector in grid points. Clients enforce the whole
+                number below it, which may cost a little less.
+    `stddevs`   the standard deviations of noise in the total for which the bits leave room.
 
-    `calibrate_vector`, `calibrate_counts` and `calibrate_elements` return it; `part` makes it a part of a
-    sum.
+    `calibrate_vector`, `calibrate_counts` and `calibrate_elements` return a plan. `part` returns its `Part`.
     """
 
     promise: NoiseAssumptions
@@ -47,29 +46,29 @@ class Plan:
 
     @cached_property
     def width(self) -> int:
-        """The number of elements with noise. A rotated vector is padded."""
+        """The number of elements that are sent. A rotated vector is padded to a power of two."""
         return self.part("part").width
 
     @property
     def least_roster(self) -> int:
-        """The fewest clients: with fewer, the total might wrap, or no honest client might be left."""
+        """The fewest clients to ask. With fewer, the total could wrap, or no honest client could be left."""
         return SumSpec(parts=(self.part("part"),), promise=self.promise).least_roster
 
     # --- how much noise ---
 
     @property
     def granularity(self) -> float:
-        """The size of one grid point."""
+        """The distance of two grid points, in units of the part."""
         return 1 / self.scale
 
     @property
     def sigma_central(self) -> float:
-        """The standard deviation of the promised noise in the total."""
+        """The standard deviation of the promised noise in the total, in units of the part."""
         return math.sqrt(self.variance) / self.scale
 
     @property
     def sigma_local(self) -> float:
-        """The standard deviation of all noise that one client adds."""
+        """The standard deviation of all noise that one client adds, in units of the part."""
         return self.sigma_over_granularity / self.scale
 
     @property
@@ -78,25 +77,25 @@ class Plan:
 
     @property
     def least_sigma_over_granularity(self) -> float:
-        """The same for the smallest component that a client adds; equal unless noise is removable."""
+        """The standard deviation of the smallest noise component that a client adds, in grid points."""
         return math.sqrt(self.variance * least_component(self.promise))
 
     @property
     def sigma_released(self) -> float:
-        """The standard deviation of the noise in the total if no client drops out."""
+        """The standard deviation of the total's noise if no client drops out, in units of the part."""
         clients = self.promise.clients
         return math.sqrt(clients * self.variance * self.promise.left(self.promise.clients)) / self.scale
 
     @property
     def noise_norm(self) -> float:
-        """The approximate norm of the promised noise in a total, without the padding."""
+        """The approximate norm of the promised noise in a total without its padding, in units of the part."""
         return self.sigma_central * math.sqrt(self.size)
 
     # --- what it costs ---
 
     @property
     def sensitivity(self) -> float:
-        """The largest norm of one client's vector after rounding. Two vectors may be further apart."""
+        """The largest norm of one client's rounded vector. The distance of two vectors may be larger."""
         return math.sqrt(self.norm2) / self.scale
 
     @cached_property
@@ -105,16 +104,16 @@ class Plan:
 
     @cached_property
     def rho(self) -> float:
-        """The zCDP of one sum: what `sum_rho` charges for this part, or a little more.
+        """The cost of one sum as rho of zCDP: what `sum_rho` counts for this part, or a little more.
 
-        If tau is not negligible, this is more than `epsilon` suggests: as zCDP, the cost of tau grows with
-        the order.
+        If tau is not negligible, `epsilon` follows from a tighter bound than this rho, which has to count the
+        cost of tau in proportion to the order.
         """
         return part_rho(*self._moved, self.variance, self.width, self.tau)
 
     @cached_property
     def epsilon(self) -> float:
-        """The epsilon of all sums at the delta of the goal; needs the extra "dp"."""
+        """The epsilon of all sums together at the delta of the goal. It needs the extra "dp" installed."""
         delta, orders, sums = self.goal.delta, self.goal.orders, self.goal.sums
         if delta is None:
             raise ParameterError("epsilon means nothing without delta")
@@ -125,12 +124,12 @@ class Plan:
 
     @property
     def _moved(self) -> tuple[float, float]:
-        """The largest distance of the totals of two adjacent inputs: squared L2 norm, and L1 norm."""
+        """The largest difference of the totals of two adjacent inputs, as (squared L2 norm, L1 norm)."""
         adjacency = self.goal.adjacency
         norm1 = most_norm1(self.norm2, self.width)
         return self.norm2 * adjacency.norm2_factor(self.bound), norm1 * adjacency.norm1_factor
 
 
 def least_component(promise: NoiseAssumptions) -> Fraction:
-    """Return the smallest noise component that a client adds, as a part of the target."""
+    """Return the variance of a client's smallest noise component, as a fraction of the target variance."""
     return min(promise.components(promise.clients))

@@ -1,4 +1,4 @@
-"""The privacy goal of a plan: an epsilon and delta, or a rho, over a number of sums."""
+"""The privacy goal of a plan: the epsilon and delta, or the rho, that a number of sums may cost together."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from secagg.errors import ParameterError
 from secagg.noise import checks
 from secagg.noise.accounting import Adjacency
 
-# Beyond these, there is no meaningful privacy, or only noise.
+# Limits of epsilon and rho. Below, a total would be only noise; above, there is no meaningful privacy.
 _LEAST: Final = 1e-9
 _MOST: Final = 1e6
 _MOST_SUMS: Final = 1 << 32
-# Drawing noise has an error, which delta must cover.
+# Delta must be far above the error of the noise samplers.
 _LEAST_DELTA: Final = 1e-15
-# Integer orders lose at most half of rho, unless none of them is large enough for so small an epsilon.
+# Integer orders lose at most half of rho, unless epsilon is so small that its best order exceeds 256.
 _LEAST_OF_CONTINUOUS: Final = 0.1
 
 
 class Orders(StrEnum):
-    """The Renyi orders at which a bound is converted to epsilon. Each gives a valid one; the least is taken.
+    """The Renyi orders at which a bound is converted to epsilon. The least epsilon of all orders is used.
 
     `INTEGER`     2 to 128, and 256.
     `CONTINUOUS`  all real orders.
@@ -39,12 +39,12 @@ class Orders(StrEnum):
 class Goal:
     """The most that all sums together may cost: either `epsilon` at `delta`, or `rho`.
 
-    `epsilon`, `delta`  (epsilon, delta)-differential privacy; needs the extra "dp".
-    `rho`               zero-concentrated differential privacy.
-    `sums`              how many sums share it in equal parts.
-    `adjacency`, `orders`  may be given by name.
+    `epsilon`, `delta`  (epsilon, delta)-differential privacy. It needs the extra "dp" installed.
+    `rho`               zero-concentrated differential privacy (zCDP).
+    `sums`              the number of sums, each of which gets an equal part.
+    `adjacency`, `orders`  members of the enums, or their values as strings.
 
-    Raises `ParameterError` unless exactly one of the two is given.
+    Raises `ParameterError` unless exactly one of `epsilon` and `rho` is given, and all values are valid.
 
     >>> Goal(rho=0.5, sums=10).rho_per_sum
     0.05
@@ -79,7 +79,7 @@ class Goal:
         return rho
 
     def _check_orders(self, rho: float) -> None:
-        """Reject integer orders if none fits: the noise found with them would be far too large."""
+        """Raise `ParameterError` if integer orders would require far more noise than continuous ones."""
         if rho < _LEAST_OF_CONTINUOUS * replace(self, orders=Orders.CONTINUOUS).rho_per_sum:
             raise ParameterError(
                 f"orders up to 256 cannot express an epsilon as small as {self.epsilon:g} "
@@ -87,9 +87,10 @@ class Goal:
             )
 
     def rho_beside(self, xi: float) -> float:
-        """Return the rho that a sum may cost if it also costs `xi` at every order; zero if that is too much.
+        """Return the rho that each sum may cost in addition to `xi`, a divergence at every order.
 
-        In a goal of zCDP, xi is a part of rho. In one of epsilon, it is a part of epsilon, which is less.
+        For a goal in rho, `xi` is subtracted from rho; for one in epsilon, from epsilon. Return 0 if nothing
+        is left.
         """
         if self.epsilon is None:
             assert self.rho is not None
@@ -103,7 +104,7 @@ class Goal:
         return rho_for(left, delta=self.delta, orders=self.orders) / self.sums
 
     def part(self, share: float) -> Goal:
-        """A share of it, above 0 and at most 1, as rho: for one of several parts of a sum."""
+        """Return a goal, as rho, for one of several parts of a sum: the fraction `share` of this goal."""
         share = checks.share(share, "a share")
         rho = self.rho_per_sum * self.sums * share
         if rho < _LEAST:

@@ -1,16 +1,16 @@
 """Sampling of wide discrete Gaussians by rejection, from a narrow half Gaussian and uniform bits.
 
-Let w be a power of two. J is drawn from 0, 1, 2, ... with weights exp(-(w J)^2 / (2 variance)), by a table; V
-is uniform in 0 ... w - 1; S is 0 or 1. Together they propose
+Let w be a power of two. J is drawn from 0, 1, 2, ... with weights exp(-(w J)^2 / (2 variance)), by an
+`InversionTable`. V is uniform in 0 ... w - 1, and S is uniform in 0, 1. Together they propose
 
     X = w J + V  if S = 0,        X = -(w J + V + 1)  if S = 1,
 
-each integer in exactly one way. X is accepted with probability
+where each integer is proposed in exactly one way. X is accepted with probability
 
     exp(-y),   y = (X^2 - (w J)^2) / (2 variance) = D (2 w J + D) / (2 variance),   D = V + S.
 
 So accepted X have weights exp(-X^2 / (2 variance)). w is the largest power of two that is at most 1/64 of the
-standard deviation: then more than 98 % are accepted, and y is below 1/4.
+standard deviation. Then more than 98 % of the proposals are accepted, and y is below 1/4.
 
 A proposal is accepted if U < A = floor(2^128 exp(-y)), where U is uniform of 128 bits. The upper half of U is
 read with the proposal, the lower half only if the upper halves of U and A are equal. A block of samples reads
@@ -24,10 +24,10 @@ the following, all words being little-endian and of 64 bits:
 
 All rejected samples are proposed again together, in the same way, until none is left.
 
-Floats are trusted only if the two sides of a comparison differ by far more than a float error; all other
-comparisons use integers. So the samples, and how much of the stream they take, are the same on every machine.
+A comparison uses floats only if its two sides differ by far more than a float error; otherwise it uses
+integers. So the samples, and how many bytes of the stream they take, are the same on every machine.
 
-The time depends on how many were rejected, which is independent of the samples that were accepted.
+The time depends on the number of rejected proposals, which is independent of the accepted samples.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from secagg.noise.inversion_sampler import (
     tails,
 )
 
-_STEPS: Final = 64  # widths in a standard deviation, at least
+_STEPS: Final = 64  # the least number of widths w in a standard deviation
 
 # How far floats may be off, with u = 2^-53 for one rounding. Of y: D, 2 w J + D and 1 / (2 variance) are
 # rounded once each and then multiplied in two steps. That is a relative error below 6 u, and below 2 u in
@@ -60,7 +60,7 @@ _MARGIN: Final = 2.0**-40
 
 
 class Hybrid:
-    """The discrete Gaussian distribution of a variance from 2^12 to 2^116."""
+    """The discrete Gaussian distribution with a variance from 2^12 to 2^116, sampled by rejection."""
 
     block: Final = 1 << 14  # samples at a time
 
@@ -74,20 +74,20 @@ class Hybrid:
 
     @property
     def total_variation(self) -> Fraction:
-        """An upper bound of the distance from the exact distribution.
+        """An upper bound of the total variation distance from the exact distribution.
 
-        Let p be the probabilities of proposing and accepting, before scaling to a sum of one. The errors of p
-        add up to at most twice the distance of J, plus 2^-127 for A. Scaling at most doubles that and divides
-        it by the sum of p, which is above 1/2; the distance is half of the result.
+        Let p(X) be the probability that X is proposed and accepted. The errors of all p(X) add up to at most
+        twice the distance of J, plus 2^-127 for A. Dividing by the sum of p, which is above 1/2, at most
+        quadruples these errors. The total variation distance is half of the sum of the errors.
         """
         return 2 * (2 * self.steps.total_variation + Fraction(2, 1 << UNIFORM_BITS))
 
     def draws(self, stream: Stream, most: int) -> HybridDraws:
-        """Return a sampler of blocks of up to `most` samples, and at most `block`."""
+        """Return a sampler that draws up to `most` samples at a time; `most` is at most `block`."""
         return HybridDraws(self, stream, most)
 
     def accepts(self, product: int, upper: int, stream: Stream) -> bool:
-        """Return whether U < A, in integers; `product` is 2 y times the variance."""
+        """Return whether U < A, in integers. `product` is 2 y times the variance, `upper` half of U."""
         limit = exp_minus(product / (2 * self.variance)) >> (PRECISION - UNIFORM_BITS)
         if upper != limit >> 64:
             return upper < limit >> 64
@@ -97,7 +97,7 @@ class Hybrid:
 
 
 class HybridDraws:
-    """Turns a stream into samples, with buffers for one block, as `TableDraws` does."""
+    """Draws the samples of a `Hybrid` from a stream, up to `most` at a time, with reused buffers."""
 
     def __init__(self, law: Hybrid, stream: Stream, most: int) -> None:
         self._law = law
@@ -137,7 +137,7 @@ class HybridDraws:
         return self._rejected(offsets, twice)
 
     def _rejected(self, offsets: NDArray[np.int64], twice: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Compare U with A for each proposal."""
+        """Return the indices of the rejected proposals, given D (`offsets`) and 2 w J + D (`twice`)."""
         count, margin = len(offsets), self._law.margin
         uniform = self._uniform[:count]
         exponents, sums = self._exponents[:count], self._sums[:count]
@@ -147,7 +147,7 @@ class HybridDraws:
         leading = np.right_shift(uniform, 11, out=self._spare[:count].view(np.uint64)).view(np.int64)
         np.multiply(leading, 2.0**-53, out=sums)
         sums += exponents
-        # As exp(-y) > 1 - y, most are accepted without computing it.
+        # As exp(-y) > 1 - y, most proposals are accepted without computing exp(-y).
         doubtful = np.flatnonzero(np.greater_equal(sums, 1 - margin, out=self._doubtful[:count]))
         gaps = np.exp(-exponents[doubtful]) - uniform[doubtful] * 2.0**-64
         accepted = gaps > 0

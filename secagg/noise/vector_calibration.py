@@ -1,18 +1,18 @@
-"""Calibration of vectors with a bound on their norm: how fine a grid, and how much noise.
+"""Calibration of vectors with a bound on their norm: the grid, and the amount of noise.
 
-With n clients, vectors of d elements (padded) and norm c, room for k standard deviations and a ring of 2^b,
-let C = c / granularity, let V be the variance of the noise that the total is promised to hold, and w the
-variance that each client leaves in it when no client drops out; both in grid points squared. Then
+There are n clients, with vectors of d elements (padded) and norm c. Sums are modulo 2^b, with room for k
+standard deviations. Let C = c / granularity. Let V be the promised variance of the noise in the total, and w
+the variance that each client leaves in it if no client drops out, both in grid points squared. Then
 
-    (1)  the norm B of a rounded vector, B^2 = C^2 + C + d/4 + sqrt(d)/2, costs with V what the goal allows,
+    (1)  the privacy cost of vectors of norm B with noise V is the goal, B^2 = C^2 + C + d/4 + sqrt(d)/2,
     (2)  2^b = 2k sqrt(C^2 n^2 / d + (1/4 + w) n).
 
-The second says that a rotated total is nearly Gaussian, of a variance that is c^2 n^2 / d at most plus
-rounding and noise ("The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
-Aggregation"). Given V, tau is known, so (1) says how large B may be; it grows with V, and with it C, and the
-right side of (2). So there is one solution at most, and bisection finds it. The right side is least where
-C = 0, on an infinitely coarse grid, or where the components of the noise are just large enough for tau to be
-known. A ring that is not larger than that is too small.
+B is the largest norm of a rounded vector. Equation (2) holds because a rotated total is nearly Gaussian, with
+a variance of at most C^2 n^2 / d plus rounding and noise ("The Distributed Discrete Gaussian Mechanism for
+Federated Learning with Secure Aggregation"). V determines tau, and then (1) determines B and C. Both grow
+with V, and so does the right side of (2). So there is at most one solution, and bisection finds it. The right
+side is least if C = 0 (an infinitely coarse grid), or if the components of the noise are just large enough
+for tau to be known. If 2^b is not larger than that, b bits are too few.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ STDDEVS: Final = 6.0
 MAX_BITS: Final = 64
 # If the standard deviation of every component is at least four grid points, tau is negligible.
 FINE_VARIANCE: Final = 16
-# Rounding makes vectors longer, which takes more noise. A fine grid makes them longer by at most this factor.
+# Rounding makes vectors longer, which takes more noise. A grid is fine if this factor is at most 1.02.
 _FINE_GROWTH: Final = 1.02
 _STDDEVS_RANGE: Final = (1e-3, 1e18)
-# More would not fit the arithmetic of a part; a larger ring is then left partly unused.
+# The largest B^2 that fits the arithmetic of a part. If the bits would allow more, some stay unused.
 _MOST_NORM2: Final = 2.0**60
 _NEGLIGIBLE: Final = 1e-15
 _PRECISION: Final = 1e-14
-# The part of rho that is planned with. The rest covers float errors, so no plan costs more than its goal.
+# The fraction of rho that a plan uses. The rest covers float errors, so no plan costs more than its goal.
 AIM: Final = 1 - 2.0**-45
 
 
@@ -56,10 +56,10 @@ def calibrate_vector(
 ) -> Plan:
     """Plan noise for vectors of `size` elements whose L2 norm is clipped to `clip`.
 
-    More bits mean a finer grid and less noise. Without `bits`, it takes the fewest with which rounding adds
-    at most 2 % to the norm, and each noise component has a standard deviation of four grid points.
+    More bits mean a finer grid and less noise. By default, `bits` is the least number with which rounding
+    adds at most 2 % to the norm, and each noise component has a standard deviation of four grid points.
 
-    Returns a `Plan`. Raises `SpecError` if `bits` (then with `bits_needed`) or 64 bits are too few, and
+    Returns a `Plan`. Raises `SpecError`, with `bits_needed`, if `bits` or 64 bits are too few, and
     `ParameterError` for invalid arguments.
 
     >>> promise = NoiseAssumptions(clients=100, dropouts=10, colluders=5)
@@ -80,7 +80,7 @@ def calibrate_vector(
 
 
 def checked_request(promise: object, goal: object, size: object, stddevs: object) -> tuple[int, float]:
-    """Return `size` and `stddevs`. Raises `ParameterError` for invalid arguments of a plan."""
+    """Return `size` and `stddevs` as Python numbers. Raises `ParameterError` if an argument is invalid."""
     if not isinstance(promise, NoiseAssumptions):
         raise ParameterError("the promise of a plan must be NoiseAssumptions")
     if not isinstance(goal, Goal):
@@ -94,12 +94,12 @@ def checked_bound(limit: object, what: str) -> float:
 
 
 def rounded_up(variance: float) -> Fraction:
-    """Return a fraction that is at least the number that was rounded to this float."""
+    """Return `variance` as a fraction, one float higher, which makes up for a rounding error."""
     return Fraction(math.nextafter(variance, math.inf))
 
 
 class _Grid:
-    """The two equations, for any variance of the promised noise."""
+    """Equations (1) and (2) of this module. `variance` is V, the promised variance of the total's noise."""
 
     def __init__(self, promise: NoiseAssumptions, goal: Goal, size: int, stddevs: float) -> None:
         self._promise = promise
@@ -117,19 +117,22 @@ class _Grid:
     # --- the equations ---
 
     def norm2(self, variance: float) -> float:
-        """Return the largest B^2 whose cost the goal allows."""
+        """Return B^2 of equation (1): the largest squared norm of a rounded vector that meets the goal.
+
+        `variance` is the variance of the noise in the total. Both are in grid points squared.
+        """
         return self._ratio2(variance) * variance / self._factor2
 
     def _ratio2(self, variance: float) -> float:
-        """Return the largest allowed squared distance of two inputs, as a multiple of the variance."""
+        """Return the largest squared distance of adjacent inputs that meets the goal, over the variance."""
         rho = self._rho
         tau = promised_tau(self._promise, self._promise.clients, Fraction(variance))
         if tau * self._width <= _NEGLIGIBLE * rho:
             return 2 * rho
         if tau == math.inf:
             return 0.0
-        # Each of the three bounds suffices. For the second, the L1 norm of a whole vector is at most B^2;
-        # that it is at most B sqrt(d) makes it the third one.
+        # The cost is the least of the three bounds. For the second, the L1 norm of an integer vector is at
+        # most B^2. It is also at most B sqrt(d), but then the second bound equals the third.
         first = 2 * (self._goal.rho_beside(tau * self._width) - (self._goal.rho_per_sum - rho))
         per_norm2 = 2 * tau * math.sqrt(variance) * self._factor1 / self._factor2
         second = (2 * rho - tau**2 * self._width) / (1 + per_norm2)
@@ -137,11 +140,11 @@ class _Grid:
         return max(first, second, third)
 
     def clip(self, norm2: float) -> float:
-        """Return C for B^2."""
+        """Return C, the norm of a vector in grid points before rounding, whose B^2 is `norm2`."""
         return (math.sqrt(1 + 4 * max(0.0, norm2 - self._rounding)) - 1) / 2
 
     def modulus(self, variance: float) -> float:
-        """Return the right side of (2)."""
+        """Return the right side of equation (2): the least modulus of the sums with this variance."""
         clients = self._promise.clients
         flat = self.clip(self.norm2(variance)) ** 2 * clients**2 / self._width
         return 2 * self._stddevs * math.sqrt(flat + (0.25 + self._kept * variance) * clients)
@@ -149,7 +152,11 @@ class _Grid:
     # --- their solution ---
 
     def variance_for(self, bits: int) -> float:
-        """Return the solution. If the ring has room for more, return the largest variance a part can hold."""
+        """Return the variance V that solves equations (1) and (2) for `bits` bits, in grid points squared.
+
+        If V would be larger than the arithmetic of a part can hold, return the largest possible variance.
+        Raises `SpecError`, with the bits needed, if `bits` bits are too few.
+        """
         least = self._least_variance()
         if self.modulus(least) >= 2.0**bits:
             needed = _bits_above(self.modulus(least))
@@ -164,7 +171,7 @@ class _Grid:
         return _border(lambda variance: self.modulus(variance) <= 2.0**bits, least, most)[0]
 
     def fewest_bits(self) -> int:
-        """Return the fewest bits with which the grid is fine."""
+        """Return the fewest bits with a fine grid. Raises `SpecError` if they are more than 64."""
         for_growth = self._fine_norm2() * self._factor2 / (2 * self._rho)
         fine = max(for_growth, FINE_VARIANCE / self._least_component)
         needed = _bits_above(self.modulus(fine))
@@ -177,15 +184,15 @@ class _Grid:
         return needed
 
     def _fine_norm2(self) -> float:
-        """Return the least B^2 with B <= growth C, which is a quadratic inequality in C."""
+        """Return the least B^2 for which B is at most 1.02 C, from a quadratic inequality in C."""
         over = _FINE_GROWTH**2 - 1
         clip = (1 + math.sqrt(1 + 4 * over * self._rounding)) / (2 * over)
         return clip**2 + clip + self._rounding
 
     def _least_variance(self) -> float:
-        """Return the variance from which on B^2 is at least what rounding alone needs."""
+        """Return the least variance for which `norm2` is at least the B^2 of C = 0, due to rounding alone."""
         least = self._rounding * self._factor2 / (2 * self._rho)
-        # Here tau is negligible, and the norm is large enough.
+        # With this variance, tau is negligible, and `norm2` is large enough.
         enough = max(least * (1 + _PRECISION), 10 * FINE_VARIANCE / self._least_component)
         return _border(lambda variance: self.norm2(variance) < self._rounding, least, enough)[1]
 
@@ -201,12 +208,12 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _bits_above(modulus: float) -> int:
-    """Return the least bits with 2^bits > modulus."""
+    """Return the least number of bits, at least 1, with 2^bits > `modulus`."""
     return max(1, math.floor(modulus).bit_length())
 
 
 def _border(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Return two adjacent numbers: `holds` is true from `low` to the first, false from the second on."""
+    """Bisect: return two nearly equal numbers, between which `holds` changes from true to false."""
     while high > low * (1 + _PRECISION):
         middle = math.sqrt(low) * math.sqrt(high)
         low, high = (middle, high) if holds(middle) else (low, middle)
