@@ -1,7 +1,7 @@
 """The server's record of its clients: whose keys and shares it accepted, and who answered or left.
 
-An honest server checks what honest clients would refuse. So it excludes a bad client alone, and the session
-goes on.
+The server makes the checks that honest clients make too. So it excludes a client with bad keys or signatures,
+and the session goes on. Without these checks, honest clients would refuse the session.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Admission:
         self._adverts[sender] = advert
 
     def withdraw(self, member: int) -> None:
-        """Remove a client that left before the key list was made."""
+        """Remove the advert of a client that left before the key list was made."""
         self._adverts.pop(member, None)
 
     def _check_signature(self, advert: Advert) -> None:
@@ -76,7 +76,7 @@ class Admission:
         self._keys.update(keys)
 
     def key_lists(self, topology: Topology, *, invitation: bytes) -> tuple[Cohort, list[Outgoing]]:
-        """Return the cohort and the frames that announce it."""
+        """Return the cohort of all advertised clients, and the frames that send them their key lists."""
         adverts = tuple(self._adverts[member] for member in self.advertised)
         if topology.is_ring:
             return self._ring(adverts, topology, invitation)
@@ -88,7 +88,7 @@ class Admission:
     def _ring(
         self, adverts: tuple[Advert, ...], topology: Topology, invitation: bytes
     ) -> tuple[Cohort, list[Outgoing]]:
-        """Give each client the adverts of its neighbours and its own."""
+        """Return the cohort of a ring, and a frame for each client with its and its neighbours' adverts."""
         size, threshold, ring = len(adverts), topology.threshold, ring_digest(adverts)
         neighbours = topology.graph.neighbours
         session = ring_session_id(
@@ -115,7 +115,7 @@ class Admission:
         self._signatures[sender] = message.signature
 
     def parcels_for(self, receiver: int, cohort: Cohort, graph: Graph) -> bytes:
-        """Return the envelopes that its neighbours sealed for `receiver`."""
+        """Return the encoded parcels with the envelopes that its neighbours sealed for `receiver`."""
         position, parcels = cohort.position[receiver], []
         for peer, place in zip(graph.neighbourhood(position), graph.places(position), strict=True):
             sender = cohort.ids[peer]
@@ -125,11 +125,11 @@ class Admission:
         return b"".join(parcels)
 
     def forget_envelopes(self) -> None:
-        """Drop the envelopes once they are delivered."""
+        """Delete all envelopes. Call this after they were delivered."""
         self._envelopes.clear()
 
     def add_lost(self, sender: int, message: Lost, cohort: Cohort, graph: Graph) -> None:
-        """Note the one report of a client that could not open some envelopes."""
+        """Count the report of `sender`, which could not open some envelopes. It may report only once."""
         if sender not in self._signatures or sender in self._reporters:
             raise OutOfOrder(sender, "reports lost envelopes unasked, or twice")
         around = graph.neighbourhood(cohort.position[sender])
@@ -138,12 +138,12 @@ class Admission:
         self._lost.update(cohort.ids[around[place]] for place in places)
 
     def convicted(self, *, corrupt: int) -> tuple[int, ...]:
-        """Return the dealers whose envelopes, by the reports of more clients than may lie, did not open."""
+        """Return the ids of the dealers that more than `corrupt` clients reported for lost envelopes."""
         return tuple(sorted(dealer for dealer, count in self._lost.items() if count > corrupt))
 
 
 class Attendance:
-    """The clients of a session, by id, as its server sees them."""
+    """The server's record of which clients (by id) were asked, have answered, and have left."""
 
     def __init__(self) -> None:
         self.gone: set[int] = set()
@@ -157,21 +157,21 @@ class Attendance:
 
     @property
     def is_full(self) -> bool:
-        """Whether all who were asked have answered or gone."""
+        """Whether every client that was asked has answered or left."""
         return self._asked is not None and not self._waiting
 
     def here(self, members: Iterable[int]) -> tuple[int, ...]:
-        """Return those of `members` that have not gone."""
+        """Return those of `members` that have not left."""
         return tuple(member for member in members if member not in self.gone)
 
     def expect(self, asked: Iterable[int]) -> None:
-        """Begin a stage that waits for `asked`."""
+        """Begin a stage that waits for the clients in `asked`."""
         self._asked = frozenset(asked)
         self._waiting = set(self._asked - self.gone)
         self.answered = set()
 
     def check(self, sender: int, stage: str) -> None:
-        """Check that the stage waits for this client, and that it has not answered yet."""
+        """Raise `OutOfOrder` if `sender` was not asked in this stage, or has already answered."""
         if sender in self.answered:
             raise OutOfOrder(sender, f"a second answer while {stage}")
         if self._asked is not None and sender not in self._asked:
@@ -182,6 +182,6 @@ class Attendance:
         self._waiting.discard(sender)
 
     def lose(self, member: int) -> None:
-        """Note that a client is gone for good."""
+        """Record that a client has left for good."""
         self.gone.add(member)
         self._waiting.discard(member)

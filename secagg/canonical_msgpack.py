@@ -76,7 +76,11 @@ class Reader:
             raise self.fail("bytes after the end of the message")
 
     def _sized(self, lead: int, forms: dict[int, tuple[int, int]]) -> int:
-        """Read a number in the form of the byte `lead`. A form has a width and the least value for it."""
+        """Read the integer that follows the type byte `lead`, which was already read, and return it.
+
+        `forms` maps each allowed type byte to (width of the integer in bytes, least value of that width).
+        Raises `MalformedMessage` for another type byte, or if a shorter form would have been enough.
+        """
         if lead not in forms:
             raise self.fail("a field of another type")
         width, least = forms[lead]

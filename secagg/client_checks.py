@@ -1,7 +1,7 @@
-"""The checks of a client: one function for each rule, which raises the error of that rule.
+"""The checks of a client: one function for each rule, which raises a `PeerError` if a message breaks it.
 
-A rule compares a message with the client's own policy, keys and memory. No value of the wire is trusted.
-The attack suite removes each rule in turn and shows what that would cost.
+A rule compares a message with the client's own policy, keys and memory. No received value is trusted. The
+tests of attacks remove each rule in turn, and show that an attack then succeeds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def check_registry(invitation: Invitation, registry: Registry | None) -> None:
 
 
 def check_registry_is_current(registry: Registry, memory: Memory) -> None:
-    """Check that the registry is not older than one seen before, nor another one of the same version."""
+    """Check that `registry` is newer than the newest one seen before, or the same."""
     version, digest = memory.registry
     if registry.version < version:
         raise e.WrongRegistry(SERVER, f"registry {registry.version} is older than {version}, seen before")
@@ -58,7 +58,7 @@ def check_registry_is_current(registry: Registry, memory: Memory) -> None:
 
 
 def check_cohort_size(size: int, policy: Policy) -> None:
-    # A list of more than the largest cohort was refused before it was parsed.
+    # There is no check of `max_cohort`: a longer list was refused before it was parsed.
     if size < policy.min_cohort:
         raise e.SmallCohort(SERVER, f"{size} clients; this client needs {policy.min_cohort}")
 
@@ -72,7 +72,7 @@ def check_own_advert(adverts: Iterable[Advert], own: Advert) -> None:
 
 
 def check_keys(adverts: Iterable[Advert]) -> None:
-    """Check that each public key of the session is of full order and occurs once, our own included."""
+    """Check that every public key in `adverts` is valid (see `check_public_key`) and occurs once."""
     seen: set[bytes] = set()
     for advert in adverts:
         for key in (advert.channel_key, *advert.mask_keys):
@@ -97,7 +97,7 @@ def check_ring_size(size: int, policy: Policy) -> None:
 
 
 def check_ring(size: int, neighbours: int, threshold: int, policy: Policy) -> None:
-    """Check that colluders are unlikely to hold a threshold of any client's shares, or to cut the ring."""
+    """Check that colluders are unlikely to hold `threshold` shares of a client, or to cut the ring in two."""
     if neighbours % 2 or not 2 <= neighbours < size:
         raise e.BadRoster(SERVER, f"{neighbours} neighbours on a ring of {size}")
     if not 2 <= threshold <= neighbours + 1:
@@ -138,14 +138,14 @@ def check_parcel_sender(parcel: Parcel, cohort: CohortView, own: int) -> None:
 
 
 def check_parcel_signature(parcel: Parcel, cohort: CohortView, registry: Registry) -> None:
-    """Check that the sender signed this very key list, and so has seen the same keys."""
+    """Check that the sender signed the session id, which proves that it received the same key list."""
     key = registry.members[parcel.sender]
     verify(key, parcel.signature, "key list", cohort.session, peer=parcel.sender)
 
 
 def check_sharers(sharers: Collection[int], cohort: CohortView, least: int) -> None:
     if len(cohort.neighbourhood) < cohort.size:
-        least = cohort.threshold  # on a ring, sharers are the neighbours that dealt shares
+        least = cohort.threshold  # on a ring, `sharers` has only neighbours; a threshold of them must remain
     if len(sharers) < least:
         raise e.FewContributors(SERVER, f"{len(sharers)} clients shared keys; {least} are needed")
 
@@ -166,7 +166,7 @@ def check_kind(kind: str, table: Table) -> None:
 
 
 def check_budget(memory: Memory, policy: Policy, spec: SumSpec, *, roster: int) -> None:
-    """Check the budget before an answer is computed; memory checks again before the answer leaves."""
+    """Check that the budget covers this sum. `Memory.remember_answer` repeats the check before sending."""
     charge = sum_charge(spec, roster=roster, adjacency=policy.adjacency)
     policy.budget.check(memory.spend, charge)
 
@@ -190,7 +190,7 @@ def check_roster(
 
 
 def check_noise_roster(size: int, spec: SumSpec) -> None:
-    """Check the size of the roster, which decides how much noise each client adds."""
+    """Check that the noise of `spec` is planned for a roster of `size` clients."""
     promise = spec.promise
     if promise is None:
         return
@@ -201,7 +201,7 @@ def check_noise_roster(size: int, spec: SumSpec) -> None:
 
 
 def check_around(around: Collection[int], cohort: CohortView) -> None:
-    """Check that a threshold of our neighbourhood is there: its shares open our secrets."""
+    """Check that `around`, the neighbours still present, can reconstruct this client's secrets."""
     if len(around) < cohort.threshold:
         raise e.FewContributors(SERVER, f"{len(around)} around this client; {cohort.threshold} are needed")
 
@@ -233,7 +233,7 @@ def check_contributors(survivors: Collection[int], cohort: CohortView, least: in
 
 
 def check_noise_kept(survivors: int, roster: Collection[int], spec: SumSpec) -> None:
-    """Check that enough clients that added noise stayed: it is planned for a limited number of drop-outs."""
+    """Check that the drop-outs of a sum are at most as many as its noise is planned for."""
     dropped = len(roster) - survivors
     if spec.promise is not None and dropped > spec.promise.dropouts:
         raise e.FewContributors(
@@ -242,7 +242,7 @@ def check_noise_kept(survivors: int, roster: Collection[int], spec: SumSpec) -> 
 
 
 def check_group_survivors(survivors: AbstractSet[int], roster: AbstractSet[int]) -> None:
-    """Check that a later sum of a group is unmasked over its whole roster."""
+    """Check that no client dropped out of a sum that is not the first of its group."""
     if survivors != roster:
         raise e.GroupChanged(SERVER, "survivors differ from the roster in the midst of a group")
 
@@ -255,7 +255,7 @@ def check_confirmations(
     cohort: CohortView,
     registry: Registry,
 ) -> None:
-    """Check that at least a threshold of survivors signed exactly what this client signed."""
+    """Check that at least a threshold of survivors signed `fields`, as this client did."""
     alive = {cohort.ids[position] for position in survivors}
     for member, signature in signatures:
         if member not in alive:

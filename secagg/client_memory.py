@@ -1,8 +1,8 @@
 """The memory of a client beyond one session: answered queries, groups, sessions, and what they cost.
 
-Masks protect one sum. Only memory keeps the same private vector from being summed over two different sets of
-clients, in two sessions or after a restart; the same holds for a budget that is spent over a lifetime. An
-entry is made before the masked input leaves and is never removed.
+Masks protect only one sum. If a client forgot its answers after a session or a restart, a server could sum
+the same private vector again over another set of clients, or exceed the client's lifetime budget. So each
+answer is recorded before the masked input is sent, and no entry is ever removed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ NEVER: Final = -1
 
 @dataclass(frozen=True, kw_only=True)
 class SumFacts:
-    """Facts about an answered sum, for readers of the ledger. None of them is secret.
+    """Public facts about an answered sum, for readers of the ledger.
 
-    `query` is the digest of the query's frame, broadcast included; `cohort` and `roster` are sizes.
+    `query` is the digest of the query's frame, broadcast included. `cohort` and `roster` are numbers of
+    clients.
     """
 
     session: bytes
@@ -41,13 +42,13 @@ class SumFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerEntry:
-    """One answer that is about to leave.
+    """The record of one answer, made before the answer is sent.
 
-    `content`    what was asked, as `question.content_digest` has it.
-    `charge`     its privacy cost, in units of 2^-40 rho; None for a sum without noise.
+    `content`    the digest of the query's kind and payload (`query_context.content_digest`).
+    `charge`     the privacy cost of the sum, in units of 2^-40 rho; None for a sum without noise.
     `adjacency`  the adjacency to which that charge refers.
-    `sequences`  the sequences of sums to which it belongs, and
-    `roster`     the ids of the clients that were asked; empty if it belongs to none.
+    `sequences`  the sequences of sums to which the sum belongs (see `secagg.sequence_rules`).
+    `roster`     the ids of the clients that were asked; empty if there are no sequences.
     """
 
     group: str
@@ -69,7 +70,7 @@ class AnswerEntry:
         adjacency: Adjacency,
         sequences: tuple[SumSequence, ...] = (),
     ) -> Self:
-        """Return the entry of an answer to `question`, at the cost of its planned noise."""
+        """Return the record of an answer to `question`. Its charge follows from the planned noise."""
         query, spec, roster = question.query, question.spec, len(question.roster)
         return cls(
             group=group,
@@ -93,18 +94,17 @@ class AnswerEntry:
 
 
 class Memory(Protocol):
-    """What a client machine needs to remember.
+    """The interface of a client's memory. `ClientLedger` keeps it on disk, `VolatileMemory` in the process.
 
-    `check_owner` raises if it is the memory of another client; `public_key` is empty if nothing is signed.
-    `remember_*` return when the entry is safe. `remember_answer` raises, and remembers nothing, if the budget
-    does not allow it, or if its cost cannot be added to what was spent (see `Spend.plus`): to check first and
-    to spend later would let two processes spend the same remainder. A memory that processes share also
-    refuses there what one of them has answered meanwhile.
-    `remember_survivors` is for the sequences of the answer. Nothing is revealed before it has returned.
-    `note_confirmed` is for readers of the ledger, and never raises because it could not be written.
-    `tag` returns a code for `data` under a key that only the owner of the memory can read.
-
-    `ClientLedger` is one that outlives the process, `VolatileMemory` one that does not.
+    `check_owner` raises if the memory belongs to another client. `public_key` is empty if nothing is signed.
+    The `remember_*` methods return when the entry is stored safely.
+    `remember_answer` raises, and stores nothing, if the budget does not allow the charge, or if the charge
+    cannot be added to the spend (see `Spend.plus`). It checks and stores in one step, so that two processes
+    cannot spend the same remainder. If processes share the memory, it also raises for an answered query.
+    `remember_survivors` stores the set of clients that `secagg.sequence_rules` compares. The client reveals
+    no share before it has returned.
+    `note_confirmed` writes an entry for readers of the ledger. It does not raise if it cannot write.
+    `tag` returns a message authentication code of `data`, under a key of the owner of the memory.
     """
 
     def check_owner(self, member: int, public_key: bytes) -> None: ...
@@ -128,7 +128,7 @@ class Memory(Protocol):
 
 
 class VolatileMemory:
-    """Memory that ends with the process: for simulations and tests.
+    """A memory that is lost when the process ends, for simulations and tests.
 
     >>> VolatileMemory().spend.unnoised
     0
@@ -145,7 +145,7 @@ class VolatileMemory:
         self._tag_key = secrets.token_bytes(DIGEST_BYTES)
 
     def check_owner(self, member: int, public_key: bytes) -> None:
-        """Accept any owner: this memory has no name to compare."""
+        """Accept any owner, because this memory does not record its owner."""
 
     def open_session(self) -> None:
         if self._live:
@@ -159,7 +159,7 @@ class VolatileMemory:
         return session in self._sessions
 
     def remember_session(self, session: bytes, _members: tuple[int, ...] = ()) -> None:
-        """Remember a session. Its members need not be kept: sets of clients have their ids."""
+        """Record a session id. The members are not stored: `SetLog` stores sets of clients by their ids."""
         self._sessions.add(session)
 
     def last_round(self, group: str) -> int:
@@ -174,7 +174,7 @@ class VolatileMemory:
         self.take_answer(answer)
 
     def take_answer(self, answer: AnswerEntry) -> None:
-        """Record an answer that was allowed when it left."""
+        """Record an answer without a check of the budget, which was checked when it was sent."""
         self._spend = self._spend.plus(answer.charge, answer.adjacency)
         self._queries.add(answer.content)
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
@@ -189,11 +189,11 @@ class VolatileMemory:
 
     @property
     def sets(self) -> SetLog:
-        """The sets of clients of the sums that belong to sequences."""
+        """The sets of clients of earlier sums, which `secagg.sequence_rules` compares with new ones."""
         return self._sets
 
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None:
-        """Discard the note: it is never read."""
+        """Do nothing: this memory has no readers."""
 
     @property
     def spend(self) -> Spend:
@@ -201,7 +201,7 @@ class VolatileMemory:
 
     @property
     def registry(self) -> tuple[int, bytes]:
-        """Version and digest of the newest registry seen, or `NEVER`."""
+        """The version and digest of the newest registry seen; version `NEVER` if there was none."""
         return self._registry
 
     def remember_registry(self, version: int, digest: bytes) -> None:

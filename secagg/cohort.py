@@ -1,6 +1,6 @@
 """A cohort: the clients whose keys were exchanged, with their session id and threshold.
 
-The server knows all clients. So does a client of a complete graph; a client of a ring knows its neighbours.
+The server and each client of a complete graph know all clients. A client of a ring knows only its neighbours.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from secagg.message_records import ID_BYTES, Advert
 
 
 def invitation_digest(frame: bytes) -> bytes:
-    """Return the context of set-up messages, before there is a session id."""
+    """Return the digest of the invitation, the context of messages before there is a session id."""
     return digest("invitation", frame)
 
 
 def session_id(invitation: bytes, key_list: bytes) -> bytes:
-    """Return the name of a session: the hash of its set-up transcript, as received."""
+    """Return the id of a session on a complete graph: the digest of the two frames of its set-up."""
     return digest("session", invitation, key_list)
 
 
 def ring_digest(adverts: Sequence[Advert]) -> bytes:
-    """Return the digest of all keys of a ring, which no client receives in full."""
+    """Return the digest of all adverts of a ring. No client receives all these adverts."""
     return digest("ring", *(advert.encode() for advert in adverts))
 
 
 def ring_session_id(invitation: bytes, *, size: int, neighbours: int, threshold: int, ring: bytes) -> bytes:
-    """Return the name of a session on a ring: the hash of what the lists of all clients have in common."""
+    """Return the id of a session on a ring: the digest of the data that all clients receive alike."""
     numbers = (number.to_bytes(4, "big") for number in (size, neighbours, threshold))
     return digest("ring session", invitation, *numbers, ring)
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """Members in ascending order of id. A member's *position* is its index here."""
+    """All members of a session, in ascending order of id. A member's *position* is its index in `adverts`."""
 
     session: bytes
     threshold: int
     adverts: tuple[Advert, ...]
-    digest: bytes = b""  # of the members' ids on a complete graph, of their adverts on a ring
+    digest: bytes = b""  # the digest of all ids on a complete graph, of all adverts on a ring
 
     def __post_init__(self) -> None:
         if not self.digest:
@@ -57,7 +57,7 @@ class Cohort:
 
     @property
     def neighbourhood(self) -> Sequence[int]:
-        """The positions whose keys are known here."""
+        """The positions of the members whose keys are known: here, all of them."""
         return range(self.size)
 
     @cached_property
@@ -71,7 +71,7 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """What one client knows of a cohort on a ring: itself and its neighbours, at their positions."""
+    """The part of a ring's cohort that one client knows: itself and its neighbours, by position."""
 
     session: bytes
     threshold: int

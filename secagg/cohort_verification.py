@@ -1,4 +1,4 @@
-"""How a client learns and checks its cohort: the key list of a complete graph, or ring neighbours."""
+"""The client's checks of its cohort, received as a key list or, on a ring, as its neighbours' keys."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _SMALL_FIELDS: Final = 256  # enough for all fields of a frame that are not list
 
 @dataclass(frozen=True)
 class Introduction:
-    """What a client checks a list of keys against."""
+    """The data that a client compares a received list of keys with."""
 
     policy: Policy
     registry: Registry | None
     form: Format
-    invitation: bytes  # its frame
-    context: bytes  # its digest
+    invitation: bytes  # the frame of the invitation
+    context: bytes  # the digest of the invitation
     own: Advert
 
     def by_key_list(self, message: KeyList, frame: bytes) -> Cohort:
-        """Return the cohort with the keys of all clients. Raises what `refusals` raise."""
+        """Check a key list. Return the cohort with the keys of all clients. Raises `PeerError`."""
         policy = self.policy
         adverts = parse_adverts(message.adverts, self.form, most=min(policy.max_cohort, MAX_COMPLETE))
         client_checks.check_cohort_size(len(adverts), policy)
@@ -41,7 +41,7 @@ class Introduction:
         return Cohort(session_id(self.invitation, frame), message.threshold, adverts)
 
     def by_neighbours(self, message: Neighbours) -> Neighbourhood:
-        """Return the neighbours' keys. The transitions admit this message under `curious_server` only."""
+        """Check the neighbours' keys, which only a `curious_server` may send. Raises `PeerError`."""
         size, threshold = message.size, message.threshold
         client_checks.check_ring_size(size, self.policy)
         adverts = parse_neighbours(message.adverts, self.form, size=size, most=MAX_COMPLETE)
@@ -63,7 +63,7 @@ class Introduction:
 
 
 def largest_frame(policy: Policy, table: Table) -> int:
-    """Return the size of the largest frame that a client ever needs to accept."""
+    """Return the size in bytes of the largest frame that a client has to accept."""
     form = Format(policy.max_sums, signed=True, seeds=table.seeds)
     per_member = max(form.neighbour_bytes, form.parcel_bytes)
     lists = min(policy.max_cohort, MAX_COMPLETE) * per_member
@@ -71,7 +71,7 @@ def largest_frame(policy: Policy, table: Table) -> int:
 
 
 def fewest_contributors(cohort: CohortView, policy: Policy) -> int:
-    """Return the least survivors of a sum: a ring must also stay connected without the drop-outs."""
+    """Return the least number of survivors of a sum. A ring must also stay connected without drop-outs."""
     least = max(cohort.threshold, policy.min_contributors)
     if isinstance(cohort, Cohort):
         return least

@@ -1,12 +1,12 @@
 """The errors of secure sums, by the side that causes them.
 
-`LocalError`  this side: a spec, an input or a call that cannot work. Nothing was sent.
-`PeerError`   a party on the wire broke the protocol. It names the peer.
-`PolicyError` a `PeerError`: the message is well-formed, but offers less than this client accepts.
-`SumFailed`   neither side: too few clients, or a group that changed. No total was released.
+`LocalError`  This side passed a spec, an input or a call that cannot work. Nothing was sent.
+`PeerError`   Another party broke the protocol. The error names this peer.
+`PolicyError` A `PeerError` for a well-formed message that offers less protection than this client requires.
+`SumFailed`   No total was released, for example because too few clients stayed.
 
-The docstring of a peer's error says what would leak if the machine went on. No message ever holds a key, a
-seed, a share or a value of an input.
+The docstring of a `PeerError` says what could leak if the machine accepted the message. No error text has a
+key, a seed, a share or a value of an input.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ Peer: TypeAlias = int | Literal["server"]
 
 
 class SecaggError(Exception):
-    """Base class of the errors of this package."""
+    """The base class of all errors of this package."""
 
 
 # --- this side ---------------------------------------------------------------------------------------
 
 
 class LocalError(SecaggError):
-    """A mistake on this side, found before anything was sent."""
+    """The base class of errors in what the caller passed. They are raised before anything is sent."""
 
 
 class SpecError(LocalError):
-    """The spec of a sum is impossible. If it has too few bits, `bits_needed` are enough."""
+    """The spec of a sum is invalid. If the cause is too few bits, `bits_needed` would be enough."""
 
     def __init__(self, why: str, *, bits_needed: int | None = None) -> None:
         super().__init__(why)
@@ -38,17 +38,17 @@ class SpecError(LocalError):
 
 
 class SpecTooLarge(SpecError):
-    """The input of a sum would have too many bytes."""
+    """The masked input of a sum would have more bytes than the limit."""
 
 
 class InputError(LocalError):
-    """A vector does not match its spec: shape, dtype, NaN, or a count outside its range."""
+    """A vector does not match its spec: wrong shape or dtype, a NaN, or a count out of range."""
 
 
 class ParameterError(LocalError):
-    """A parameter makes no sense, or no parameters satisfy the request.
+    """A parameter is invalid, or no parameters satisfy the request.
 
-    `parameter` is the name of the parameter to change, or None if no single one is to blame.
+    `parameter` is the name of the invalid parameter, or None if the cause is a combination.
     """
 
     def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
@@ -57,54 +57,54 @@ class ParameterError(LocalError):
 
 
 class StateError(LocalError):
-    """A call that the state of the machine does not allow."""
+    """The state of the machine does not allow this call."""
 
 
 class LedgerError(LocalError):
-    """A ledger cannot be used. What it says was spent is never silently reset."""
+    """A ledger cannot be used. The code never replaces it by an empty one, which would reset the spend."""
 
 
 class MissingLedger(LedgerError):
-    """A ledger does not exist. An empty one in its place would forget what was spent."""
+    """The file of a ledger does not exist. It is not created, because that would reset the spend."""
 
 
 class DamagedLedger(LedgerError):
-    """A ledger was altered, or rows of it are missing."""
+    """A ledger was altered, or some of its rows are missing."""
 
 
 class NewerLedger(LedgerError):
-    """A ledger was written by a newer version, whose rows this one may misread."""
+    """A ledger was written by a newer version of this package, so this version may misread its rows."""
 
 
 class ForeignLedger(LedgerError):
-    """A ledger belongs to another identity, whose spend is not ours."""
+    """A ledger belongs to another identity, so its spend is not the spend of this one."""
 
 
 class KeyFileError(LocalError):
-    """A file of a key or of certificates cannot be used. The message names the file, never its contents."""
+    """A key file or certificate file cannot be used. The error text names the file, not its contents."""
 
 
 class CertificateError(LocalError):
-    """Not a certificate of the one form that identities have here, or not valid now."""
+    """A certificate does not have the form that this package requires, or is not valid at this time."""
 
 
 class RegistryError(LocalError):
-    """Our own registry of identities cannot be used."""
+    """The registry of identities that the caller passed cannot be used."""
 
 
 class ForeignRegistry(RegistryError):
-    """A registry that our authority did not sign: all of its members may be invented."""
+    """The trusted authority did not sign the registry, so all of its members may be invented."""
 
 
 class ExpiredRegistry(RegistryError):
-    """A registry that has expired: identities that it lists may have been revoked since."""
+    """The registry has expired, so some of its identities may have been revoked since."""
 
 
 # --- the peer -------------------------------------------------------------------------------------
 
 
 class PeerError(SecaggError):
-    """`peer` broke the protocol. The machine that raises this has stopped for good."""
+    """`peer` broke the protocol. A client that raises this error fails; a server excludes the peer."""
 
     def __init__(self, peer: Peer, why: str) -> None:
         super().__init__(f"{peer if peer == SERVER else f'client {peer}'}: {why}")
@@ -113,84 +113,84 @@ class PeerError(SecaggError):
 
 
 class MalformedMessage(PeerError):
-    """Not a canonical encoding of a known message. A lenient parser gives attackers a second channel."""
+    """A frame is not the canonical encoding of a known message. Other encodings could hide data in frames."""
 
 
 class OversizeMessage(PeerError):
-    """Larger than this side agreed to hold in memory."""
+    """A frame is larger than the limit. Accepting it could exhaust memory."""
 
 
 class SlowReader(PeerError):
-    """The peer does not read what it is sent, which this side would have to keep in memory."""
+    """The peer does not read the frames sent to it. Keeping them could exhaust memory."""
 
 
 class WrongVersion(PeerError):
-    """Another version of the protocol. There is no negotiation, hence no downgrade."""
+    """A message has another protocol version. Versions are not negotiated, so none can be downgraded."""
 
 
 class WrongSession(PeerError):
-    """A message of another session. Accepting it would let a server replay old answers."""
+    """A message belongs to another session. Accepting it would let a server replay old answers."""
 
 
 class OutOfOrder(PeerError):
-    """A message that its stage does not allow.
+    """The current state does not allow this message.
 
-    A second survivor list, for example, would yield both kinds of share for one peer.
+    A second survivor list, for example, could make a client reveal both kinds of share for one peer.
     """
 
 
 class BadKey(PeerError):
-    """A public key that changed, repeats, is ours, or is a point of small order.
+    """A public key was changed, occurs twice, or is a point of small order.
 
-    Masks agreed under such a key are known to the party that planted it.
+    The party that inserted such a key can compute the masks that are derived from it.
     """
 
 
 class BadSignature(PeerError):
-    """A signature that does not verify. The server may have invented the client."""
+    """A signature does not verify. The server may have invented the client."""
 
 
 class UnknownPeer(PeerError):
-    """An identity outside the registry or the cohort: a Sybil whose shares the server holds."""
+    """A client is not in the registry or the cohort. The server may have invented it to obtain shares."""
 
 
 class BadRoster(PeerError):
-    """A cohort or roster with repeats, with unknown clients, or without this client."""
+    """A cohort or roster lacks this client, is no valid ring, or delivers a client its own envelope."""
 
 
 class BadSurvivors(PeerError):
-    """A survivor set that is no subset of the roster, or lacks this client.
+    """A survivor set is not a subset of the roster, or lacks this client.
 
-    Shares of the mask key of a client called dropped out are revealed; its late input would be readable.
+    For a drop-out, shares of the mask key are revealed. If it is no drop-out, its masked input can be read.
     """
 
 
 class SecretReused(PeerError):
-    """A one-time secret requested twice: both kinds of share for a peer open its input."""
+    """A one-time secret was requested twice. Both kinds of share for a peer would open its input."""
 
 
 class RepeatedSum(PeerError):
-    """A sum index at or below one already used. Its masks would cover two inputs."""
+    """The index of a sum is not above the last one. The same masks would cover two inputs."""
 
 
 class RepeatedSession(PeerError):
-    """A session id seen before: keys, shares and masks would repeat."""
+    """The session id was seen before, so keys, shares and masks would repeat."""
 
 
 class RepeatedQuery(PeerError):
-    """A query answered before. Two totals over different clients differ by those clients."""
+    """The query was answered before. Two totals over different sets of clients reveal their difference."""
 
 
 class GroupChanged(PeerError):
-    """A sum of a group over other clients than the last one: the difference reveals who left."""
+    """A sum is over other clients than the last sum of its group. The difference reveals their vectors."""
 
 
 class GroupReopened(PeerError):
-    """A group that was closed, or belongs to an earlier round or session."""
+    """A query belongs to a group that was closed, or to one of an earlier round or session."""
 
 
 class BadVector(PeerError):
-    """A masked input of the wrong length, or bits outside the ring."""
+    """A masked input has the wrong length, or has padding bits that are not zero."""
 
 
 class Departed(PeerError):
@@ -198,14 +198,14 @@ class Departed(PeerError):
 
 
 class BadShare(PeerError):
-    """A revealed share outside the field, or not on the polynomial that the others agree on."""
+    """A revealed share is not an element of the field of the secret sharing."""
 
 
 class CorruptDealer(PeerError):
-    """The shares of a client's secret do not open its commitment.
+    """The shares of a client's secret do not open its commitment, or too few of them were revealed.
 
-    `proven` if the tolerated number of lying holders could not explain it. Otherwise the dealer's lie cannot
-    be told from theirs.
+    `proven` is true if corrupt holders alone cannot be the cause, given how many are tolerated. Otherwise
+    either the dealer or its holders may be corrupt.
     """
 
     def __init__(self, peer: Peer, why: str, *, proven: bool) -> None:
@@ -217,76 +217,76 @@ class CorruptDealer(PeerError):
 
 
 class PolicyError(PeerError):
-    """Well-formed, but less protection than this client accepts."""
+    """A well-formed message offers less protection than this client requires."""
 
 
 class WrongTrust(PolicyError):
-    """The server proposes another trust level than ours."""
+    """The server proposes another trust level than the policy of this client requires."""
 
 
 class WrongTable(PolicyError):
-    """The server's table of sums is not ours: other bounds, other bits, other limits."""
+    """The server's table of sums differs from this client's: it has other kinds, bounds, bits or limits."""
 
 
 class WrongRegistry(PolicyError):
-    """Another registry of identities than ours, or an older one than we have seen."""
+    """The registry of identities differs from this client's, or is older than one that it has seen."""
 
 
 class SmallCohort(PolicyError):
-    """Too few clients: a sum over them says too much about each."""
+    """The cohort has too few clients, so a sum over them would reveal too much about each."""
 
 
 class LargeCohort(PolicyError):
-    """More clients than our encoding can hold, or than the complete graph allows."""
+    """There are more clients than the policy, the planned noise or the complete graph allows."""
 
 
 class SmallThreshold(PolicyError):
-    """A threshold that the tolerated colluders could reach, alone or with a split audience."""
+    """The tolerated colluders could reach the threshold, alone or if clients get different messages."""
 
 
 class FewContributors(PolicyError):
-    """A total over fewer clients than this client requires."""
+    """The total would be over fewer clients than this client requires."""
 
 
 class TooManySums(PolicyError):
-    """More sums than the algorithm declares, or than our policy allows without noise."""
+    """There are more sums than the algorithm declares, or more sums without noise than the policy allows."""
 
 
 class BudgetExceeded(PolicyError):
-    """A sum with noise that costs more than is left of our privacy budget."""
+    """A sum with noise costs more than is left of this client's privacy budget."""
 
 
 class UnchangedValues(PolicyError):
-    """Values that were summed before, over nearly the same clients: the difference shows the others."""
+    """The same values were summed before over nearly the same clients. The difference reveals the others."""
 
 
 class SmallDifference(PolicyError):
-    """A sum of the same kind over nearly the same clients; `min_difference` of our policy forbids it."""
+    """An earlier sum of the same kind was over nearly the same clients, which `min_difference` forbids."""
 
 
 class HiddenMembers(PolicyError):
-    """A ring whose members this client does not know, so that it could not compare sets of clients."""
+    """A ring hides its members, but the rules of this client have to compare sets of clients."""
 
 
 class UnknownSum(PolicyError):
-    """A kind of sum that our table does not have."""
+    """The kind of sum is not in the table of this client."""
 
 
 class SessionLive(PolicyError):
-    """This identity already takes part in a session; a parallel one allows differencing."""
+    """This identity already takes part in a session. A second one at the same time allows differencing."""
 
 
 # --- neither side -----------------------------------------------------------------------------------
 
 
 class SumFailed(SecaggError):
-    """No total was released. The algorithm keeps its last state."""
+    """The base class of errors without a guilty side. No total was released."""
 
 
 class TooFewClients(SumFailed):
-    """Fewer clients than the threshold were left.
+    """Too few clients were left.
 
-    `present` were left and `needed` would have been enough; None if it is not a matter of numbers alone.
+    `present` clients were left, and `needed` would have been enough. Each is None if it is not known.
     """
 
     def __init__(self, why: str, *, present: int | None = None, needed: int | None = None) -> None:
@@ -300,15 +300,15 @@ class TooFewClients(SumFailed):
 
 
 class CorruptTotal(SumFailed):
-    """The hidden count is wrong: some masks did not cancel. The total was discarded."""
+    """The total was discarded: its hidden count shows that masks are left, or unmasking was interrupted."""
 
 
 class CohortChanged(SumFailed):
-    """A client left within a group. The sum was abandoned before anything was revealed."""
+    """A client left between two sums of a group. The sum was abandoned before anything was revealed."""
 
 
 class Unrecoverable(SumFailed):
-    """A mask could not be reconstructed. Of its `dealers`, those proven corrupt are excluded."""
+    """Secrets of the clients in `dealers` could not be reconstructed, so their masks cannot be removed."""
 
     def __init__(self, dealers: Sequence[CorruptDealer]) -> None:
         super().__init__("; ".join(str(dealer) for dealer in dealers))

@@ -1,4 +1,4 @@
-"""The events that machines return to their callers. None holds a secret."""
+"""The events that client and server machines return to their callers. No event contains a secret."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from secagg.sum_spec import SumSpec, Total
 
 @dataclass(frozen=True)
 class Joined:
-    """Keys and shares are exchanged; the session can begin."""
+    """Set-up is done: this client exchanged keys and shares with a cohort of `cohort` clients."""
 
     session: bytes
     cohort: int
@@ -25,14 +25,14 @@ class Joined:
 
 @dataclass(frozen=True)
 class EnvelopeLost:
-    """An envelope did not open. This client holds no share for `peer`; the session goes on."""
+    """The envelope of client `peer` did not open. This client has no shares of `peer`'s secrets."""
 
     peer: int
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A query passed all checks: compute the values and call `answer`, or call `decline`."""
+    """A query to `invited` clients passed all checks. Call `answer` with the values, or call `decline`."""
 
     sum_index: int
     round: int
@@ -51,9 +51,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What `ClientMachine.answer` returns: a masked input to send, and which parts were clipped.
+    """The result of `ClientMachine.answer`: the frame to send, and the parts that were clipped.
 
-    The latter never leaves the client.
+    `clipped` maps the name of a part to the factor by which it was scaled down. Do not send it.
     """
 
     frame: bytes = field(repr=False)
@@ -62,7 +62,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class SatOut:
-    """This client declined: it does not know the survivors of this group's last sum."""
+    """This client declined, because it does not know the survivors of the last sum of this group."""
 
     sum_index: int
     kind: str
@@ -70,7 +70,7 @@ class SatOut:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """Our input is in the sum, together with that of `contributors - 1` others."""
+    """The input of this client is in the sum, with the inputs of `contributors - 1` other clients."""
 
     sum_index: int
     contributors: int
@@ -78,7 +78,7 @@ class Confirmed:
 
 @dataclass(frozen=True)
 class Abandoned:
-    """The server closed the group; this sum's secrets are erased."""
+    """The server abandoned the sum and closed its group. The client erased the secrets of the sum."""
 
     sum_index: int
 
@@ -93,7 +93,7 @@ ClientEvent: TypeAlias = Joined | EnvelopeLost | Asked | SatOut | Confirmed | Ab
 
 @dataclass(frozen=True)
 class ClientStep:
-    """Frames to send to the server, in order, and what happened."""
+    """The result of a call of a `ClientMachine`: frames to send to the server, in order, and events."""
 
     frames: tuple[bytes, ...] = field(default=(), repr=False)
     events: tuple[ClientEvent, ...] = ()
@@ -104,12 +104,12 @@ class ClientStep:
 
 @dataclass(frozen=True)
 class StageFull:
-    """All clients that were expected have answered: the stage may be closed early."""
+    """All clients that were asked have answered or left, so the caller may close the stage early."""
 
 
 @dataclass(frozen=True)
 class Excluded:
-    """A client broke the protocol or left; it takes no further part."""
+    """Client `peer` broke the protocol or left. It takes no further part in the session."""
 
     peer: int
     error: PeerError
@@ -117,14 +117,14 @@ class Excluded:
 
 @dataclass(frozen=True)
 class Late:
-    """A message for a stage that is over. It was ignored; the client stays in the session."""
+    """Client `peer` sent a message for a stage that is over. The server ignored the message."""
 
     peer: int
 
 
 @dataclass(frozen=True)
 class WrongShares:
-    """`holders` revealed shares that do not fit the others of `dealer`; either side may have lied."""
+    """`holders` revealed shares of `dealer` that do not fit the other shares. Either side may be corrupt."""
 
     dealer: int
     holders: tuple[int, ...]
@@ -132,7 +132,7 @@ class WrongShares:
 
 @dataclass(frozen=True)
 class Missing:
-    """Clients that did not answer before the stage was closed."""
+    """The clients `peers` did not answer before the stage was closed."""
 
     peers: tuple[int, ...]
     stage: str
@@ -140,26 +140,26 @@ class Missing:
 
 @dataclass(frozen=True)
 class Stranded:
-    """Too many neighbours of these clients have gone: they take no further part."""
+    """The clients `peers` are asked no more, because too many of their neighbours on the ring have left."""
 
     peers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class SessionReady:
-    """Set-up is done."""
+    """Set-up is done, and the server can ask for sums."""
 
     session: bytes
     members: tuple[int, ...]
     threshold: int
-    neighbours: int  # of each member: all others, or those on a ring
+    neighbours: int  # the number of neighbours of each member
 
 
 @dataclass(frozen=True)
 class SurvivorsFixed:
-    """Clients are about to confirm `survivors` for a query of `sequence`; they refuse sets close to it.
+    """The survivors of a query in `sequence` are fixed. Clients will refuse sets close to `survivors`.
 
-    A server that keeps a ledger records this before it goes on.
+    A server with a ledger must record this event before it sends the survivors to clients.
     """
 
     sequence: SumSequence
@@ -168,7 +168,7 @@ class SurvivorsFixed:
 
 @dataclass(frozen=True)
 class SumReleased:
-    """A total was released; `contributors` are the clients in it."""
+    """A total was released. `contributors` are the ids of the clients in it."""
 
     sum_index: int
     total: Total
@@ -177,7 +177,7 @@ class SumReleased:
 
 @dataclass(frozen=True)
 class SumAborted:
-    """Nothing was released. The session continues."""
+    """A sum failed, and no total was released. The session continues."""
 
     sum_index: int
     error: SumFailed
@@ -185,7 +185,7 @@ class SumAborted:
 
 @dataclass(frozen=True)
 class SessionFailed:
-    """Set-up left too few clients; there is no session."""
+    """The session ended, because too few clients were left in set-up."""
 
     error: SumFailed
 
@@ -207,7 +207,7 @@ ServerEvent: TypeAlias = (
 
 @dataclass(frozen=True)
 class Outgoing:
-    """One frame for each of `receivers`."""
+    """A frame that is to be sent to each client in `receivers` (ids)."""
 
     receivers: tuple[int, ...]
     frame: bytes = field(repr=False)
@@ -215,7 +215,7 @@ class Outgoing:
 
 @dataclass(frozen=True)
 class ServerStep:
-    """Frames to send, in order, and what happened."""
+    """The result of a call of a `ServerMachine`: frames to send to clients, in order, and events."""
 
     outgoing: tuple[Outgoing, ...] = ()
     events: tuple[ServerEvent, ...] = ()

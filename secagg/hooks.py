@@ -1,7 +1,7 @@
-"""Hooks: what a caller may replace in a machine, or observe of it. The defaults are the real protocol.
+"""Hooks: functions that a caller passes to a machine to replace or observe parts of it.
 
-Randomness is an argument, so that a test vector or a simulation under a seed needs no subclass. A machine
-with a seeded hook protects nothing: `secagg.insecure_seeds` makes such hooks.
+The defaults run the real protocol. Randomness is a hook, so that test vectors and seeded simulations need no
+subclass. A machine with seeded randomness protects nothing; `secagg.insecure_seeds` makes such hooks.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from secagg.query_context import Question
 from secagg.residue_ring import Residues
 from secagg.transitions import ServerState
 
-# The key stream that rounds the answer to a question, and draws the noise that stays in the total.
+# Returns the key stream that rounds the answer to a question, and draws the noise that stays in the total.
 Rounding: TypeAlias = Callable[[Question], KeyStream]
-# Encoded residues of every part and of the hidden count -> the residues that are masked instead.
+# Maps the encoded residues of all parts and of the hidden count to the residues that are masked instead.
 Transform: TypeAlias = Callable[[Question, tuple[Residues, ...]], tuple[Residues, ...]]
 
 
@@ -28,11 +28,11 @@ Transform: TypeAlias = Callable[[Question, tuple[Residues, ...]], tuple[Residues
 class ClientHooks:
     """Replaceable parts of a `ClientMachine`.
 
-    `random`      the source of all its secrets.
-    `rounding`    the stream that rounds an answer; by default, one that `random` seeds.
-    `transform`   changes encoded residues before they are masked: a client that lies inside the sum.
+    `random`      returns random bytes, for all secrets.
+    `rounding`    returns the key stream that rounds an answer; by default, `random` seeds it.
+    `transform`   changes encoded residues before they are masked, to simulate a client with a false input.
     `on_message`  is called with the type of each message before the machine handles it. If it raises, the
-                  machine has not seen the message.
+                  state of the machine does not change.
     """
 
     random: Random = secrets.token_bytes
@@ -41,11 +41,11 @@ class ClientHooks:
     on_message: Callable[[type[Message]], None] | None = None
 
     def rounding_stream(self, question: Question) -> KeyStream:
-        """Return the stream that rounds the answer, and draws the noise that stays in the total."""
+        """Return the key stream that rounds the answer, and draws the noise that stays in the total."""
         return KeyStream(self.random(SEED_BYTES)) if self.rounding is None else self.rounding(question)
 
     def transformed(self, question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
-        """Return the residues to mask."""
+        """Return the residues to mask: those given, or what `transform` makes of them."""
         return residues if self.transform is None else self.transform(question, residues)
 
 
@@ -53,7 +53,7 @@ class ClientHooks:
 class ServerHooks:
     """Replaceable and observable parts of a `ServerMachine`.
 
-    `random`      the source of its nonce and of the order of a ring.
+    `random`      returns random bytes, for the nonce and the order of a ring.
     `on_stage`    is called with each state that the machine enters.
     `on_message`  is called with the sender and the message that the machine has accepted.
     """

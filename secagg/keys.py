@@ -1,7 +1,7 @@
 """Keys: X25519 agreement, HKDF-SHA256 derivation, commitments, Ed25519 identities, sealed envelopes.
 
-Seeds for masks are bound to a *context* that both ends must share: session, sum, query, spec, cohort and
-roster (see `mask_context`). Two clients that were shown different things derive unrelated masks.
+The seed of a pair mask depends on session, sum, query, spec, cohort and roster (see `mask_context`). If the
+server showed two clients different ones, their masks do not cancel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEY_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
 
 _FIELD: Final = (1 << 255) - 19
-# u-coordinates of the points of small order on Curve25519 and its twist: agreement with them is constant.
+# u-coordinates of the points of small order on Curve25519 and its twist. Agreement with them gives zero.
 _SMALL_ORDER: Final = frozenset(
     {
         0,
@@ -39,33 +39,39 @@ _SMALL_ORDER: Final = frozenset(
 
 
 def public_key(secret: bytes) -> bytes:
-    """The X25519 public key of 32 secret bytes."""
+    """Return the X25519 public key of the private key `secret`, which has 32 bytes."""
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
 def check_public_key(key: bytes, *, peer: Peer) -> None:
-    """Refuse encodings that no honest client sends: unreduced, or of a point of small order."""
+    """Raise `BadKey` if an X25519 public key is not reduced modulo p, or is a point of small order."""
     value = int.from_bytes(key, "little")
     if len(key) != KEY_BYTES or value >= _FIELD or value in _SMALL_ORDER:
         raise BadKey(peer, "not the canonical encoding of a public key of full order")
 
 
 class OneTime:
-    """Refuses `copy` and `pickle`: a copy would use its secrets a second time, a pickle would leak them."""
+    """Base class of objects with one-time secrets. `copy` and `pickle` raise `TypeError`.
+
+    A copy could use the secrets a second time, and a pickle would leak them.
+    """
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} holds one-time secrets; it cannot be copied or pickled")
 
 
 class Agreement(OneTime):
-    """One end of X25519 with many peers. A point is computed once, whatever is then derived from it."""
+    """X25519 key agreement between one private key and many peers' public keys.
+
+    The shared point with a peer is computed once and kept, because several keys are derived from it.
+    """
 
     def __init__(self, secret: bytes) -> None:
         self._private = X25519PrivateKey.from_private_bytes(secret)
-        self._shared: dict[bytes, bytes] = {}  # peer's key -> point
+        self._shared: dict[bytes, bytes] = {}  # peer's public key -> shared point
 
     def derive(self, peer_key: bytes, *, salt: bytes, info: bytes) -> bytes:
-        """32 bytes from HKDF-SHA256 of the shared point. `peer_key` has passed `check_public_key`."""
+        """Return 32 bytes from HKDF-SHA256 of the point shared with the owner of `peer_key` (checked)."""
         if peer_key not in self._shared:
             self._shared[peer_key] = self._private.exchange(X25519PublicKey.from_public_bytes(peer_key))
         return hkdf(self._shared[peer_key], salt=salt, info=info)
@@ -75,39 +81,39 @@ def hkdf(material: bytes, *, salt: bytes, info: bytes) -> bytes:
     return HKDF(algorithm=hashes.SHA256(), length=32, salt=salt, info=info).derive(material)
 
 
-# --- what seeds are bound to ---------------------------------------------------------------------
+# --- inputs to HKDF, and commitments -------------------------------------------------------------
 
 
 def mask_context(
     *, session: bytes, sum_index: int, query: bytes, spec: bytes, cohort: bytes, roster: bytes
 ) -> bytes:
-    """Digest of everything the two ends of a mask must agree on."""
+    """Return the digest of all that two clients must agree on for their pair mask to cancel."""
     return digest("mask context", session, _u32(sum_index), query, spec, cohort, roster)
 
 
 def pair_info(context: bytes, one: int, other: int) -> bytes:
-    """HKDF info of the mask that clients `one` and `other` share."""
+    """Return the HKDF info for the pair mask of clients `one` and `other`, in either order."""
     low, high = sorted((one, other))
     return framed("pair mask", context, _u32(low), _u32(high))
 
 
 def self_mask_info(context: bytes, owner: int) -> bytes:
-    """HKDF info of a client's own mask."""
+    """Return the HKDF info for the self mask of client `owner`."""
     return framed("self mask", context, _u32(owner))
 
 
 def self_mask_seed(secret: bytes, *, session: bytes, context: bytes, owner: int) -> bytes:
-    """Seed of a client's own mask from its 32 shared bytes."""
+    """Return the seed of the self mask of client `owner`, from its self-mask secret of 32 bytes."""
     return hkdf(secret, salt=session, info=self_mask_info(context, owner))
 
 
 def noise_info(context: bytes, owner: int, layer: int) -> bytes:
-    """HKDF info of a removable component of a client's noise."""
+    """Return the HKDF info for removable noise component `layer` of client `owner`."""
     return framed("noise", context, _u32(owner), _u32(layer))
 
 
 def noise_commitment(secret: bytes, *, owner: int, sum_index: int, layer: int) -> bytes:
-    """What a client publishes about the seed of a removable component before dealing its shares."""
+    """Return the commitment to the seed of a removable noise component. It is published with the keys."""
     return digest("noise commitment", _u32(owner), _u32(sum_index), _u32(layer), secret)
 
 
@@ -116,7 +122,7 @@ def envelope_info(sender: int, receiver: int) -> bytes:
 
 
 def seed_commitment(secret: bytes, *, owner: int, sum_index: int) -> bytes:
-    """What a client publishes about the secret of its own mask before dealing its shares."""
+    """Return the commitment to a self-mask secret. It is published with the keys."""
     return digest("self mask commitment", _u32(owner), _u32(sum_index), secret)
 
 
@@ -128,7 +134,7 @@ def _u32(value: int) -> bytes:
 
 
 class Identity:
-    """A long-term Ed25519 signing key. Every signature says what it is for.
+    """A long-term Ed25519 signing key. Each signature also covers a `purpose`, so it has no other use.
 
     >>> identity = Identity.generate()
     >>> len(identity.public)
@@ -151,7 +157,7 @@ class Identity:
         return self._key.public_key().public_bytes_raw()
 
     def secret(self) -> bytes:
-        """The 32 private bytes, for the key file. Only `secagg.net` calls it."""
+        """Return the 32 bytes of the private key, to be stored in the key file by `secagg.net`."""
         raw, none = serialization.Encoding.Raw, serialization.NoEncryption()
         return self._key.private_bytes(raw, serialization.PrivateFormat.Raw, none)
 
@@ -163,7 +169,7 @@ class Identity:
 
 
 def verify(public: bytes, signature: bytes, purpose: str, *fields: bytes, peer: Peer) -> None:
-    """Raise `BadSignature` unless `signature` is `public`'s on `fields` for this `purpose`."""
+    """Raise `BadSignature` if `signature` of `purpose` and `fields` does not verify with key `public`."""
     key = Ed25519PublicKey.from_public_bytes(public)
     try:
         key.verify(signature, framed(f"signature: {purpose}", *fields))
@@ -176,20 +182,20 @@ _NONCE: Final = bytes(12)
 
 
 def shares_bytes(seeds: int) -> int:
-    """Shares of one sum: of the self-mask secret, of the mask key, and of each seed of removable noise."""
+    """Return the bytes of one holder's shares for one sum, with `seeds` seeds of removable noise.
+
+    They are one share of the self-mask secret, one of the mask key, and one of each seed.
+    """
     return SHARE_BYTES * (2 + seeds)
 
 
 def envelope_bytes(sums: int, seeds: int = 0) -> int:
-    """Length of an envelope that carries the shares of `sums` sums."""
+    """Return the length in bytes of an envelope that carries one holder's shares for `sums` sums."""
     return shares_bytes(seeds) * sums + TAG_BYTES
 
 
 class EnvelopeCipher(OneTime):
-    """One client's end of its sealed channels to all others within a session.
-
-    Both directions of a channel use one shared point, which the object computes once.
-    """
+    """Encrypts and decrypts the envelopes between client `owner` and all others in one session."""
 
     def __init__(self, secret: bytes, *, session: bytes, owner: int) -> None:
         self._agreement = Agreement(secret)
@@ -202,7 +208,7 @@ class EnvelopeCipher(OneTime):
         return AESGCM(key).encrypt(_NONCE, plaintext, self._session + info)
 
     def open(self, envelope: bytes, *, sender: int, sender_key: bytes) -> bytes | None:
-        """Return the plaintext, or None if `sender` did not seal the envelope for us in this session."""
+        """Return the plaintext, or None if `sender` did not seal it for this client in this session."""
         info = envelope_info(sender, self._owner)
         key = self._agreement.derive(sender_key, salt=self._session, info=info)
         try:

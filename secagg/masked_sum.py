@@ -1,6 +1,6 @@
 """The server's side of one sum: it adds masked inputs, collects shares, and unmasks the total.
 
-A masked vector is added and not kept: memory is that of one vector, for any number of clients.
+Each masked vector is added to a total and then discarded, so memory does not grow with the number of clients.
 """
 
 from __future__ import annotations
@@ -34,11 +34,15 @@ from secagg.sum_spec import Total, Values
 from secagg.topology import Graph
 from secagg.trust_levels import liars_around
 
-_Secret: TypeAlias = tuple[int, int]  # whose, and which
+_Secret: TypeAlias = tuple[int, int]  # (position of its dealer, layer: 0 for masks, from 1 on for noise)
 
 
 class Tally:
-    """What the server knows of one sum. Positions are those of the cohort."""
+    """The state of one sum at the server. A client is named by its position in the cohort.
+
+    A *layer* numbers the secrets of a client: 0 is its self-mask secret or, if it dropped out, its mask key;
+    those from 1 on are the seeds of its removable noise. The *surplus* layers are removed from the total.
+    """
 
     def __init__(self, question: Question, graph: Graph, *, corrupt: int, expander: Expander) -> None:
         self.question = question
@@ -53,13 +57,13 @@ class Tally:
         self.confirmations: dict[int, bytes] = {}
         self.revealed: set[int] = set()
         self._surplus: tuple[int, ...] = ()
-        # dealer -> shares by point, of each of its layers; the first is what its masks need
+        # position of a dealer -> for each of its revealed layers, a mapping from point to share
         self._shares: dict[int, list[dict[int, int]]] = {}
 
     # --- collecting ---
 
     def add_input(self, position: int, data: bytes) -> None:
-        """Add a masked input to the accumulator; it is not kept."""
+        """Add the masked input `data` to the total. Raises `BadVector` if it does not fit the spec."""
         encoding = self.question.encoding
         if not encoding.accepts(data):
             raise BadVector(self._id(position), "a masked input that does not fit the spec")
@@ -69,7 +73,7 @@ class Tally:
         self.contributors.add(position)
 
     def fix_survivors(self) -> PositionSet:
-        """Fix the clients of the sum, and allocate the memory of the total while shares are under way."""
+        """Return the survivors: the clients whose inputs were added. Allocate the memory of the total."""
         self._buffer = self.question.encoding.buffer()
         self.survivors = PositionSet(self.contributors)
         self._surplus = self.question.surplus(len(self.survivors))
@@ -77,11 +81,11 @@ class Tally:
         return self.survivors
 
     def _layers(self, position: int) -> tuple[int, ...]:
-        """Return the layers of which all neighbours reveal a share."""
+        """Return the layers whose shares are revealed, for the client at `position`."""
         return (0, *self._surplus) if position in self.contributors else (0,)
 
     def add_reveal(self, position: int, reveal: Reveal) -> None:
-        """Keep the shares that one survivor released."""
+        """Store the shares that the client at `position` revealed. Raises `PeerError` if they are invalid."""
         sender, around = self._id(position), self._graph.neighbourhood(position)
         places = unpack_positions(reveal.dealers, len(around), sender=sender)
         dealers = [around[place] for place in places]
@@ -106,7 +110,7 @@ class Tally:
     # --- unmasking ---
 
     def check_reach(self, present: PositionSet | set[int], threshold: int) -> None:
-        """Raise `TooFewClients` unless a threshold of each client's holders are in `present`."""
+        """Raise `TooFewClients` if fewer than `threshold` share holders of any client are in `present`."""
         around = self._graph.present_around(present)
         worst = min(self.question.roster, key=around.__getitem__)
         if around[worst] < threshold:
@@ -118,7 +122,7 @@ class Tally:
             )
 
     def unmask(self) -> tuple[Total, tuple[WrongShares, ...]]:
-        """Return the total, and which shares were wrong. Raises `SumFailed`; then nothing is released."""
+        """Remove all masks. Return the total, and the wrong shares. Raises `SumFailed` if masks are left."""
         cohort = self.question.cohort
         self.check_reach(self.revealed, cohort.threshold)
         self._expander.get_ready()
@@ -128,7 +132,7 @@ class Tally:
         if blamed:
             raise Unrecoverable(blamed)
         if self._spoiled:
-            # The hidden count is the last element: it may be right where the rest is not.
+            # The hidden count cannot detect this: it is the last element, and may be right nevertheless.
             raise CorruptTotal("adding or unmasking inputs was interrupted before")
         self._spoiled = True
         self._expander.take_off(self._accumulator, list(self._removals(secrets)), salt=cohort.session)
@@ -154,7 +158,7 @@ class Tally:
                 yield masks_with(question, dropped=position, mask_key=secret, survivors=survivors)
 
     def _remove_noise(self, secrets: Mapping[_Secret, bytes]) -> None:
-        """Remove the noise that survivors added in case others dropped out."""
+        """Subtract the surplus noise: survivors added it in case others dropped out."""
         layers = self.question.encoding.noise()
         for (position, layer), secret in secrets.items():
             if layer:
@@ -181,11 +185,11 @@ class Tally:
             except CorruptDealer as error:
                 blamed.append(error)
                 if len(blamed) > self._corrupt and not error.proven:
-                    break  # holders lie; the sum is lost, and a further search does not help
+                    break  # more failures than corrupt dealers: holders lied, and the sum is lost anyway
         return secrets, blamed
 
     def _matches(self, position: int, layer: int, secret: bytes) -> bool:
-        """Whether `secret` fits the commitment or public key that the dealer published."""
+        """Return whether `secret` fits the commitment or public key that the dealer published."""
         advert, index = self.question.cohort.adverts[position], self.question.sum_index
         if layer:
             commitment = noise_commitment(secret, owner=advert.member, sum_index=index, layer=layer)
@@ -209,13 +213,16 @@ _MOST_SUBSETS: Final = 256
 
 
 class Reconstruction:
-    """Reconstructs the secrets of one sum. Uses shares of holders that were wrong before last."""
+    """Reconstructs the secrets of one sum from shares.
+
+    If a holder revealed a wrong share before, its further shares are used only if there are too few others.
+    """
 
     def __init__(self, threshold: int, *, corrupt: int) -> None:
         self._threshold = threshold
-        self._corrupt = corrupt  # of a dealer's holders
-        self.wrong: dict[int, set[int]] = {}  # dealer -> holders off its polynomial
-        self._doubts: Counter[int] = Counter()  # by holder
+        self._corrupt = corrupt  # the most corrupt clients among the holders of one dealer's shares
+        self.wrong: dict[int, set[int]] = {}  # dealer -> holders whose shares are not on its polynomial
+        self._doubts: Counter[int] = Counter()  # holder -> number of its wrong shares so far
         self._subsets_left = _MOST_SUBSETS
         self._weights = lru_cache(maxsize=64)(shamir.lagrange_weights)
 
@@ -228,9 +235,10 @@ class Reconstruction:
         holders: Sequence[int],
         answered: int,
     ) -> bytes:
-        """Return the secret of `dealer` from `shares` (point -> value). Raises `CorruptDealer`.
+        """Reconstruct a secret of `dealer` from `shares` (point -> value) for which `matches` is true.
 
-        `holders[x - 1]` is the holder at point x, and `answered` of them have revealed any shares.
+        `holders[x - 1]` is the holder at point x. `answered` of the holders have revealed shares of any
+        dealer. Raises `CorruptDealer` if no such secret is found.
         """
         if len(shares) < self._threshold:
             why = f"{len(shares)} of {self._threshold} shares are there"
@@ -256,7 +264,7 @@ class Reconstruction:
     def _corrected(
         self, dealer: int, shares: Mapping[int, int], matches: Callable[[bytes], bool]
     ) -> tuple[bytes, set[int]]:
-        """Return the secret, and the points at which shares are wrong."""
+        """Return the secret although some shares are wrong, and the points of the wrong shares."""
         found = shamir.correct_errors(shares, self._threshold)
         if found is None or not matches(found[0]):
             found = self._other_subsets(shares, matches)
@@ -266,19 +274,20 @@ class Reconstruction:
         return found
 
     def _no_lie_explains(self, shares: int, *, searched_all: bool) -> bool:
-        """Whether an honest dealer's secret would have been found, however the corrupt holders lied.
+        """Return whether the failure proves that the dealer is corrupt, given the number of its shares.
 
-        Of the shares, all but `corrupt` are right. The decoder finds the secret if twice the lies are spare;
-        a search of all subsets finds it as soon as one subset is free of lies.
+        If the dealer is honest, at most `corrupt` shares are wrong. The decoder then finds the secret if
+        there are 2 * `corrupt` shares above the threshold. A search of all subsets needs `corrupt` above it.
         """
         return shares - self._threshold >= (self._corrupt if searched_all else 2 * self._corrupt)
 
     def _other_subsets(
         self, shares: Mapping[int, int], matches: Callable[[bytes], bool]
     ) -> tuple[bytes, set[int]] | None:
-        """Search beyond the decoder's radius: interpolate subsets and compare with the commitment.
+        """Try subsets of the shares, where more are wrong than the decoder can correct.
 
-        There is one limit for the whole sum, so that liars cannot cause a search for each dealer.
+        Return the secret and the points of the wrong shares, or None. The number of subsets is limited for
+        the whole sum, so that corrupt clients cannot cause a long search for each dealer.
         """
         for points in combinations(shares, self._threshold):
             if self._subsets_left == 0:

@@ -1,6 +1,6 @@
 """The fixed-size records inside messages: adverts, neighbours, parcels, signatures of members.
 
-All multi-byte integers are big-endian. Lists of records are ordered by member id, each id once.
+All multi-byte integers are big-endian. Records in a list are sorted by member id, and no id repeats.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _POSITION_BYTES: Final = 4
 
 @dataclass(frozen=True)
 class Format:
-    """What the lengths of records depend on."""
+    """The parameters of a session that determine the lengths of its records, which are in bytes."""
 
     sums: int
     signed: bool
-    seeds: int = 0  # of removable noise, for each sum
+    seeds: int = 0  # the number of seeds of removable noise for each sum
 
     @property
     def signature_bytes(self) -> int:
@@ -51,9 +51,10 @@ class Format:
 
 @dataclass(frozen=True)
 class Advert:
-    """A member's id, channel key, one mask key and one commitment per sum, and its signature.
+    """A member's id, its channel key, and for each sum a mask key and a commitment; and its signature.
 
-    Where noise is removable, commitments to all its seeds follow, sum by sum.
+    `commitments` has a commitment to the self-mask secret of each sum. If noise is removable, commitments to
+    all seeds of the first sum follow, then those of the second sum, and so on.
     """
 
     member: int
@@ -64,7 +65,7 @@ class Advert:
 
     @cached_property
     def body(self) -> bytes:
-        """What the member signs. On a ring, a server sends it to every neighbour."""
+        """The encoded advert without its signature. The member signs these bytes."""
         head = self.member.to_bytes(ID_BYTES, "big") + self.channel_key
         return head + b"".join(self.mask_keys) + b"".join(self.commitments)
 
@@ -72,7 +73,7 @@ class Advert:
         return self.body + self.signature
 
     def noise_commitment(self, sum_index: int, layer: int) -> bytes:
-        """Of the seed of removable component `layer`, from 1 on."""
+        """Return the commitment to the seed of noise component `layer` (from 1 on) of sum `sum_index`."""
         sums = len(self.mask_keys)
         seeds = len(self.commitments) // sums - 1
         return self.commitments[sums + sum_index * seeds + layer - 1]
@@ -80,7 +81,7 @@ class Advert:
 
 @dataclass(frozen=True)
 class Parcel:
-    """An envelope on its way to the receiver, with its sender's signature on the session."""
+    """An envelope as the server delivers it, with the id of its sender and its signature on the session."""
 
     sender: int
     envelope: bytes = field(repr=False)
@@ -91,26 +92,29 @@ class Parcel:
 
 
 def parse_advert(record: bytes, form: Format, *, sender: Peer) -> Advert:
-    """The one advert in `record`."""
+    """Return the advert in `record`. Raises `MalformedMessage` if its length is wrong."""
     if len(record) != form.advert_bytes:
         raise MalformedMessage(sender, "an advert of the wrong length")
     return _advert(record, form)
 
 
 def parse_adverts(blob: bytes, form: Format, *, most: int) -> tuple[Advert, ...]:
-    """All adverts in `blob`, in strictly ascending order of id."""
+    """Return the adverts in `blob`. Raises `PeerError` if there are over `most` or ids do not ascend."""
     return tuple(_advert(row, form) for row in _rows(blob, form.advert_bytes, most))
 
 
 def encode_neighbours(neighbours: Iterable[tuple[int, Advert]]) -> bytes:
-    """(position, advert) pairs in ascending order of both."""
+    """Encode (position, advert) pairs, which must ascend by position and by member id."""
     return b"".join(
         position.to_bytes(_POSITION_BYTES, "big") + advert.encode() for position, advert in neighbours
     )
 
 
 def parse_neighbours(blob: bytes, form: Format, *, size: int, most: int) -> dict[int, Advert]:
-    """Position -> advert, in strictly ascending order of position and of id."""
+    """Return the adverts in `blob` by position, out of a cohort of `size` members.
+
+    Raises `PeerError` if there are more than `most`, or if positions or ids do not strictly ascend.
+    """
     found: dict[int, Advert] = {}
     for row in _rows(blob, form.neighbour_bytes, most):
         position = int.from_bytes(row[:_POSITION_BYTES], "big")
@@ -135,7 +139,7 @@ def _advert(row: bytes, form: Format) -> Advert:
 
 
 def parse_parcels(blob: bytes, form: Format, *, most: int) -> tuple[Parcel, ...]:
-    """All parcels in `blob`, in strictly ascending order of sender."""
+    """Return the parcels in `blob`. Raises `PeerError` if there are over `most` or senders do not ascend."""
     stop = ID_BYTES + form.envelope_bytes
     return tuple(
         Parcel(int.from_bytes(row[:ID_BYTES], "big"), row[ID_BYTES:stop], row[stop:])
@@ -144,7 +148,7 @@ def parse_parcels(blob: bytes, form: Format, *, most: int) -> tuple[Parcel, ...]
 
 
 def parse_envelopes(blob: bytes, form: Format, count: int, *, sender: Peer) -> tuple[bytes, ...]:
-    """Exactly `count` envelopes."""
+    """Return the envelopes in `blob`. Raises `MalformedMessage` unless there are exactly `count`."""
     if len(blob) != count * form.envelope_bytes:
         raise MalformedMessage(sender, f"not {count} envelopes")
     return _cut(blob, form.envelope_bytes)
@@ -155,7 +159,7 @@ def encode_signatures(signatures: Sequence[tuple[int, bytes]]) -> bytes:
 
 
 def parse_signatures(blob: bytes, *, most: int) -> tuple[tuple[int, bytes], ...]:
-    """(member, signature) pairs in strictly ascending order of member."""
+    """Return (member, signature) pairs. Raises `PeerError` if there are over `most` or ids do not ascend."""
     rows = _rows(blob, ID_BYTES + SIGNATURE_BYTES, most)
     return tuple((int.from_bytes(row[:ID_BYTES], "big"), row[ID_BYTES:]) for row in rows)
 
@@ -165,9 +169,10 @@ def _cut(blob: bytes, size: int) -> tuple[bytes, ...]:
 
 
 def _rows(blob: bytes, size: int, most: int) -> Iterator[bytes]:
-    """At most `most` records of `size` bytes, from the server, with ids in strictly ascending order.
+    """Check `blob`, which the server sent, and return an iterator over its records of `size` bytes.
 
-    They are counted before they are cut, and cut one at a time: many small objects outgrow their frame.
+    Raises `PeerError` if there are more than `most` records, or if the integers at their start (member ids or
+    positions) do not strictly ascend. An iterator takes less memory than a list of many small objects.
     """
     if len(blob) > most * size:
         raise LargeCohort(SERVER, f"a list of more than {most} records")

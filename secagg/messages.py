@@ -1,7 +1,8 @@
-"""The messages of the protocol. Each instance is well-formed; only `decode` makes one from bytes.
+"""The messages of the protocol, and their encoding as frames. `decode` returns only well-formed messages.
 
-Every frame is an array `[version, type, context, field, ...]`. The context is empty in the invitation, the
-invitation's digest until the session has an id and in the farewell, and the session id otherwise.
+Every frame is an array `[version, type, context, field, ...]`. The context of an invitation is empty. The
+context of a farewell, and of any message before the session has an id, is the digest of the invitation. The
+context of all other messages is the session id.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MAX_BLOB: Final = (1 << 32) - 1
 
 @dataclass(frozen=True)
 class Uint:
-    """An unsigned integer up to `most`."""
+    """The schema of a field that holds an unsigned integer of at most `most`."""
 
     most: int
 
@@ -35,7 +36,7 @@ class Uint:
 
 @dataclass(frozen=True)
 class Blob:
-    """A byte string whose length is in `lengths`."""
+    """The schema of a field that holds a byte string whose length is in `lengths`."""
 
     lengths: range | tuple[int, ...] = range(1, _MAX_BLOB + 1)
 
@@ -48,7 +49,7 @@ class Blob:
 
 @dataclass(frozen=True)
 class Text:
-    """A short ASCII string."""
+    """The schema of a field that holds an ASCII string of 1 to 64 characters."""
 
     def read(self, reader: Reader) -> str:
         return reader.text()
@@ -68,7 +69,7 @@ _NAMES: Final[dict[type, tuple[str, ...]]] = {}
 
 @dataclass(frozen=True)
 class Message:
-    """The base of all messages: the context, and the schema of the fields after it."""
+    """The base class of all messages. `SCHEMA` has one entry for each field, the context included."""
 
     TYPE: ClassVar[int]
     SCHEMA: ClassVar[tuple[Field, ...]]
@@ -84,12 +85,12 @@ class Message:
         values = (getattr(self, name) for name in _names(type(self)))
         return encode_fields(VERSION, self.TYPE, *values)
 
-    def __repr__(self) -> str:  # payloads, envelopes and shares stay out of logs
+    def __repr__(self) -> str:  # no fields: payloads, envelopes and shares must not appear in logs
         return f"{type(self).__name__}()"
 
 
 def _names(kind: type[Message]) -> tuple[str, ...]:
-    """The names of its fields, which `fields` would look up anew for every message."""
+    """Return the names of the fields of a message class, from a cache because `fields` is slow."""
     if kind not in _NAMES:
         _NAMES[kind] = tuple(column.name for column in fields(kind))
     return _NAMES[kind]
@@ -100,7 +101,7 @@ def _names(kind: type[Message]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, repr=False)
 class Invitation(Message):
-    """Proposes a session: trust level, number of sums, the digests of table and registry."""
+    """Proposes a session: trust level, number of sums, digests of the table and the registry, and a nonce."""
 
     TYPE = 1
     SCHEMA = (Blob((0,)), Text(), Uint(MAX_SUMS), _DIGEST, Blob((0, DIGEST_BYTES)), _DIGEST)
@@ -114,7 +115,7 @@ class Invitation(Message):
 
 @dataclass(frozen=True, repr=False)
 class KeyList(Message):
-    """All advertised keys, and the threshold."""
+    """Sends the adverts of all clients, with their keys, and the threshold of the secret sharing."""
 
     TYPE = 2
     SCHEMA = (_DIGEST, Uint(1 << 16), Blob())
@@ -125,7 +126,7 @@ class KeyList(Message):
 
 @dataclass(frozen=True, repr=False)
 class Delivery(Message):
-    """The envelopes that others sealed for the receiver."""
+    """Delivers the envelopes with secret shares that other clients sealed for the receiver."""
 
     TYPE = 3
     SCHEMA = (_DIGEST, Blob())
@@ -135,7 +136,7 @@ class Delivery(Message):
 
 @dataclass(frozen=True, repr=False)
 class Query(Message):
-    """Asks for one sum: which kind, in which round, over whom, and the broadcast itself."""
+    """Asks for one sum. `roster` is a bitmap of the clients that are asked, `payload` the broadcast."""
 
     TYPE = 4
     SCHEMA = (_DIGEST, _SUM, Uint(MAX_ROUND), Text(), Blob(), _ANY)
@@ -149,7 +150,7 @@ class Query(Message):
 
 @dataclass(frozen=True, repr=False)
 class Survivors(Message):
-    """The set of clients whose masked inputs arrived."""
+    """Announces the survivors: a bitmap of the clients whose masked inputs arrived."""
 
     TYPE = 5
     SCHEMA = (_DIGEST, _SUM, Blob())
@@ -160,7 +161,7 @@ class Survivors(Message):
 
 @dataclass(frozen=True, repr=False)
 class Confirmations(Message):
-    """Signatures of survivors on the survivor set."""
+    """Forwards the signatures of the survivors on the survivor set to all survivors."""
 
     TYPE = 6
     SCHEMA = (_DIGEST, _SUM, Blob())
@@ -171,7 +172,7 @@ class Confirmations(Message):
 
 @dataclass(frozen=True, repr=False)
 class GroupClosed(Message):
-    """The sum is abandoned, and with it the rest of its group."""
+    """Announces that the server abandons the sum, and asks no further sum of its group in this round."""
 
     TYPE = 7
     SCHEMA = (_DIGEST, _SUM)
@@ -181,7 +182,7 @@ class GroupClosed(Message):
 
 @dataclass(frozen=True, repr=False)
 class Farewell(Message):
-    """The server ends the session."""
+    """Announces that the server ends the session."""
 
     TYPE = 8
     SCHEMA = (_DIGEST,)
@@ -189,9 +190,9 @@ class Farewell(Message):
 
 @dataclass(frozen=True, repr=False)
 class Neighbours(Message):
-    """On a ring, in place of the key list: the adverts of one client and its neighbours.
+    """Sends a client its own advert and those of its neighbours. On a ring, it replaces the key list.
 
-    Each client has another list, so each receives the size of the cohort and the digest of all its keys.
+    Each client receives a different list. All receive the same cohort size, threshold and digest of all keys.
     """
 
     TYPE = 9
@@ -208,7 +209,7 @@ class Neighbours(Message):
 
 @dataclass(frozen=True, repr=False)
 class Advertisement(Message):
-    """One client's public keys and commitments for the whole session."""
+    """Publishes a client's public keys and commitments for the whole session."""
 
     TYPE = 16
     SCHEMA = (_DIGEST, Blob())
@@ -218,7 +219,7 @@ class Advertisement(Message):
 
 @dataclass(frozen=True, repr=False)
 class Shares(Message):
-    """One envelope for every neighbour, and a signature on the session."""
+    """Sends one envelope with secret shares for every neighbour, and a signature on the session id."""
 
     TYPE = 17
     SCHEMA = (_DIGEST, Blob(), _SIGNATURE)
@@ -229,7 +230,7 @@ class Shares(Message):
 
 @dataclass(frozen=True, repr=False)
 class MaskedInput(Message):
-    """The masked, packed residues of all parts."""
+    """Sends a client's masked input: the packed residues of all parts."""
 
     TYPE = 18
     SCHEMA = (_DIGEST, _SUM, Blob())
@@ -240,7 +241,7 @@ class MaskedInput(Message):
 
 @dataclass(frozen=True, repr=False)
 class Confirmation(Message):
-    """A survivor's signature on the survivor set."""
+    """Sends a survivor's signature on the survivor set."""
 
     TYPE = 19
     SCHEMA = (_DIGEST, _SUM, Blob((SIGNATURE_BYTES,)))
@@ -251,19 +252,22 @@ class Confirmation(Message):
 
 @dataclass(frozen=True, repr=False)
 class Reveal(Message):
-    """Shares: of the self mask of each survivor, of the mask key of the others in the roster."""
+    """Reveals one share of the self mask of each survivor, and of the mask key of each drop-out.
+
+    A survivor's share is followed by shares of the seeds of its surplus noise.
+    """
 
     TYPE = 20
     SCHEMA = (_DIGEST, _SUM, Blob(), Blob())
 
     sum_index: int
-    dealers: bytes  # whose shares follow, of the sender's neighbourhood
+    dealers: bytes  # a bitmap over the sender's neighbourhood: the clients whose shares follow
     shares: bytes
 
 
 @dataclass(frozen=True, repr=False)
 class Decline(Message):
-    """Declines this sum."""
+    """Tells the server that this client sends no input to this sum."""
 
     TYPE = 21
     SCHEMA = (_DIGEST, _SUM)
@@ -273,7 +277,7 @@ class Decline(Message):
 
 @dataclass(frozen=True, repr=False)
 class Leave(Message):
-    """Leaves the session for good. It gives no reason: a reason is a side channel."""
+    """Tells the server that this client leaves for good. It has no reason field, which could leak data."""
 
     TYPE = 22
     SCHEMA = (Blob((0, DIGEST_BYTES)),)
@@ -281,7 +285,7 @@ class Leave(Message):
 
 @dataclass(frozen=True, repr=False)
 class Lost(Message):
-    """Reports whose envelopes, of its neighbourhood, did not open, right after the delivery."""
+    """Reports, right after the delivery, the neighbours whose envelopes did not open, as a bitmap."""
 
     TYPE = 23
     SCHEMA = (_DIGEST, Blob())
@@ -299,15 +303,15 @@ _HEADER: Final = 2  # version and type
 
 
 def frame_bytes(*blobs: int) -> int:
-    """Length of a frame with a 32-byte context and byte strings of these lengths."""
+    """Return the length of a frame with a 32-byte context and byte strings of the lengths in `blobs`."""
     header = len(encode_fields(VERSION, 1, bytes(DIGEST_BYTES)))
     return header + sum(blob + (2 if blob < 1 << 8 else 3 if blob < 1 << 16 else 5) for blob in blobs)
 
 
 def decode(frame: bytes, *, sender: Peer, limit: int) -> Message:
-    """Return the message in `frame`, from a sender of either kind. Raises `PeerError` if there is none.
+    """Return the message in `frame`. Raises `PeerError` if the frame is not a well-formed message.
 
-    `limit` bounds the frame, and the memory used is a small multiple of the frame.
+    A frame of more than `limit` bytes is refused. `sender`, a client or the server, is named in errors.
     """
     if len(frame) > limit:
         raise OversizeMessage(sender, f"a message of {len(frame)} bytes; the limit is {limit}")
@@ -321,12 +325,12 @@ def decode(frame: bytes, *, sender: Peer, limit: int) -> Message:
 
 
 def message_type(frame: bytes, *, sender: Peer) -> type[Message]:
-    """Return the type that `frame` claims. Its fields are not checked."""
+    """Return the message class that the header of `frame` names. The fields are not checked."""
     return _open(frame, sender)[0]
 
 
 def _open(frame: bytes, sender: Peer) -> tuple[type[Message], Reader]:
-    """Read the header: the class of the message, and a reader at its first field."""
+    """Read the header of `frame`. Return the message class, and a reader positioned at the first field."""
     if len(frame) < 1 + _HEADER or frame[0] >> 4 != 0x9:
         raise MalformedMessage(sender, "not a message")
     reader = Reader(frame, sender=sender)

@@ -1,4 +1,4 @@
-"""The parameters of a session, built once and handed down whole. A client's `Policy` must accept them."""
+"""The parameters of a session, in one object. Each client compares them with its own `Policy`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIVENESS_BITS: Final = 30
 
 
 class _NotGiven(int):
-    """A size that was not given. An explicit 0 is refused, so it cannot stand for this."""
+    """The type of a default value that means "not given". A plain 0 would hide that a caller passed 0."""
 
 
 _NOT_GIVEN: Final = _NotGiven()
@@ -25,21 +25,21 @@ _NOT_GIVEN: Final = _NotGiven()
 
 @dataclass(frozen=True, kw_only=True)
 class SessionParams:
-    """What a session is planned for. The fields that a `Policy` has too mean the same there.
+    """The parameters of a session. Fields that `Policy` has too mean the same here.
 
-    `corrupt`         most clients that may collude with the server.
-    `sums`            most sums of the session.
-    `dropout`         the part of the cohort that may be missing by the session's last sum; the threshold
-                      is chosen accordingly (`finder.dropout_over` turns a rate per sum into this).
+    `corrupt`         the most clients that may collude with the server.
+    `sums`            the most sums of the session.
+    `dropout`         the fraction of the cohort that may have dropped out by the last sum; the threshold is
+                      chosen accordingly (`finder.dropout_over` computes it from a rate per sum).
     `graph`           complete, a ring, or the one that suits the size of the cohort; a ring needs a
                       `curious_server`.
     `min_contributors`, `min_cohort`  by default the least that is safe, `corrupt` + 2.
     `max_cohort`      by default the largest cohort that trust and graph admit.
-    `min_neighbours`  least neighbours on a ring, where more are wanted than safety needs.
-    `security_bits`   on a ring, the chance that its random order helps the colluders is below 2^-this.
-    `liveness_bits`   on a ring, the chance that the expected drop-outs stop a sum is below 2^-this.
+    `min_neighbours`  the least number of neighbours on a ring, to have more than safety needs.
+    `security_bits`   on a ring, the random order helps the colluders with a probability below 2^-this.
+    `liveness_bits`   on a ring, the expected drop-outs stop a sum with a probability below 2^-this.
 
-    Construction checks every field by itself, `check` whether they go together. Both raise `ParameterError`.
+    The constructor checks each field, and `check` the combination of all. Both raise `ParameterError`.
 
     >>> SessionParams(trust="curious_server", corrupt=1).min_contributors
     3
@@ -78,7 +78,7 @@ class SessionParams:
         return MAX_COMPLETE if self.graph is GraphChoice.COMPLETE else largest_cohort(self.trust)
 
     def check(self) -> None:
-        """Raise `ParameterError` where no session could have these parameters."""
+        """Raise `ParameterError` if no session can have this combination of parameters."""
         if not 1 <= self.sums <= MAX_SUMS:
             raise ParameterError(f"sums must be from 1 to {MAX_SUMS}", parameter="sums")
         if self.graph is GraphChoice.RING:
@@ -97,18 +97,18 @@ def check_ring_trust(trust: Trust) -> None:
 
 
 def largest_cohort(trust: Trust) -> int:
-    """Return the most clients of a session. Beyond a complete graph there is only the ring."""
+    """Return the most clients of a session. More than `MAX_COMPLETE` need a ring, thus a curious server."""
     return MAX_COHORT if trust is Trust.CURIOUS else MAX_COMPLETE
 
 
 def check_bits(name: str, value: int) -> None:
-    """Raise `ParameterError` unless 2^-`value` is a probability in the range that is supported."""
+    """Raise `ParameterError` unless `value`, which stands for the probability 2^-`value`, is supported."""
     check_whole(name, value)
     if not 1 <= value <= MAX_BITS:
         raise ParameterError(f"{name} must be from 1 to {MAX_BITS}", parameter=name)
 
 
 def check_whole(name: str, value: object) -> None:
-    """Raise `ParameterError` for what only looks like a count: a fraction, a NaN, a truth value."""
+    """Raise `ParameterError` unless `value` is an int of at least 0. Floats and bools are refused."""
     if type(value) is not int or value < 0:
         raise ParameterError(f"{name} must be a whole number of at least 0", parameter=name)

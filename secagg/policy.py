@@ -1,4 +1,4 @@
-"""The policy of a client: what it requires, by its own configuration and never by the wire."""
+"""The policy of a client: what it requires of a session. It comes from its own configuration only."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _NO_WHOLE_NUMBERS: Final = ("trust", "max_rho", "adjacency")
 class Policy:
     """The least protection under which a client takes part.
 
-    `corrupt`            most clients that may collude with the server: of the whole registry under
+    `corrupt`            the most clients that may collude with the server: of the whole registry under
                          `malicious_server` (the server picks the cohort), of the cohort otherwise.
-    `min_cohort`, `max_cohort`  size of the cohort whose keys are exchanged.
-    `min_contributors`   least number of clients in a released total.
-    `max_sums`           most sums of one session.
-    `unnoised_sums`      most sums without noise that this identity ever answers.
-    `max_rho`            most privacy that this identity ever gives up in sums with noise, as the rho of
-                         zero-concentrated differential privacy, added up over all of them. None: no limit.
-                         A sum with a part without noise is not counted here but under `unnoised_sums`; set
-                         that to 0 for a budget that holds for everything.
-    `adjacency`          the adjacency of that rho. It must not change during the lifetime of the identity:
-                         costs under `replace` do not add to the others.
-    `max_query_bytes`    largest broadcast that it holds in memory.
-    `min_difference`     if not 0, a sum is refused if its clients differ from those of an earlier sum of the
-                         same kind, but by fewer than this. With it, a server has to add and to leave out
-                         clients in batches of this size.
-    `security_bits`      on a ring, the chance that its random order helps the colluders is below 2^-this
-                         for one sum; over L sums with different absentees, L times that.
+    `min_cohort`, `max_cohort`  the least and the largest number of clients in a session.
+    `min_contributors`   the least number of clients in a released total.
+    `max_sums`           the most sums of one session.
+    `unnoised_sums`      the most sums without noise that this identity answers in its lifetime.
+    `max_rho`            the most that all sums with noise may cost this identity in its lifetime, as the
+                         total rho of zero-concentrated differential privacy. None means no limit. If a part
+                         of a sum has no noise, the sum is counted under `unnoised_sums` instead; set that to
+                         0 for a budget that covers all sums.
+    `adjacency`          the adjacency of that rho. It must not change during the lifetime of the identity,
+                         because costs under `replace` cannot be added to costs under the others.
+    `max_query_bytes`    the size of the largest broadcast that the client accepts.
+    `min_difference`     if above 0, the client compares a sum with all earlier sums of the same kind. It
+                         refuses the sum if its set of clients differs from an earlier set by at least one
+                         client, but by fewer than this number.
+    `security_bits`      on a ring, the random order helps the colluders in one sum with a probability below
+                         2^-`security_bits`; in L sums with different drop-outs, L times that.
 
-    A cohort of more than 1024 clients meets on a ring, and only under `curious_server`.
+    A cohort of more than 1024 clients needs a ring, which needs a `curious_server`.
 
-    Raises `ParameterError` if it would protect no client.
+    Raises `ParameterError` if a value is out of range, or if a total could reveal one honest client's input.
 
     >>> Policy(
     ...     trust="curious_server", corrupt=1, min_cohort=3, max_cohort=50, min_contributors=3,
@@ -91,11 +91,11 @@ class Policy:
 
     @cached_property
     def budget(self) -> Budget:
-        """The limits for the lifetime of the identity, in the form that a memory takes."""
+        """The limits for the lifetime of the identity, as `Memory.remember_answer` takes them."""
         limit = None if self.max_rho is None else charge(self.max_rho)
         return Budget(unnoised_sums=self.unnoised_sums, charge=limit)
 
 
 def _is_amount(value: object) -> bool:
-    """Whether `value` is a finite number of at least 0; a truth value is not a number."""
+    """Return whether `value` is a finite number of at least 0. A bool is not a number here."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

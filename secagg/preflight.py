@@ -1,4 +1,4 @@
-"""Preflight: what a session will need, before anyone enrols. Reports every problem at once."""
+"""Preflight: compute what a session will need before it starts, and report all problems at once."""
 
 from __future__ import annotations
 
@@ -19,33 +19,32 @@ from secagg.sum_spec import L2, LInf, SumSpec, Table
 from secagg.topology import GraphPlan, plan
 from secagg.trust_levels import Trust, dropouts_allowed
 
-_SUM_INDEX: Final = 1  # bytes of a sum's index, which is below 128
+_SUM_INDEX: Final = 1  # bytes of an encoded sum index, which is below 128
 
 
 @dataclass(frozen=True)
 class PartReport:
-    """One part: its bits, the least that fit, and the grid's step in the part's own unit."""
+    """The bits of one part, the least bits that it needs, and its grid step in the unit of its values."""
 
     kind: str
     part: str
     bits: int
     bits_needed: int
-    resolution: float | None  # None for whole numbers, which are exact, or where the part does not fit
+    resolution: float | None  # the grid step; None for whole numbers, or if the part has too few bits
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """What was found. A session should begin only if `problems` is empty.
+    """The result of `preflight`. Start a session only if `problems` is empty.
 
-    With fewer than `quorum` clients to its end, no sum is released. `margin` is how many may leave: all
-    others, and on a ring fewer, or a client may by chance be left with too few neighbours.
-
-    What `preflight` returns.
+    `quorum`  the fewest clients that have to stay for a sum to be released.
+    `margin`  the most clients that may drop out. On a ring it may be less than `clients` - `quorum`, because
+              a client could be left with too few neighbours.
     """
 
     clients: int
     trust: Trust
-    graph: GraphChoice | None  # None where there is no threshold either
+    graph: GraphChoice | None  # None, like the threshold, if no graph is safe
     neighbours: int
     threshold: int | None
     quorum: int
@@ -61,10 +60,10 @@ class Preflight:
 
 
 def preflight(table: Table, clients: int, params: SessionParams) -> Preflight:
-    """Check quorum, bits and drop-out margin of a session among `clients` clients.
+    """Compute quorum, bits, drop-out margin and bytes sent of a session with `clients` clients.
 
-    Returns all that it found, problems among it. Raises `ParameterError` only for numbers that no session
-    has.
+    Returns a `Preflight`, which lists all problems. Raises `ParameterError` only if `clients` is not a whole
+    number of at least 1.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1000, bits=6, bound=LInf(9.0)),))})
     >>> found = preflight(table, 100, SessionParams(trust="malicious_server", corrupt=5, dropout=0.1))
@@ -111,7 +110,7 @@ def preflight(table: Table, clients: int, params: SessionParams) -> Preflight:
 
 
 def _tolerated(table: Table) -> list[int]:
-    """Drop-outs that the noise of each kind is planned for."""
+    """Return the number of drop-outs that the noise is planned for, for each kind with noise."""
     return [spec.promise.dropouts for spec in table.values() if spec.promise is not None]
 
 
@@ -133,7 +132,7 @@ def _misfits(spec: SumSpec, clients: int) -> list[str]:
 
 
 def _lacks(spec: SumSpec, clients: int, corrupt: int, dropout: Fraction | float) -> Iterator[str]:
-    """What the noise is not planned for."""
+    """Yield a problem if there may be more colluders or drop-outs than the noise is planned for."""
     promise = spec.promise
     if promise is not None and promise.colluders < corrupt:
         yield f"its noise is planned for {promise.colluders} colluders, but {corrupt} clients may be corrupt"
@@ -154,15 +153,15 @@ def _parts(kind: str, spec: SumSpec, clients: int) -> list[PartReport]:
 
 
 def _setup_bytes(neighbours: int, form: Format) -> int:
-    """What one client sends in set-up: its advert, and its shares with a signature."""
+    """Return the bytes that one client sends in set-up: its advert, and its signed envelopes."""
     envelopes = neighbours * form.envelope_bytes
     return frame_bytes(form.advert_bytes) + frame_bytes(envelopes, form.signature_bytes)
 
 
 def _sum_bytes(spec: SumSpec, around: int, form: Format) -> int:
-    """What one client sends in a sum: its input, a confirmation if the session is signed, shares of all.
+    """Return the bytes that one client sends in a sum: masked input, confirmation if signed, and shares.
 
-    If no client drops out, all removable noise is surplus, and shares are the most.
+    `around` counts the client and its neighbours. Shares are most if no client drops out: all noise seeds.
     """
     shares = frame_bytes(bitmap_bytes(around), around * SHARE_BYTES * (1 + spec.seeds)) + _SUM_INDEX
     confirmation = frame_bytes(form.signature_bytes) + _SUM_INDEX if form.signed else 0

@@ -1,4 +1,4 @@
-"""A question: one query as both sides saw it, and what they derive from it for its sum."""
+"""`Question`: one query with its cohort and spec, and the values that client and server derive from it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from secagg.sum_spec import SumSpec
 
 
 def content_digest(kind: str, payload: bytes) -> bytes:
-    """Return what a client remembers of a question: its content, not when or by whom it was asked."""
+    """Return a digest of a query's kind and payload, which is the same in each round and session."""
     return digest("query content", kind.encode("ascii"), payload)
 
 
 def query_digest(frame: bytes) -> bytes:
-    """Return the digest of the query's bytes exactly as sent and received, the broadcast included."""
+    """Return the digest of the bytes of a query's frame, the broadcast included."""
     return digest("query", frame)
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A query to a cohort, and the digest of its frame."""
+    """A query with its cohort and spec. `digest` is that of its frame, `roster` the positions it asks.
+
+    `later_in_group` is true if its group had an earlier sum in this round.
+    """
 
     cohort: CohortView
     spec: SumSpec
@@ -43,16 +46,16 @@ class Question:
 
     @property
     def sum_id(self) -> tuple[bytes, int]:
-        """The name of the sum among all sums of all sessions."""
+        """A unique id of the sum: its session id and its index in the session."""
         return self.cohort.session, self.sum_index
 
     def member_ids(self, positions: Iterable[int]) -> tuple[int, ...]:
-        """Return the ids of the clients at these positions. They are known on the complete graph."""
+        """Return the ids of the clients at `positions`. A client on a ring knows those of neighbours only."""
         return tuple(self.cohort.ids[position] for position in positions)
 
     @cached_property
     def encoding(self) -> Encoding:
-        """The encoding. Its rotations derive from what both sides know for sure, and are never repeated."""
+        """The encoding of the sum. Both sides derive the same rotations, which differ for every sum."""
         fields = (self.cohort.session, self.sum_index.to_bytes(4, "big"), self.spec.digest)
         return Encoding(
             self.spec,
@@ -63,7 +66,7 @@ class Question:
 
     @cached_property
     def mask_context(self) -> bytes:
-        """Two clients with different contexts derive masks that do not cancel."""
+        """The digest of all that two clients must agree on. If they differ, their masks do not cancel."""
         return mask_context(
             session=self.cohort.session,
             sum_index=self.sum_index,
@@ -74,28 +77,28 @@ class Question:
         )
 
     def noise_seed(self, secret: bytes, position: int, layer: int) -> bytes:
-        """Return the seed of the key stream of one removable component."""
+        """Return the key-stream seed of noise component `layer` (from its `secret`) of a client."""
         info = noise_info(self.mask_context, self.cohort.ids[position], layer)
         return hkdf(secret, salt=self.cohort.session, info=info)
 
     def noise_streams(self, secrets: Sequence[bytes], position: int) -> list[KeyStream]:
-        """Return a key stream for each removable component of the noise of the client at `position`."""
+        """Return a key stream for each removable noise component of the client at `position`."""
         layers = enumerate(secrets[: self.spec.seeds], start=1)
         return [KeyStream(self.noise_seed(secret, position, layer)) for layer, secret in layers]
 
     @property
     def least_survivors(self) -> int:
-        """The fewest survivors with which the total holds the noise that was planned."""
+        """The fewest survivors with which the total has the planned noise; 0 for a sum without noise."""
         promise = self.spec.promise
         return len(self.roster) - promise.dropouts if promise is not None else 0
 
     def surplus(self, survivors: int) -> tuple[int, ...]:
-        """Return the layers of noise that are removed if `survivors` of the roster contribute."""
+        """Return the numbers of the noise components to remove if `survivors` clients contribute."""
         promise = self.spec.promise
         return promise.surplus(len(self.roster), survivors) if promise is not None else ()
 
     def confirmed_fields(self, survivors: Iterable[int]) -> tuple[bytes, ...]:
-        """Return what a survivor signs before any client reveals shares."""
+        """Return the fields that a survivor signs to confirm the survivor set, before it reveals shares."""
         return (
             self.cohort.session,
             self.sum_index.to_bytes(4, "big"),

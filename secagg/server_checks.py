@@ -1,6 +1,6 @@
-"""What the server checks: its parameters, enough clients at the end of each stage, and whom it excludes.
+"""The checks of the server: of its own parameters, and of the number of clients at the end of each stage.
 
-`secagg.client_checks` has the client's checks.
+The checks of a client are in `secagg.client_checks`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from secagg.trust_levels import Trust
 
 
 def check_session(table: Table, params: SessionParams, registry: Registry | None, now: int | None) -> None:
-    """Check, before a session is created, that its parameters fit together. Raises `LocalError`.
+    """Raise `LocalError` if the parameters of a new session do not fit together.
 
-    `now` is the time in seconds of Unix time, for a registry that expires.
+    `now` is the Unix time in seconds. It is needed if the registry has an expiry date.
     """
     params.check()
     if registry is not None:
@@ -39,13 +39,13 @@ def check_session(table: Table, params: SessionParams, registry: Registry | None
 
 
 def check_enough(present: int, what: str, least: int) -> None:
-    """Check that at least `least` clients did `what`, which becomes part of the message."""
+    """Raise `TooFewClients` if `present` is below `least`. Its text is "only (present) clients (what)"."""
     if present < least:
         raise TooFewClients.only(present, what, least)
 
 
 def topology_for(present: int, params: SessionParams, random: Random) -> Topology:
-    """Draw the graph of the clients that came. Raises `TooFewClients` if no graph is safe for them."""
+    """Draw the graph for `present` clients. Raises `TooFewClients` if no graph is safe for so few."""
     check_enough(present, "came", params.min_cohort)
     try:
         return lay_out(params, present, random)
@@ -54,13 +54,16 @@ def topology_for(present: int, params: SessionParams, random: Random) -> Topolog
 
 
 def check_dealt(dealt: int, *, stranded: int, least: int) -> None:
-    """Check the number of clients that dealt shares; `stranded` of them have too few neighbours left."""
+    """Raise `TooFewClients` if fewer than `least` clients are left after set-up.
+
+    `dealt` clients dealt shares, but `stranded` of them have too few neighbours left.
+    """
     what = "dealt shares and keep enough neighbours" if stranded else "dealt shares"
     check_enough(dealt - stranded, what, least)
 
 
 def check_survivors(survivors: PositionSet, tally: Tally, topology: Topology) -> None:
-    """Check that the sum of these clients' inputs can be unmasked, and may be."""
+    """Raise `SumFailed` if the sum over `survivors` cannot be unmasked, or would reveal too much."""
     question = tally.question
     check_enough(len(survivors), "sent inputs", max(topology.least, question.least_survivors))
     if question.later_in_group and survivors != question.roster:
@@ -73,5 +76,5 @@ def check_survivors(survivors: PositionSet, tally: Tally, topology: Topology) ->
 
 
 def few_suspects(error: Unrecoverable, params: SessionParams) -> bool:
-    """Whether there are no more suspects than corrupt clients: then the session goes on without them."""
+    """Return whether all dealers named in `error` can be corrupt. The server then excludes all of them."""
     return len(error.dealers) <= params.corrupt

@@ -1,4 +1,4 @@
-"""The client's side of the exchange of secret shares: it seals shares for its neighbours and opens theirs."""
+"""The client's side of the share exchange: sealing shares for its neighbours, and opening received ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from secagg.vault import Vault
 
 @dataclass(frozen=True)
 class ShareExchange:
-    """One client in the exchange of shares with its neighbourhood."""
+    """The exchange of secret shares between client `member` and its neighbours."""
 
     member: int
     cohort: CohortView
@@ -24,7 +24,7 @@ class ShareExchange:
     registry: Registry | None
 
     def seal_shares(self) -> bytes:
-        """Deal shares of all one-time secrets; keep our own, and return envelopes for the neighbours."""
+        """Share all one-time secrets. Store this client's own shares; return the neighbours' envelopes."""
         cohort = self.cohort
         plaintexts = self.vault.deal(threshold=cohort.threshold, holders=len(cohort.neighbourhood))
         channel = self.vault.channel(cohort.session)
@@ -38,9 +38,10 @@ class ShareExchange:
         return b"".join(envelopes)
 
     def open_parcels(self, blob: bytes) -> tuple[set[int], list[int]]:
-        """Return the positions of all clients that dealt shares, and the ids whose envelopes did not open.
+        """Check and open the parcels in `blob`, and store their shares.
 
-        Raises what `refusals` raise about a parcel, before any is opened.
+        Return the positions of all clients that dealt shares, and the ids of those whose envelopes did not
+        open. Raises `PeerError`, before any envelope is opened, if a check refuses a parcel.
         """
         parcels = parse_parcels(blob, self.form, most=len(self.cohort.neighbourhood))
         for parcel in parcels:
@@ -53,7 +54,7 @@ class ShareExchange:
         return {position[self.member], *(position[parcel.sender] for parcel in parcels)}, lost
 
     def _open(self, parcel: Parcel, channel: EnvelopeCipher) -> bool:
-        """Keep the shares in the envelope. Return False if it does not open or holds no shares."""
+        """Store the shares in the envelope. Return False if it does not open or holds invalid shares."""
         position = self.cohort.position[parcel.sender]
         key = self.cohort.adverts[position].channel_key
         plaintext = channel.open(parcel.envelope, sender=parcel.sender, sender_key=key)

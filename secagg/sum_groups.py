@@ -1,8 +1,8 @@
-"""Groups: sums of one private vector, over one set of clients.
+"""Groups: sums of the same private vector, which must be over the same set of clients.
 
-Masks cannot stop differencing. If a vector is summed twice and one client left in between, the difference
-of the totals is that client's vector. So a client answers a later sum of a group only over exactly the
-survivors it saw confirmed, and never takes up a group that was closed or belongs to the past.
+Masks do not prevent differencing. If a vector is summed twice and one client left in between, the difference
+of the totals is that client's vector. So a client answers a later sum of a group only if its roster is the
+last confirmed survivor set. It refuses a group that was closed, or that belongs to an earlier round.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from secagg.sum_spec import Table
 class _Group:
     round_number: int
     answered: Counter[str] = field(default_factory=Counter)
-    confirmed: PositionSet | None = None  # None: asked or answered, but not seen confirmed
+    confirmed: PositionSet | None = None  # survivors of the last sum; None: they are not known
     closed: bool = False
 
 
 class GroupBook:
-    """The groups of a session; memory knows the earlier ones.
+    """The state of the groups of one session. `memory` has the last rounds of earlier sessions.
 
-    A client enforces it. An honest server keeps one too, so as not to ask what clients would refuse.
+    A client uses it to refuse queries. A server uses it to ask only queries that clients accept.
     """
 
     def __init__(self, table: Table, memory: Memory) -> None:
@@ -52,15 +52,15 @@ class GroupBook:
         return group if group is not None and group.round_number == round_number else None
 
     def _last_round(self, name: str) -> int:
-        """Return the latest round of this session's groups; a close without an answer may have set it."""
+        """Return the latest round of group `name` in this session, answered or closed, or `NEVER`."""
         return self._groups[name].round_number if name in self._groups else NEVER
 
     def continues(self, kind: str, round_number: int) -> bool:
-        """Whether a sum would be a later one of its group."""
+        """Return whether the group of `kind` already had a sum in this round."""
         return self._current(kind, round_number) is not None
 
     def missed_confirmation(self, kind: str, round_number: int) -> bool:
-        """Whether this client answered a sum of this group and never learned its survivors."""
+        """Return whether this client answered a sum of this group and did not learn its survivors."""
         group = self._current(kind, round_number)
         return group is not None and not group.closed and group.confirmed is None
 
@@ -69,12 +69,12 @@ class GroupBook:
         return group is not None and group.closed
 
     def confirmed(self, kind: str, round_number: int) -> PositionSet | None:
-        """Return the survivors of this group's last sum, if they are known."""
+        """Return the survivors of the last sum of the group of `kind` in this round; None if unknown."""
         group = self._current(kind, round_number)
         return group.confirmed if group is not None else None
 
     def check_new(self, kind: str, round_number: int) -> None:
-        """Refuse a group of an earlier round or session, one that was closed, and surplus sums."""
+        """Raise `PeerError` if the group is over or closed, or `kind` was asked as often as declared."""
         group = self._current(kind, round_number)
         name = self._table.group_of(kind)
         if group is None:
@@ -86,13 +86,13 @@ class GroupBook:
             raise TooManySums(SERVER, f"kind {kind!r} was answered as often as declared")
 
     def check_roster(self, kind: str, round_number: int, roster: PositionSet) -> None:
-        """Refuse a roster other than the survivors confirmed last in this group."""
+        """Raise `GroupChanged` if `roster` differs from the last confirmed survivors of this group."""
         confirmed = self.confirmed(kind, round_number)
         if confirmed is not None and roster != confirmed:
             raise GroupChanged(SERVER, "the roster is not the last confirmed survivor set")
 
     def answer(self, kind: str, round_number: int) -> None:
-        """Note an answer that is about to leave; until it is confirmed, its survivors are unknown."""
+        """Record an answer before it is sent. Its survivors are unknown until `confirm`."""
         name = self._table.group_of(kind)
         group = self._current(kind, round_number) or _Group(round_number)
         group.answered[kind] += 1
@@ -105,7 +105,7 @@ class GroupBook:
         group.confirmed = survivors
 
     def close(self, kind: str, round_number: int) -> None:
-        """Refuse further sums of this group in this round."""
+        """Close the group of `kind`, so that it has no further sums in this round."""
         name = self._table.group_of(kind)
         group = self._current(kind, round_number) or _Group(round_number)
         group.closed = True
@@ -113,7 +113,7 @@ class GroupBook:
 
 
 class Agenda:
-    """The sums of one session: those asked, and how many are left."""
+    """The server's record of the sums of one session: which were asked, and how many are left."""
 
     def __init__(self, table: Table, sums: int) -> None:
         self._table = table
@@ -127,7 +127,7 @@ class Agenda:
         return self._sums - self.next_sum
 
     def check(self, kind: str, payload: bytes, round_number: int) -> None:
-        """Refuse to ask what honest clients would refuse to answer."""
+        """Raise `LocalError` or `CohortChanged` if honest clients would refuse this query."""
         if not isinstance(payload, bytes):
             raise ParameterError("the payload of a query must be bytes")
         if kind not in self._table:
@@ -146,11 +146,11 @@ class Agenda:
             raise StateError(error.why) from None
 
     def later_roster(self, kind: str, round_number: int) -> PositionSet | None:
-        """Return the clients of which a later sum of a group must be asked; None for the first sum."""
+        """Return the clients to ask, if the sum is a later one of its group; None if it is the first."""
         return self._groups.confirmed(kind, round_number)
 
     def note(self, query: Query) -> None:
-        """Note a query that is about to be sent."""
+        """Record a query before it is sent."""
         entry = AnswerEntry(
             group=self._table.group_of(query.kind),
             round_number=query.round,
@@ -162,11 +162,11 @@ class Agenda:
         self.next_sum += 1
 
     def confirm(self, query: Query, survivors: PositionSet, *, revealed: set[int]) -> None:
-        """Note a released total. A client that did not reveal would decline the next sum of the group."""
+        """Record a released total. Close the group if a survivor did not reveal: it would decline next."""
         self._groups.confirm(query.kind, query.round, survivors)
         if revealed != survivors:
             self._groups.close(query.kind, query.round)
 
     def close(self, kind: str, round_number: int) -> None:
-        """Refuse further sums of this group in this round."""
+        """Close the group of `kind`, so that it has no further sums in this round."""
         self._groups.close(kind, round_number)

@@ -1,8 +1,8 @@
-"""The transitions of both state machines. A message that these tables do not list is refused.
+"""The transition tables of both state machines. A message that they do not list is refused.
 
-A client's transition is (state, message) -> state; the tables differ by trust level only in the consistency
-round and the ring. `answer` and `decline` are transitions by call. A server's stage names the one message
-that it collects.
+For a client, a table maps (state, message) to the next state. The tables of the two trust levels differ only
+in the consistency round and the ring. The calls `answer` and `decline` change the state too, and are not
+listed. For a server, a table has the one type of message that each stage collects.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from secagg.trust_levels import Trust
 
 
 class ClientState(Enum):
-    """The state of a client. The value is its name in the docs."""
+    """The state of a `ClientMachine`. Its value is the name that the documentation uses."""
 
     NEW = "new"
     ADVERTISED = "advertised"  # keys sent, waiting for those of the others
-    SHARED = "shared"  # shares sent, waiting for ours
+    SHARED = "shared"  # shares sent, waiting for those of the others
     READY = "ready"  # between sums
-    ASKED = "asked"  # a query is with the caller
+    ASKED = "asked"  # a query arrived, waiting for the caller's values
     MASKED = "masked"  # input sent, waiting for the survivors
     SIGNED = "signed"  # survivors signed, waiting for the others' signatures
     ENDED = "ended"
@@ -31,7 +31,7 @@ class ClientState(Enum):
 
 
 class ServerState(Enum):
-    """The stage of a server."""
+    """The state of a `ServerMachine`. Those in `COLLECTED` are stages, which collect messages of clients."""
 
     INVITING = "inviting"
     SHARING = "sharing"
@@ -51,7 +51,7 @@ _COMMON: Final[ClientMoves] = {
     (_C.ADVERTISED, m.KeyList): _C.SHARED,
     (_C.SHARED, m.Delivery): _C.READY,
     (_C.READY, m.Query): _C.ASKED,
-    # A client that was too slow is asked again: the server has gone on to the next sum.
+    # If a client was too slow for a sum, the server goes on, and the query of the next sum arrives.
     (_C.ASKED, m.Query): _C.ASKED,
     (_C.MASKED, m.Query): _C.ASKED,
     (_C.READY, m.GroupClosed): _C.READY,
@@ -67,7 +67,7 @@ _COMMON: Final[ClientMoves] = {
 CLIENT_MOVES: Final[Mapping[Trust, ClientMoves]] = {
     Trust.CURIOUS: {
         **_COMMON,
-        # A server that draws the graph could surround a client: only one that is trusted to be honest may.
+        # A malicious server could surround a client with colluders on a ring. So it may not use one.
         (_C.ADVERTISED, m.Neighbours): _C.SHARED,
         (_C.MASKED, m.Survivors): _C.READY,
     },
@@ -82,7 +82,7 @@ CLIENT_MOVES: Final[Mapping[Trust, ClientMoves]] = {
 }
 
 _S: Final = ServerState
-# In the order in which the stages come; the last three repeat with every sum.
+# Stages in the order in which they come. The last three repeat with every sum.
 COLLECTED: Final[Mapping[ServerState, type[m.Message]]] = {
     _S.INVITING: m.Advertisement,
     _S.SHARING: m.Shares,
@@ -104,17 +104,17 @@ def next_state(trust: Trust, state: ClientState, message: m.Message) -> ClientSt
 
 
 def is_late(state: ServerState, current_sum: int, message: m.Message) -> bool:
-    """Whether a server in `state` has closed the stage that collects `message`."""
+    """Return whether a server in `state` has already closed the stage that collects `message`."""
     stage = _STAGE_OF.get(type(message))
     if stage is None:
         return False
-    index = getattr(message, "sum_index", current_sum)  # set-up has no sum: there the stage alone decides
+    index = getattr(message, "sum_index", current_sum)  # messages of set-up have no sum index
     closed = state not in _ORDER or _ORDER.index(stage) < _ORDER.index(state)
     return index < current_sum or (index == current_sum and closed)
 
 
 def check_collected(state: ServerState, current_sum: int, message: m.Message, *, sender: int) -> None:
-    """Refuse a client's message that is not what a server in `state` collects."""
+    """Raise `OutOfOrder` if a server in `state` does not collect this message, or not for this sum."""
     index = getattr(message, "sum_index", current_sum)
     if _STAGE_OF.get(type(message)) is not state or index != current_sum:
         raise OutOfOrder(sender, f"{type(message).__name__} while {state.value}")

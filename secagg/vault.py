@@ -1,8 +1,8 @@
 """The one-time secrets of one session: a client's own, and the shares it holds for others.
 
-Each sum has secrets of its own, independent of those of other sums: what is revealed about a client that
-drops out of one sum says nothing about its input to another. A secret leaves the vault once and is then
-erased (as far as Python erases: references are dropped, memory is not overwritten).
+Each sum has its own independent secrets. If a client drops out of one sum, the secrets revealed for that sum
+therefore say nothing about its input to another. A secret is returned once and then erased (its references
+are dropped; Python does not overwrite memory).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from secagg.shamir import SHARE_BYTES
 
 
 class Vault(OneTime):
-    """Secrets of `sums` sums for the client `owner`, with `seeds` seeds of removable noise for each."""
+    """The secrets of client `owner` for `sums` sums, each with `seeds` seeds of removable noise."""
 
     def __init__(self, *, owner: int, sums: int, random: Random, seeds: int = 0) -> None:
         self._owner = owner
         self._random = random
         self._channel = random(KEY_BYTES)
-        self._channels: dict[bytes, EnvelopeCipher] = {}  # session -> our end
+        self._channels: dict[bytes, EnvelopeCipher] = {}  # by session id
         self._mask_keys = {k: random(KEY_BYTES) for k in range(sums)}
         self._self_masks = {k: random(KEY_BYTES) for k in range(sums)}
         self._noise = {k: tuple(random(KEY_BYTES) for _ in range(seeds)) for k in range(sums)}
@@ -51,7 +51,7 @@ class Vault(OneTime):
         return tuple(public_key(secret) for secret in self._mask_keys.values())
 
     def commitments(self) -> tuple[bytes, ...]:
-        """Return commitments to the secrets of all self masks, then to the seeds of all removable noise."""
+        """Return commitments to the self-mask secrets of all sums, then to their seeds of removable noise."""
         masks = [seed_commitment(s, owner=self._owner, sum_index=k) for k, s in self._self_masks.items()]
         noise = [
             noise_commitment(seed, owner=self._owner, sum_index=k, layer=layer)
@@ -61,7 +61,7 @@ class Vault(OneTime):
         return (*masks, *noise)
 
     def channel(self, session: bytes) -> EnvelopeCipher:
-        """Return our end of the sealed channels of a session: the same one seals and opens."""
+        """Return the cipher that seals and opens the envelopes of this client in `session`."""
         if not self._channel:
             raise SecretReused(SERVER, "the channel key was erased")
         if session not in self._channels:
@@ -69,12 +69,15 @@ class Vault(OneTime):
         return self._channels[session]
 
     def forget_channel(self) -> None:
-        """Erase the channel key once all envelopes are open."""
+        """Erase the channel key. Call this after all envelopes were opened."""
         self._channel = b""
         self._channels.clear()
 
     def deal(self, *, threshold: int, holders: int) -> list[bytes]:
-        """Return a plaintext for each holder: per sum, its share of self mask, mask key and noise seeds."""
+        """Share all secrets among `holders` clients. Return the plaintext of an envelope for each of them.
+
+        A plaintext has, sum by sum, a share of the self-mask secret, the mask key and each noise seed.
+        """
         secrets = [
             secret
             for k, key in self._mask_keys.items()
@@ -87,20 +90,20 @@ class Vault(OneTime):
         return [shamir.shares_to_bytes(row) for row in zip(*columns, strict=True)]
 
     def hold(self, position: int, plaintext: bytes) -> None:
-        """Keep the shares that the member at `position` dealt to this client."""
+        """Store the shares in `plaintext`, which the member at `position` dealt to this client."""
         for k, held in self._held.items():
             held[position] = plaintext[k * self._row_bytes : (k + 1) * self._row_bytes]
 
     # --- one sum ---
 
     def noise_seeds(self, sum_index: int) -> tuple[bytes, ...]:
-        """Return the seeds of the removable components of a sum, until its masks are taken."""
+        """Return the seeds of the removable noise of a sum. Raises `SecretReused` if they were erased."""
         if sum_index not in self._noise:
             raise SecretReused(SERVER, "the noise of this sum was used or erased")
         return self._noise[sum_index]
 
     def take_mask_secrets(self, sum_index: int) -> tuple[bytes, bytes]:
-        """Return (mask key, self-mask secret) of a sum and erase them: they mask one vector."""
+        """Return (mask key, self-mask secret) of a sum and erase them, so that they mask only one vector."""
         if sum_index not in self._mask_keys:
             raise SecretReused(SERVER, "the masks of this sum were used or erased")
         del self._noise[sum_index]
@@ -114,10 +117,11 @@ class Vault(OneTime):
         survivors: AbstractSet[int],
         surplus: Iterable[int] = (),
     ) -> dict[int, bytes]:
-        """Return a share for each of the roster: of its self mask if it survived, else of its mask key.
+        """Return the shares to reveal for each position in `roster`, and erase all shares of the sum.
 
-        A survivor's share is followed by those of its surplus noise, whose layers count from 1. All shares of
-        the sum are erased, so no party obtains both kinds for one member, or noise that has to stay.
+        For a survivor, these are the share of its self mask, then those of its noise layers in `surplus`
+        (numbered from 1). For a drop-out, it is the share of its mask key. As all shares are erased, no party
+        can obtain both kinds for one member, or the seeds of noise that has to stay in the total.
         """
         taken = (0, *(1 + layer for layer in surplus))
         held = self._held.pop(sum_index, None)
@@ -130,7 +134,7 @@ class Vault(OneTime):
         }
 
     def erase_before(self, sum_index: int) -> None:
-        """Erase the secrets of earlier sums, used or skipped."""
+        """Erase all secrets of the sums before `sum_index`."""
         for k in range(sum_index):
             self._mask_keys.pop(k, None)
             self._self_masks.pop(k, None)
