@@ -1,12 +1,12 @@
-"""Registry of attacks, and how they are applied: to data before training, to learners, or to both.
+"""Registry of attacks, and functions that apply them: to data before training, to learners, or to both.
 
     flip = attack("label-flip", rule="characters")
     who = by_samples(federation.samples, 0.25, seed)
     federation = corrupt_data(federation, flip, who, rng)
     learners = corrupt_learners(learners, flip, who, seed)
 
-With `answers`, attacks on updates corrupt the clients' answers instead: see `fl.attacks.updates`. Both calls
-accept every attack, and change only what it affects. `register` adds an attack.
+Both calls accept every attack, and change only what it affects. With `answers`, attacks on updates corrupt
+the clients' answers instead: see `fl.attacks.updates`. `register` adds an attack.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ Wrap: TypeAlias = Callable[[Any, int, frozenset[int], int], Any]
 
 @dataclass(frozen=True)
 class Attack:
-    """How corrupt clients' data and learners change; with `all_clients`, all learners are wrapped."""
+    """Functions that change corrupt clients' data and learners. With `all_clients`, the learners of all
+    clients are wrapped, if at least one client is corrupt."""
 
     poison: Poison | None = None
     wrap: Wrap | None = None
@@ -90,8 +91,8 @@ def corrupt_learners(
 ) -> WrappedLearners:
     """Return the learners, with those of clients in `who` corrupted. They train together as `learners` do.
 
-    `answers`  train honestly and corrupt the answers instead. Raise `TrainingError` for an attack
-               that corrupts no update.
+    `answers`  whether clients train honestly and their answers are corrupted instead. Raise `TrainingError`
+               for an attack that does not corrupt updates.
     """
     _check_who(who, learners)
     chosen, corrupt = _named(attack), frozenset(who)

@@ -12,11 +12,8 @@ from fl.samples import Array, Samples, array
 
 @dataclass(frozen=True, eq=False)
 class OwnedSamples:
-    """Samples with the id of each sample's owner; `names` of owners by id, if known.
-
-    Every owner has at least one sample. All samples of an owner may be of one class: this is normal in
-    federated learning.
-    """
+    """Samples with the id of each sample's owner. `names` has the names of the owners by id, if known. An
+    owner may have samples of a single class."""
 
     samples: Samples
     owner: Array
