@@ -11,7 +11,8 @@ the clients' answers instead: see `fl.attacks.updates`. `register` adds an attac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
@@ -125,6 +126,39 @@ def _check_who(who: Collection[int], clients: Collection[int]) -> None:
         raise TrainingError(
             f"clients {sorted(unknown)} cannot be corrupt: there are no clients with these ids"
         )
+
+
+# --- choice of the corrupt clients ---
+
+
+def by_samples(sizes: Mapping[int, int], level: float, seed: int) -> frozenset[int]:
+    """Return random clients that together hold more than the part `level` of all training samples.
+
+    Clients are added in random order until this is reached, as in "Robust Aggregation for Federated
+    Learning", where `level` is called corruption. At level 0 no client is corrupt. `sizes` has the number of
+    training samples of each client, as `Federation.samples`.
+    """
+    if not 0 <= level < 1:
+        raise TrainingError(f"the corrupt share of all samples must be from 0 to below 1, not {level!r}")
+    order, total = list(sizes), sum(sizes.values())
+    random.Random(seed - 1).shuffle(order)
+    chosen: set[int] = set()
+    held = 0
+    for client in order if level else ():
+        if held > level * total:
+            break
+        chosen.add(client)
+        held += sizes[client]
+    return frozenset(chosen)
+
+
+def by_count(ids: Iterable[int], fraction: float, seed: int) -> frozenset[int]:
+    """Return a random `fraction` of the clients `ids`, rounded to a whole number, as in the lp-proj paper."""
+    if not 0 <= fraction <= 1:
+        raise TrainingError(f"the fraction of clients must be from 0 to 1, not {fraction!r}")
+    clients = sorted(ids)
+    chosen = np.random.default_rng(seed).choice(clients, round(fraction * len(clients)), replace=False)
+    return frozenset(map(int, chosen))
 
 
 # --- the attacks ----------------------------------------------------------------------------------------

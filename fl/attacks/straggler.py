@@ -7,13 +7,13 @@ reduced number of steps, even if they rely on it as SCAFFOLD does.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 import numpy as np
 
 from fl.attacks.learner_wrapper import LearnerWrapper, WrappedLearners, generator
+from fl.attacks.registry import by_count
 from fl.errors import TrainingError
 from fl.samples import Array
 from protocols.learner import NO_STEERING, Steering, TrainOptions
@@ -69,33 +69,3 @@ def _check_share(share: float) -> float:
     if not 0 <= share <= 1:
         raise TrainingError(f"the share of stragglers must be from 0 to 1, not {share!r}")
     return share
-
-
-def by_samples(sizes: Mapping[int, int], level: float, seed: int) -> frozenset[int]:
-    """Return random clients that together hold more than the part `level` of all training samples.
-
-    Clients are added in random order until this is reached, as in "Robust Aggregation for Federated
-    Learning", where `level` is called corruption. At level 0 no client is corrupt. `sizes` has the number of
-    training samples of each client, as `Federation.samples`.
-    """
-    if not 0 <= level < 1:
-        raise TrainingError(f"the corrupt share of all samples must be from 0 to below 1, not {level!r}")
-    order, total = list(sizes), sum(sizes.values())
-    random.Random(seed - 1).shuffle(order)
-    chosen: set[int] = set()
-    held = 0
-    for client in order if level else ():
-        if held > level * total:
-            break
-        chosen.add(client)
-        held += sizes[client]
-    return frozenset(chosen)
-
-
-def by_count(ids: Iterable[int], fraction: float, seed: int) -> frozenset[int]:
-    """Return a random `fraction` of the clients `ids`, rounded to a whole number, as in the lp-proj paper."""
-    if not 0 <= fraction <= 1:
-        raise TrainingError(f"the fraction of clients must be from 0 to 1, not {fraction!r}")
-    clients = sorted(ids)
-    chosen = np.random.default_rng(seed).choice(clients, round(fraction * len(clients)), replace=False)
-    return frozenset(map(int, chosen))
