@@ -113,6 +113,12 @@ def truth(name: str, value: object) -> None:
         raise ParameterError(f"{name} must be true or false, not {shown(value)}", parameter=name)
 
 
+def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    """Raise `ParameterError` unless `value` is one of the words in `known`."""
+    if value not in known:
+        raise ParameterError(f"{name} must be one of {', '.join(known)}, not {shown(value)}", parameter=name)
+
+
 def bound(name: str, value: object, meaning: str) -> None:
     """Raise `ParameterError` if `value` is None or not a positive number. Bounds have no defaults: they
     depend on the data. `meaning` says what to set."""

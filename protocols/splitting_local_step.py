@@ -24,20 +24,11 @@ from protocols import checks
 from protocols.anderson import Anderson, combined, gram_of
 from protocols.learner import Learner, Steering
 from protocols.serialisation import Vector
-from secagg.errors import ParameterError
 
 SCHEDULES: Final = ("constant", "log", "sqrt", "linear", "exponential")
 MAPS: Final = ("proximal", "gradient")
 STARTS: Final = ("average", "point")
 _STEEPEST: Final = 16.0  # largest multiple of u_i that is subtracted from z_i: every doubling costs a bit
-
-
-def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Raise `ParameterError` unless `value` is one of the words in `known`."""
-    if value not in known:
-        raise ParameterError(
-            f"{name} must be one of {', '.join(known)}, not {checks.shown(value)}", parameter=name
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +45,7 @@ class StepSizes:
 
     def __post_init__(self) -> None:
         checks.positive("eta", self.eta)
-        one_of("schedule", self.schedule, SCHEDULES)
+        checks.one_of("schedule", self.schedule, SCHEDULES)
         checks.whole("period", self.period, 1)
 
     def at(self, step: int) -> float:
@@ -97,8 +88,8 @@ class SplittingScheme:
         for name, most in (("alpha", 2.0), ("beta", 2.0), ("gamma", 1.0)):
             checks.positive(name, getattr(self, name))
             checks.real(name, getattr(self, name), 0, most)
-        one_of("local_map", self.local_map, MAPS)
-        one_of("start_at", self.start, STARTS)
+        checks.one_of("local_map", self.local_map, MAPS)
+        checks.one_of("start_at", self.start, STARTS)
 
     @property
     def is_common(self) -> bool:
