@@ -119,7 +119,7 @@ class BatchSampler:
         sizes[:, -1] = self.samples - (per_epoch - 1) * self.size
         return SampleOrder(indices.reshape(-1, self.size)[:steps], sizes.reshape(-1)[:steps], steps)
 
-    def number(self, call: int) -> int:
+    def layer_seed(self, call: int) -> int:
         """Return the random seed of training number `call`, for random layers of the model such as
         dropout."""
         return int(np.random.SeedSequence([self.seed, self.client, call, 1]).generate_state(1)[0])

@@ -192,7 +192,7 @@ class Trainer:
 
     def _seeded_layers(self) -> AbstractContextManager[object]:
         """Return a context in which random layers depend only on the seed and this training."""
-        return _torch_seed(self._batches.number(self.calls)) if self.flat.draws else nullcontext()
+        return _torch_seed(self._batches.layer_seed(self.calls)) if self.flat.draws else nullcontext()
 
     def backward(self, batch: SampleTensors) -> None:
         """Store the gradient of the mean loss of `batch` in the flat gradient."""
