@@ -9,8 +9,8 @@ common model itself are
     norm         max(0, 1 - delta / |d|) d                   geometric median      FedGeoMed+
     coordinates  sign(d) max(0, |d| - delta), each its own   coordinate median     FedCoMed+
 
-where medians are means within delta of a client. Equation (12) of the printed paper has another theta for
-coordinates, which is not the proximal operator of its Psi. The one above is.
+Medians are smoothed: within delta of a client, distances count squared. Equation (12) of the printed paper
+has another theta for coordinates, which is not the proximal operator of its Psi. The one above is.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from secagg.noise.part_plan import Plan
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.sum_spec import L2, LInf, Part, Values
 
-Contribution: TypeAlias = tuple[ArrayLike, ...]  # in the order of the parts
+Contribution: TypeAlias = tuple[ArrayLike, ...]  # one array for each part, in the order of the parts
 
 # Bits of the weight of a median. It may be as large as 1 / nu and decides the length of a step.
 WEIGHT_BITS: Final = 64

@@ -25,7 +25,8 @@ class Exchange(Protocol):
     """A learner that can exchange values with the others that train at the same time."""
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
-        """Wait until all clients of this sum have called it, and return the value of each, by client id."""
+        """Wait until all other clients of this sum have called it or have ended. Return the value of each, by
+        client id."""
         ...
 
 

@@ -24,7 +24,7 @@ from fl.errors import DataError
 from fl.federation import ClientData, Federation
 from fl.samples import Array, Samples
 
-SEED: Final = 100  # of all released scripts
+SEED: Final = 100  # the seed of all released scripts
 
 
 @dataclass(frozen=True, eq=False, repr=False)  # samples are private data
