@@ -100,7 +100,7 @@ class Descent:
         values.add_(change if self._terms.only is None else change.mul_(self._terms.only))
 
     def rows(self, count: int) -> None:
-        """Continue with the first `count` clients only."""
+        """Drop all clients but the first `count`, which continue with their momentum."""
         self._values = self._values[:count]
         self._rate = _first(self._rate, count)
         self._terms = self._terms.rows(count)

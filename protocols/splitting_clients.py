@@ -127,7 +127,8 @@ class SplitClient(ClientRound[SplittingMemory]):
         return self._averaging.contribution(sent - query.mean, self._learner.samples)
 
     def near(self, point: Vector, mean: Vector) -> Vector:
-        """Return u_i = `point`, moved to the largest distance from `mean` that honest rounds can lead to.
+        """Return u_i = `point`. If it is further from `mean` than honest rounds can lead to, return it at
+        that distance.
 
         Without this limit, a distant mean would permanently move the u_i of all clients that receive it.
         Their next answers would then be clipped vectors in a direction that the server can predict. So it
