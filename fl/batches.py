@@ -50,11 +50,11 @@ class SampleTensors:
         return f"SampleTensors({len(self)} samples)"
 
     def part(self, start: int, stop: int) -> SampleTensors:
-        """Return a range of the samples, sharing memory."""
+        """Return the samples with indices `start` <= i < `stop`, without copying them."""
         return SampleTensors(self.inputs[start:stop], self.targets[start:stop])
 
     def at(self, indices: Tensor) -> SampleTensors:
-        """Return the samples at `indices`, copied."""
+        """Return a copy of the samples at `indices`."""
         return SampleTensors(self.inputs[indices], self.targets[indices])
 
 
@@ -72,10 +72,8 @@ def _cast(name: str, values: Tensor, dtype: torch.dtype, device: torch.device) -
 
 @dataclass(frozen=True, eq=False)
 class SampleOrder:
-    """The samples of each step: the first `sizes[step]` entries of row `step` of `indices`.
-
-    If every step uses all samples, there is a single row, valid for all steps.
-    """
+    """The samples of each step of a training: the first `sizes[step]` entries of row `step` of `indices`. If
+    every step uses all samples, `indices` has a single row, which is valid for all steps."""
 
     indices: Array
     sizes: Array
@@ -90,7 +88,8 @@ class SampleOrder:
 
 @dataclass(frozen=True)
 class BatchSampler:
-    """Draws the batches of a client with `samples` samples; with `size` None, every batch has all of them."""
+    """Draws the batches of a client with `samples` samples. Batches have `size` samples; None means all
+    samples."""
 
     samples: int
     size: int | None
@@ -99,11 +98,15 @@ class BatchSampler:
 
     @property
     def full(self) -> bool:
-        """Return whether every step uses all samples, so that their order does not matter."""
+        """Whether every step uses all samples, so that their order does not matter."""
         return self.size is None or self.size >= self.samples
 
     def of_call(self, call: int, steps: int) -> SampleOrder:
-        """Return the order for training number `call`: pass after pass over the data, each shuffled anew."""
+        """Return the samples of each of the `steps` steps of the client's training number `call`.
+
+        Batches follow each other in passes over the data, and every pass is shuffled anew. The order depends
+        only on `seed`, `client` and `call`.
+        """
         if self.full or self.size is None:
             return SampleOrder(np.arange(self.samples)[None], np.array([self.samples]), steps)
         per_epoch = -(-self.samples // self.size)
@@ -116,6 +119,7 @@ class BatchSampler:
         sizes[:, -1] = self.samples - (per_epoch - 1) * self.size
         return SampleOrder(indices.reshape(-1, self.size)[:steps], sizes.reshape(-1)[:steps], steps)
 
-    def number(self, call: int) -> int:
-        """Return a separate seed for training number `call`, for random layers of the model."""
+    def layer_seed(self, call: int) -> int:
+        """Return the random seed of training number `call`, for random layers of the model such as
+        dropout."""
         return int(np.random.SeedSequence([self.seed, self.client, call, 1]).generate_state(1)[0])

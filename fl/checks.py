@@ -20,7 +20,7 @@ _SEEDS: Final = 2**32
 
 
 def plain(value: object) -> object:
-    """Return a numpy number as a Python number, and anything else unchanged."""
+    """Return a numpy number as a Python number, and any other value unchanged."""
     if isinstance(value, np.integer):
         return int(value)
     if isinstance(value, np.floating):
@@ -29,7 +29,7 @@ def plain(value: object) -> object:
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Return whether `value` is an integer. Booleans are not: they are given by mistake."""
+    """Return whether `value` is an integer. Booleans do not count as integers."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -130,7 +130,8 @@ def unknown_name(
 
 
 def series(name: str, values: ArrayLike, *, finite: bool = True) -> Floats:
-    """Return one number per client, round or seed. `finite=False` accepts infinities, but never NaN."""
+    """Return `values`, one number per client, round or seed, as an array. Raise `FLError` if they are
+    invalid. `finite=False` accepts infinities, but not NaN."""
     numbers = numeric_array(name, values)
     if not numbers.size:
         raise FLError(f"there are no {name}: give at least one", parameter=name)
@@ -140,7 +141,8 @@ def series(name: str, values: ArrayLike, *, finite: bool = True) -> Floats:
 
 
 def vector(name: str, model: ArrayLike) -> Floats:
-    """Return a model as one vector, in double precision."""
+    """Return a model as one vector in double precision. Raise `FLError` if it is not a vector of finite
+    numbers."""
     numbers = numeric_array(name, model)
     if numbers.ndim != 1 or not numbers.size:
         raise FLError(f"{name} must be one flat vector with at least one element, not shape {numbers.shape}")
@@ -166,7 +168,7 @@ def number(name: str, value: float) -> float:
 
 
 def same_length(first_name: str, first: Sized, second_name: str, second: Sized) -> None:
-    """Raise `FLError` unless both have the same length."""
+    """Raise `FLError` unless `first` and `second` have the same length."""
     if len(first) != len(second):
         raise FLError(
             f"{len(first)} {first_name} and {len(second)} {second_name}: give one of each, in the same order"

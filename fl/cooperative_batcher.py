@@ -1,9 +1,8 @@
 """Cooperative batching: runs the jobs of many clients so that their requests are answered together.
 
-Every job runs in its own thread, one at a time: it runs until it asks for something, then the next job
-runs. When all jobs wait, all their requests are answered together. A job does not notice the others, the
-result does not depend on thread scheduling, and code written for one client can be computed for many at
-once.
+Every job has its own thread, but only one job runs at a time. A job runs until it makes a request, then the
+next job runs. When all jobs wait, their requests are answered together. Thus code that is written for one
+client can be computed for many at once. The result does not depend on thread scheduling.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ T = TypeVar("T")
 
 
 class Cancelled(BaseException):
-    """Ends the waiting jobs of a run that was aborted."""
+    """Raised in waiting jobs to end them, if the run was aborted."""
 
 
 @dataclass
 class JobResult(Generic[T]):
-    """The outcome of a job."""
+    """The outcome of a job: its return value or its error."""
 
     value: T | None = None
     error: BaseException | None = None
@@ -36,7 +35,8 @@ class JobResult(Generic[T]):
 
 
 def _held() -> threading.Lock:
-    """Return an acquired lock, for another thread to release. This is the fastest way to wake a thread."""
+    """Return an acquired lock, which another thread releases to wake the waiting one. This is the fastest
+    way."""
     lock = threading.Lock()
     lock.acquire()
     return lock
@@ -53,7 +53,7 @@ class PendingRequest:
     ready: threading.Lock = field(default_factory=_held)
 
     def result(self) -> Any:
-        """Return the answer, or raise the error."""
+        """Return the answer to the request, or raise its error."""
         if self.error is not None:
             raise self.error
         return self.answer
@@ -63,7 +63,8 @@ Serve = Callable[[Sequence[PendingRequest]], Sequence[PendingRequest]]
 
 
 class CooperativeBatcher:
-    """Runs jobs. `serve` gets all waiting requests, answers at least one, and returns those it answered."""
+    """Runs jobs. The function `serve` gets all waiting requests, answers at least one, and returns those it
+    answered."""
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
@@ -75,11 +76,11 @@ class CooperativeBatcher:
 
     @property
     def inside(self) -> bool:
-        """Return whether the calling thread is a job."""
+        """Whether the calling thread is a job."""
         return hasattr(self._job, "client")
 
     def ask(self, request: Any) -> Any:
-        """From a job: wait for the answer to `request` while other jobs run."""
+        """Return the answer to `request`, while other jobs run. Only a job may call it."""
         waiting = PendingRequest(self._job.client, request)
         self._waiting.append(waiting)
         if self._cancelled:  # from here on, `_cancel` finds the request in the list
@@ -91,7 +92,7 @@ class CooperativeBatcher:
         return waiting.result()
 
     def run(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, JobResult[T]]:
-        """Run all jobs and return the outcome of each."""
+        """Run all jobs and return the outcome of each, by client id."""
         finished: dict[int, JobResult[T]] = {}
         threads = []
         self._baton, self._waiting, self._cancelled = _held(), [], False
@@ -118,7 +119,8 @@ class CooperativeBatcher:
         return {client: finished[client] for client in jobs}
 
     def _answer(self) -> None:
-        """Answer requests. If this is interrupted, every waiting request is in at least one of the lists."""
+        """Answer waiting requests. Even if this is interrupted, each of them stays in `_waiting` or
+        `_served`."""
         self._served.extend(self._serve(tuple(self._waiting)))
         chosen = {id(each) for each in self._served}
         self._waiting = [each for each in self._waiting if id(each) not in chosen]

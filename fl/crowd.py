@@ -64,7 +64,7 @@ class Member(Trainer):
     def task(
         self, start: Array, steering: Steering = NO_STEERING, **options: Unpack[TrainOptions]
     ) -> StackedTask:
-        """Return the training of `train` as a task to be done later."""
+        """Return the training that `train` would do, as a task for later."""
         steps, rate, only = options.get("steps"), options.get("rate"), options.get("only")
         steps = self.steps if steps is None else steps
         rate = self.rate if rate is None else checked_rate(rate)
@@ -78,13 +78,14 @@ class Member(Trainer):
 
     @property
     def in_batch(self) -> bool:
-        """Return whether this client's job runs in `Crowd.together`."""
+        """Whether the calling code is a job that runs in `Crowd.together`."""
         return self._batcher.inside
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
-        """Return the values of all clients that call this in the same batch; for omniscient attacks.
+        """Return the values of all clients that call this in the same batch, by client id; for omniscient
+        attacks.
 
-        Waits for clients that are still working. Raise `TrainingError` outside of `Crowd.together`.
+        It waits for clients that are still working. Raise `TrainingError` outside of `Crowd.together`.
         """
         if not self.in_batch:
             raise TrainingError("only clients that run in Crowd.together can exchange values: use a Crowd")
@@ -92,11 +93,11 @@ class Member(Trainer):
         return values
 
     def alone(self, task: StackedTask) -> Array:
-        """Train this task without stacking."""
+        """Return the model after the training of `task`, computed for this client alone."""
         return super().train(task.start, task.steering, steps=task.steps, rate=task.rate, only=task.only)
 
     def gradient_alone(self, task: StackedTask) -> Array:
-        """Compute the gradient of this task without stacking."""
+        """Return the gradient of `task`, computed for this client alone."""
         return super().gradient(task.start)
 
 
@@ -104,7 +105,7 @@ class Crowd(Mapping[int, Member]):
     """Clients with the data of `data`, all with the architecture of `module` and the settings `training`.
 
     `batching`  "auto", "together" or "one-by-one". All give the same models up to rounding.
-    `latest`    what every client trained last; recorded only if set to a dictionary.
+    `latest`    the last trained model of every client; recorded only if it is set to a dictionary.
 
     A channel that supports crowds passes the jobs of all clients to `together`, and their training is done
     together. Otherwise members train one by one.
@@ -171,11 +172,13 @@ class Crowd(Mapping[int, Member]):
             member.round = number
 
     def together(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, JobResult[T]]:
-        """Run the jobs of many clients, with all training in them done together."""
+        """Run the jobs of many clients, and compute all training in them together. Return the outcomes by
+        client id."""
         return self._batcher.run(jobs)
 
     def train(self, starts: Array | Mapping[int, Array], **options: Any) -> dict[int, Array]:
-        """Return every client's model after training, from a common start or from its own."""
+        """Return every client's model after training, from one common start or from a start for each
+        client."""
         chosen = starts if isinstance(starts, Mapping) else dict.fromkeys(self, starts)
         waiting = [
             PendingRequest(client, self[client].task(start, **options)) for client, start in chosen.items()
@@ -184,7 +187,7 @@ class Crowd(Mapping[int, Member]):
         return {each.client: each.result() for each in waiting}
 
     def pooled(self) -> Trainer:
-        """Return a trainer that has the data of all clients, as a baseline."""
+        """Return a trainer with the data of all clients, as a baseline."""
         parts = {part: Samples.join(self._of(client, part) for client in self) for part in PARTS}
         return Trainer(
             self.flat, ClientData(**parts), self.training, seed=self._seed, client=max(self._members) + 1
@@ -193,7 +196,8 @@ class Crowd(Mapping[int, Member]):
     # --- evaluation by an observer of all clients ---
 
     def scores(self, models: Array | Mapping[int, Array], part: str = "test") -> dict[int, Score]:
-        """Return the scores of one model on every client's data, or of each client's own model."""
+        """Return every client's score on its data of `part`: of one common model, or of each client's own
+        model."""
         store, offsets = self._part(part)
         if isinstance(models, Mapping):
             return {
@@ -203,11 +207,12 @@ class Crowd(Mapping[int, Member]):
         return self._common(models, store, offsets)
 
     def losses(self, models: Array | Mapping[int, Array], part: str = "train") -> dict[int, float]:
-        """Return the mean loss on every client's data."""
+        """Return every client's mean loss on its data of `part`; `models` is one model or one for each
+        client."""
         return {client: score.loss for client, score in self.scores(models, part).items()}
 
     def _common(self, model: Array, store: SampleTensors, offsets: Mapping[int, int]) -> dict[int, Score]:
-        """Evaluate one model on all clients' data in one pass."""
+        """Return the score of one model on every client's data, computed in one pass over all of them."""
         objective, module = self.training.objective, self.flat.module
         self.flat.load(model)
         module.eval()
@@ -248,7 +253,8 @@ class Crowd(Mapping[int, Member]):
     # --- serving the requests of members ---
 
     def _serve(self, waiting: Sequence[PendingRequest]) -> Sequence[PendingRequest]:
-        """Answer requests: first all computations; if only exchanges wait, the exchanges."""
+        """Answer requests and return those that were answered: all computations, or all exchanges if only
+        these wait."""
         work = [each for each in waiting if not isinstance(each.request, _Exchange)]
         if not work:
             values = {each.client: each.request.value for each in waiting}
@@ -300,7 +306,7 @@ class Crowd(Mapping[int, Member]):
         return results
 
     def _stackable(self) -> bool:
-        """Return whether the model can be trained in a stack; determined at the first use."""
+        """Return whether the model can be trained in a stack. This is tested at the first call."""
         if self._stacks is None:
             known = self._stack.formula or self.batching == ONE_BY_ONE
             self._stacks = known or (

@@ -32,13 +32,13 @@ class PenaltyTensors:
         return force if self.projection is None else self.projection.lift(force)
 
     def rows(self, count: int) -> PenaltyTensors:
-        """Return the penalty of the first `count` clients."""
+        """Return the penalty terms of the first `count` clients."""
         return PenaltyTensors(self.projection, self.center[:count], _first(self.pull, count), self.power)
 
 
 @dataclass(frozen=True)
 class StepTerms:
-    """Terms added to plain gradient steps, as tensors: vectors of one client, or matrices of many."""
+    """The terms of `Steering` as tensors: vectors of one client, or matrices with one row per client."""
 
     pull: Column = 0.0
     anchor: Tensor | None = None
@@ -62,7 +62,7 @@ class StepTerms:
 
 
 class Descent:
-    """Updates `values` in place. Momentum starts at zero."""
+    """Takes gradient steps that update `values` in place. Momentum starts at zero."""
 
     def __init__(self, training: Training, values: Tensor, rate: Column, terms: StepTerms) -> None:
         self._training = training
@@ -72,7 +72,7 @@ class Descent:
         self._speed = torch.zeros_like(values) if training.momentum else None
 
     def step(self, gradient: Tensor) -> None:
-        """Do one step along `gradient`, which is overwritten."""
+        """Take one step along `gradient`, which is overwritten."""
         training, terms, values = self._training, self._terms, self._values
         if training.clip is not None:
             if terms.only is not None:  # fixed parameters do not count towards the norm
@@ -100,7 +100,7 @@ class Descent:
         values.add_(change if self._terms.only is None else change.mul_(self._terms.only))
 
     def rows(self, count: int) -> None:
-        """Continue with the first `count` clients only."""
+        """Drop all clients but the first `count`, which continue with their momentum."""
         self._values = self._values[:count]
         self._rate = _first(self._rate, count)
         self._terms = self._terms.rows(count)
@@ -108,10 +108,8 @@ class Descent:
 
 
 def _clip_factor(gradient: Tensor, clip: float) -> Tensor:
-    """Return the factor that clips the gradient.
-
-    The norm is computed in double precision, because squares of large float32 values overflow.
-    """
+    """Return the factor that scales the gradient to a norm of at most `clip`. The norm is computed in double
+    precision, because squares of large float32 values overflow."""
     wide = torch.float32 if gradient.device.type == "mps" else torch.float64
     norm: Tensor = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True, dtype=wide)
     return (clip / norm).clamp_(max=1.0).to(gradient.dtype)
@@ -136,7 +134,7 @@ def _first(column: Column, count: int) -> Column:
 
 
 def pulls(steering: Steering) -> bool:
-    """Whether there is a proximal term at all."""
+    """Return whether `steering` has a proximal term that is not zero."""
     return steering.anchor is not None and steering.pull != 0
 
 

@@ -16,7 +16,7 @@ _KINDS = ("auto", "cuda", "mps", "cpu")
 def pick(name: str = "auto", client: int = 0) -> torch.device:
     """Return the device called `name`; `auto` selects cuda, then mps, then cpu.
 
-    If there are several GPUs, clients are assigned to them by id; `cuda:1` always selects that one.
+    If there are several GPUs, clients are assigned to them by id. `cuda:1` selects GPU 1 for all clients.
     Raise `TrainingError` if the device does not exist.
     """
     kind, _, index = name.partition(":")

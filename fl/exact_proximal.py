@@ -37,7 +37,8 @@ _DEPENDENT: Final = 1e-12  # relative to the largest eigenvalue; smaller ones ar
 
 
 class ExactObjective(ABC):
-    """A client's objective with an exact minimiser. Everything is computed on demand."""
+    """A client's objective f whose proximal operator can be computed exactly. Results are computed on
+    demand."""
 
     def __init__(self, flat: FlatModel, store: SampleTensors, decay: float) -> None:
         self.dim, self.decay = flat.dim, decay
@@ -68,7 +69,7 @@ class ExactObjective(ABC):
 
     @cached_property
     def optimum(self) -> Array:
-        """Return the minimiser of f."""
+        """The minimiser of f."""
         return self.nearest(np.zeros(self.dim), 0.0)
 
     @abstractmethod
@@ -77,7 +78,7 @@ class ExactObjective(ABC):
 
 
 class ExactLeastSquares(ExactObjective):
-    """Half the mean squared error."""
+    """The objective with half the mean squared error as loss."""
 
     def nearest(self, point: Array, pull: float) -> Array:
         values, vectors = self._eigen
@@ -97,7 +98,7 @@ class ExactLeastSquares(ExactObjective):
 
     @cached_property
     def normal(self) -> tuple[Array, Array]:
-        """Return matrix and vector of the normal equations: the gradient is matrix @ model - vector."""
+        """Matrix and vector of the normal equations: the gradient is matrix @ model - vector."""
         inputs, targets = self.matrix()
         return np.asarray(inputs.T @ inputs / len(inputs)), np.asarray(targets @ inputs / len(inputs))
 
@@ -108,7 +109,7 @@ class ExactLeastSquares(ExactObjective):
 
 
 class ExactLogistic(ExactObjective):
-    """The mean logistic loss. Targets are -1 and 1, or 0 and 1."""
+    """The objective with the mean logistic loss. Targets are -1 and 1, or 0 and 1."""
 
     def nearest(self, point: Array, pull: float) -> Array:
         rows = self._signed
@@ -148,7 +149,8 @@ class ExactLogistic(ExactObjective):
 
 @dataclass(frozen=True, eq=False)
 class LeastSquaresGradient:
-    """The gradient of the mean squared loss on all of a client's data: matrix @ model - vector."""
+    """The gradient of the mean squared loss on all of a client's data, as the formula matrix @ model -
+    vector."""
 
     matrix: Tensor
     vector: Tensor
@@ -163,7 +165,8 @@ class LeastSquaresGradient:
 
 
 def exact_objective(flat: FlatModel, training: Training, store: SampleTensors) -> ExactObjective | None:
-    """Return the objective of a client with the samples of `store`, or None if it has no exact minimiser."""
+    """Return the objective of a client with the samples of `store`, or None if its proximal operator is not
+    exact."""
     kinds: dict[type, type[ExactObjective]] = {SquaredLoss: ExactLeastSquares, LogisticLoss: ExactLogistic}
     kind = kinds.get(type(training.objective))
     if kind is None or not is_linear(flat) or flat.dim > _MOST:
@@ -180,7 +183,7 @@ def _sigmoid(values: Array) -> Array:
     return np.asarray(0.5 * (1.0 + np.tanh(0.5 * values)))
 
 
-_STEPS: Final = 100  # About ten are needed; more mean that it does not converge.
+_STEPS: Final = 100  # Newton's method needs about ten steps; with this many, it does not converge.
 
 
 def minimum(

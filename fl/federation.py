@@ -44,5 +44,5 @@ class Federation:
 
     @property
     def samples(self) -> dict[int, int]:
-        """Return the number of training samples of each client."""
+        """The number of training samples of each client, by client id."""
         return {client: len(data.train) for client, data in self.clients.items()}

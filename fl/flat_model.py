@@ -43,7 +43,7 @@ def dim_of(module: nn.Module) -> int:
 
 
 def flatten(module: nn.Module) -> Array:
-    """Return a copy of the parameters as one vector."""
+    """Return a copy of the trainable parameters as one vector."""
     values = [module.get_parameter(slot.name).detach().reshape(-1) for slot in parameter_slices(module)]
     return torch.cat(values).cpu().numpy()
 
@@ -51,8 +51,8 @@ def flatten(module: nn.Module) -> Array:
 class FlatModel:
     """`module`, moved to `device`, with all parameters in one contiguous vector.
 
-    Loading or reading a vector is a single copy. The module is modified: its parameters become views.
-    `draws` tells whether the module uses randomness in training, as dropout does.
+    Loading or reading a vector is a single copy. The module is modified: its parameters become views. `draws`
+    says whether the module uses randomness in training, as dropout does.
     """
 
     def __init__(self, module: nn.Module, *, device: torch.device, dtype: torch.dtype) -> None:
@@ -73,7 +73,8 @@ class FlatModel:
             parameter.grad = self.gradient[slot.start : slot.stop].view(slot.shape)
 
     def watch(self, inputs: Tensor) -> None:
-        """Detect once whether a forward pass uses randomness, for example functional dropout."""
+        """Set `draws` if a forward pass uses randomness, for example by functional dropout. Only the first
+        call has an effect."""
         if not self._watched and not self.draws:
             self.draws = _uses_randomness(self.module, inputs[:2])
         self._watched = True

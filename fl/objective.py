@@ -24,7 +24,7 @@ class Objective(ABC):
 
     @abstractmethod
     def check(self, targets: Array, outputs: int) -> None:
-        """Raise `TrainingError` if targets do not fit a model with `outputs` outputs."""
+        """Raise `TrainingError` if `targets` do not fit a model with `outputs` outputs."""
 
     @abstractmethod
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ class Objective(ABC):
 
     @abstractmethod
     def right(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return for every sample whether the prediction is correct."""
+        """Return, for every sample, whether the prediction is correct."""
 
 
 class CrossEntropy(Objective):

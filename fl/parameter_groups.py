@@ -1,4 +1,4 @@
-"""Groups of a model's parameters, by patterns of their names: which are shared, and which personal.
+"""Groups of a model's parameters, such as shared and personal ones, by patterns of their names.
 
 Patterns are shell patterns: `head.*` matches all names that start with `head.`, and `*.norm[12].*` both norms
 of every block. A group is a set of indices of the flat vector of a model.
@@ -27,7 +27,7 @@ class Groups:
     """A partition of the indices of a flat vector into named groups.
 
     `dim`     length of the vector.
-    `slices`  of every group, in order; adjacent ones are joined.
+    `slices`  the slices of every group, in order; adjacent slices are joined.
     """
 
     dim: int
@@ -37,10 +37,10 @@ class Groups:
     def of(
         cls, module: nn.Module, patterns: Mapping[str, str | Sequence[str]], *, rest: str | None = "shared"
     ) -> Groups:
-        """Return groups given by one or more patterns each; the group `rest` gets the unmatched parameters.
+        """Return groups given by one or more patterns each. The group `rest` gets the unmatched parameters.
 
-        With `rest=None`, every parameter must be matched. Raise `TrainingError` if a pattern matches
-        nothing, a parameter is in two groups, or the rest is empty.
+        With `rest=None`, every parameter must be matched. Raise `TrainingError` if a pattern matches no
+        parameter, a parameter is in two groups, or the group `rest` is empty.
         """
         if rest in patterns:
             raise TrainingError(f"{rest!r} is the name of the remaining group: rename the other group")
@@ -80,7 +80,7 @@ class Groups:
         return mask
 
     def take(self, vector: Array, name: str) -> Array:
-        """Return a copy of the group's values, of one vector or of each in a stack."""
+        """Return a copy of the group's values, from one vector or from each vector of a stack."""
         self._check(vector)
         return np.concatenate([vector[..., each] for each in self._of(name)], axis=-1)
 
@@ -154,9 +154,9 @@ _LAYERS: Final[Mapping[str, _Layers]] = MappingProxyType(
 def layer_groups(model: str) -> _Layers:
     """Return patterns for the parts of `model` that can be personal, by the names that papers use.
 
-    Use one at a time, as in `Groups.of(module, {"personal": layer_groups("resnet")["output"]})`: input and
-    adapter of a residual network share a norm, and without adapters there is no adapter group. A model that
-    was registered from outside has no named parts. Raise `TrainingError` for an unknown model.
+    Use one part at a time, as in `Groups.of(module, {"personal": layer_groups("resnet")["output"]})`. The
+    parts input and adapter of a residual network overlap, and a network without adapters has no part adapter.
+    A model that was registered from outside has no named parts. Raise `TrainingError` for an unknown model.
     """
     if model not in MODELS:
         raise unknown_name("model", model, MODELS, parameter="model")

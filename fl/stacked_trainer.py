@@ -29,7 +29,7 @@ from protocols.learner import NO_STEERING, PenaltyTerm, Steering
 
 @dataclass(frozen=True, eq=False)
 class StackedTask:
-    """One client's requested training."""
+    """The training that one client requests."""
 
     trainer: Trainer
     start: Array
@@ -40,7 +40,7 @@ class StackedTask:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """Return a key; tasks with equal keys can be trained together."""
+        """A key of the kinds of terms in the task. Tasks with equal keys can be trained together."""
         steering, penalty = self.steering, self.steering.penalty
         penalty_kind = None if penalty is None else (penalty.space, penalty.power)
         return (
@@ -54,10 +54,8 @@ class StackedTask:
 
 @dataclass
 class StackedTrainer:
-    """Trains tasks together, on a store that has the samples of all clients.
-
-    `offsets` has the index in `store` of each client's first sample.
-    """
+    """Trains the tasks of many clients together. `store` has the samples of all clients. `offsets` has the
+    index in `store` of each client's first sample."""
 
     flat: FlatModel
     training: Training
@@ -77,10 +75,8 @@ class StackedTrainer:
         self.formula = has_formula(self.flat, self.training)
 
     def train(self, tasks: Sequence[StackedTask]) -> list[Array]:
-        """Return the model of every task after its steps.
-
-        All tasks must have the same shape, without random layers.
-        """
+        """Return the trained model of every task, after its steps. All tasks must have the same shape, and
+        the model must not have random layers."""
         order = sorted(range(len(tasks)), key=lambda k: -tasks[k].steps)
         ordered = [tasks[k] for k in order]
         values = self._matrix([task.start for task in ordered])
@@ -92,7 +88,7 @@ class StackedTrainer:
         return results
 
     def gradients(self, tasks: Sequence[StackedTask]) -> list[Array]:
-        """Return the gradient of every task on its next batch, at its start."""
+        """Return, for every task, the gradient at its start on its next batch."""
         self.flat.module.train()
         values = self._matrix([task.start for task in tasks])
         schedule = StackedBatches(self, tasks)
@@ -100,7 +96,8 @@ class StackedTrainer:
         return list(found.cpu().numpy())
 
     def gradient_at(self, values: Tensor, batch: SampleTensors, weights: Tensor) -> Tensor:
-        """Return the gradients of the models in the rows of `values`, by automatic differentiation."""
+        """Return the gradients of the models in the rows of `values` on the stacked `batch`, by automatic
+        differentiation."""
         self.flat.module.train()
         return _Rows(self, values).gradient_of(batch, weights)
 
@@ -127,7 +124,8 @@ class StackedTrainer:
         return self._forward(parameters, inputs)
 
     def _matrix(self, vectors: Sequence[Array]) -> Tensor:
-        """Return the vectors as rows; if all are the same object, it is transferred once."""
+        """Return the vectors as rows of a tensor. If all are the same object, it is transferred to the device
+        once."""
         if all(vector is vectors[0] for vector in vectors):
             return self.flat.tensor(vectors[0]).repeat(len(vectors), 1)
         return torch.stack([self.flat.tensor(vector) for vector in vectors])
@@ -162,7 +160,8 @@ class StackedTrainer:
 
 
 class _Rows:
-    """The parameters of some clients as autograd leaves, each a view of the matrix, and their gradients."""
+    """The parameters of some clients as autograd leaves, which are views of the matrix `values`, and their
+    gradients."""
 
     def __init__(self, stack: StackedTrainer, values: Tensor) -> None:
         self._stack = stack
@@ -172,7 +171,7 @@ class _Rows:
         self._targets = [_view(self._gradient, slot) for slot in stack.flat.slots]
 
     def gradient(self, schedule: StackedBatches, step: int) -> Tensor:
-        """Return every client's gradient of the mean loss of its batch in that step."""
+        """Return every client's gradient of the mean loss of its batch in step `step`."""
         return self.gradient_of(*schedule.at(step, self.count))
 
     def gradient_of(self, batch: SampleTensors, weights: Tensor) -> Tensor:
@@ -225,14 +224,16 @@ class StackedBatches:
         return self._kept[1], self._weights[0, :active]
 
     def _select(self, step: int, active: int) -> SampleTensors:
-        """Copy the samples of a step. Selecting whole rows is several times faster than indexing two axes."""
+        """Return a copy of the samples of a step. Selecting whole rows is several times faster than indexing
+        two axes."""
         indices, store = self._indices[step, :active], self._stack.store
         inputs, targets = (each.index_select(0, indices.view(-1)) for each in (store.inputs, store.targets))
         return SampleTensors(inputs.view(*indices.shape, *inputs.shape[1:]), targets.view(indices.shape))
 
 
 class BatchSchedule(Protocol):
-    """The batches of a step, a row per client, with the weight of every sample."""
+    """Returns the batches of a step for the first `active` clients, one row per client, and all sample
+    weights."""
 
     def at(self, step: int, active: int) -> tuple[SampleTensors, Tensor]: ...
 
@@ -261,7 +262,7 @@ class FormulaRows:
 
     @torch.no_grad()
     def gradient(self, schedule: BatchSchedule, step: int) -> Tensor:
-        """Return every client's gradient of the mean loss of its batch in that step."""
+        """Return every client's gradient of the mean loss of its batch in step `step`."""
         batch, weights = schedule.at(step, self.count)
         inputs = batch.inputs.view(*batch.targets.shape, -1)
         if self._biased:

@@ -1,7 +1,7 @@
-"""Policy that decides which clients are trained together in one stack and which one by one.
+"""The rule that decides which clients are trained together in one stack and which one by one.
 
-The decision must not depend on measured time, or the same seed would not always give the same bits. So it
-is a rule about the architecture, derived from measurements (`secagg bench training` repeats them).
+The decision must not depend on measured time, otherwise the same seed would not always give the same bits. So
+it depends only on the architecture. The rule is based on measurements (`secagg bench training` repeats them).
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ def check_batching(batching: str) -> None:
 
 
 def can_stack(flat: FlatModel) -> bool:
-    """Return whether stacked training gives the results of one-by-one training.
-
-    Random layers prevent that.
-    """
+    """Return whether stacked training gives the results of one-by-one training. It does not if layers are
+    random."""
     return not flat.draws and not any(map(_is_unstackable, flat.module.modules()))
 
 
 def _is_unstackable(part: nn.Module) -> bool:
-    """Return whether torch cannot stack this layer, or would train the padding of its embedding."""
+    """Return whether torch cannot stack this layer. An embedding with padding counts too: stacking would
+    train it."""
     return isinstance(part, nn.RNNBase) or (isinstance(part, nn.Embedding) and part.padding_idx is not None)
 
 
 def convolution_work(module: nn.Module, inputs: Tensor) -> int:
-    """Return the multiplications in all convolutions of `module` for the first of `inputs`."""
+    """Return the number of multiplications in all convolutions of `module` for one sample, the first of
+    `inputs`."""
     counts: list[int] = []
 
     def count(layer: nn.Module, _: object, outputs: Tensor) -> None:
@@ -92,10 +92,11 @@ def client_batches(
     *,
     formula: bool = False,
 ) -> list[list[int]]:
-    """Return groups of clients to train together, given the batch size and the number of steps of each.
+    """Return groups of clients to train together. `widths` and `steps` are the batch size and the steps of
+    each client.
 
-    `work` is the multiplications of convolutions for one sample; None counts as large. With `formula`, a
-    stacked step costs no more than a single client's.
+    `work` is the number of multiplications in convolutions for one sample; None counts as large. With
+    `formula`, a stacked step costs no more than a single client's step.
     """
     clients = range(len(widths))
     if batching == ONE_BY_ONE or not can_stack(flat):
@@ -114,7 +115,8 @@ def client_batches(
 
 
 def _longest(steps: Sequence[int]) -> list[int]:
-    """Return the clients with far more steps than the rest, which would be left to train alone anyway."""
+    """Return the clients with so many more steps than the others that it is faster to train them one by
+    one."""
     order = sorted(range(len(steps)), key=lambda k: -steps[k])
     best, least, alone = 0, _SHARED_STEP * steps[order[0]], 0.0
     for count, client in enumerate(order, 1):
@@ -131,7 +133,8 @@ _CLOSE = 1e-4
 
 
 def stacking_agrees(stack: StackedTrainer, trainers: Sequence[Trainer]) -> bool:
-    """Return whether stacked gradients of two clients equal those computed one by one. Trains nothing."""
+    """Return whether stacked gradients of two clients equal those computed one by one. No client's state
+    changes."""
     largest = sorted(trainers, key=lambda each: -each.samples)[:2]
     batches = [
         each.train_store.part(0, width) for each, width in zip((*largest, largest[0]), _WIDTHS, strict=False)
@@ -153,7 +156,8 @@ def stacking_agrees(stack: StackedTrainer, trainers: Sequence[Trainer]) -> bool:
 
 
 def _padded(batches: Sequence[SampleTensors]) -> tuple[SampleTensors, Tensor]:
-    """Return the batches stacked, short ones padded with their first sample, and all sample weights."""
+    """Return the batches stacked, with short ones padded by their first sample, and the weights of all
+    samples."""
     widest = max(map(len, batches))
     padded, weights = [], []
     for batch in batches:

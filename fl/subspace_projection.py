@@ -26,19 +26,20 @@ _SQUARE: Final = 5  # bits: transforms are computed as products with matrices of
 
 
 class Projection(ABC):
-    """The projection P on a device. Applies to one vector, or to every row of a matrix."""
+    """The projection P on a device. It applies to one vector, or to every row of a matrix."""
 
     @abstractmethod
     def project(self, vectors: Tensor) -> Tensor:
-        """Return P x."""
+        """Return P x for each vector x."""
 
     @abstractmethod
     def lift(self, points: Tensor) -> Tensor:
-        """Return P' y."""
+        """Return P' y for each point y of the subspace."""
 
 
 def projection_of(space: SubspaceDescription | None, flat: FlatModel) -> Projection | None:
-    """Return the projection on the device and in the precision of `flat`. It is cached."""
+    """Return the projection to `space` on the device and in the precision of `flat`, or None. It is
+    cached."""
     if space is None:
         return None
     if space.dim != flat.dim:
@@ -57,7 +58,8 @@ def _made(space: SubspaceDescription, device: torch.device, dtype: torch.dtype) 
 
 
 def _tensor(matrix: NDArray[Any], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Convert without copying if possible. Torch warns about read-only memory, but it is never written."""
+    """Return the matrix as a tensor, without a copy if possible. Torch's warning about read-only memory is
+    suppressed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(matrix).to(device, dtype)
@@ -152,7 +154,7 @@ def _hadamard(bits: int) -> Tensor:
 
 
 def _signs_of(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int8]:
-    """Return (-1) to the number of common bits of two numbers, for every pair of them."""
+    """Return (-1)^(number of common one bits) for every pair of a number in `left` and one in `right`."""
     common = left[:, None] & right[None, :]
     for shift in (16, 8, 4, 2, 1):
         common = common ^ (common >> shift)

@@ -96,7 +96,7 @@ class Trainer:
 
     @property
     def width(self) -> int:
-        """Return the number of samples in a batch."""
+        """The number of samples in a batch."""
         return self.samples if self.training.batch is None else min(self.training.batch, self.samples)
 
     @property
@@ -110,7 +110,8 @@ class Trainer:
 
     @cached_property
     def slope(self) -> LeastSquaresGradient | None:
-        """Return the gradient on all data as a formula, if it needs no pass over the data."""
+        """The gradient on all data as a formula, if it is cheaper than a pass over the data; otherwise
+        None."""
         if not isinstance(self.exact, ExactLeastSquares) or _FEW * self.flat.dim > self.samples:
             return None
         return LeastSquaresGradient.of(self.exact, self.flat)
@@ -118,11 +119,11 @@ class Trainer:
     # --- learner interface ---
 
     def loss(self, model: Array) -> float:
-        """Return the mean loss over all training data."""
+        """Return the mean loss of `model` over all training data."""
         return self.score_in(model, self.train_store).loss
 
     def gradient(self, model: Array) -> Array:
-        """Return the gradient of the loss on the next batch."""
+        """Return the gradient of the loss at `model` on the next batch."""
         started = time.perf_counter()
         self.flat.load(model)
         with self._seeded_layers():
@@ -140,10 +141,8 @@ class Trainer:
         rate: float | None = None,
         only: Array | None = None,
     ) -> Array:
-        """Return the model after local steps from `start`.
-
-        `only` is a mask of the parameters that may change; None allows all.
-        """
+        """Return the model after local steps from `start`. `only` is a mask of the parameters that may
+        change; by default all may."""
         started = time.perf_counter()
         rate = self.rate if rate is None else checked_rate(rate)
         self.flat.load(start)
@@ -164,17 +163,17 @@ class Trainer:
         return found
 
     def score(self, model: Array) -> Score:
-        """Return the score on the client's test data."""
+        """Return the score of `model` on the client's test data."""
         return self.score_on(model, self._data.test)
 
     def score_on(self, model: Array, samples: Samples) -> Score:
-        """Return the score on `samples`."""
+        """Return the score of `model` on `samples`."""
         return self.score_in(model, SampleTensors.of(samples, self.training, self.flat.device))
 
     # --- implementation ---
 
     def next_order(self, steps: int) -> SampleOrder:
-        """Return the samples of the next training, step by step, and count it as one call."""
+        """Return the samples of each step of the next training, and count this training as one call."""
         if type(steps) is not int or steps < 0:
             raise TrainingError(
                 f"steps must be a whole number of 0 or more, not {steps!r}", parameter="steps"
@@ -183,7 +182,7 @@ class Trainer:
         return self._batches.of_call(call, steps)
 
     def batches(self, steps: int) -> Iterator[SampleTensors]:
-        """Yield the batches of the next training."""
+        """Yield the batches of the next training, one for each of `steps` steps."""
         order = self.next_order(steps)
         for step in range(steps):
             if self._batches.full:
@@ -193,7 +192,7 @@ class Trainer:
 
     def _seeded_layers(self) -> AbstractContextManager[object]:
         """Return a context in which random layers depend only on the seed and this training."""
-        return _torch_seed(self._batches.number(self.calls)) if self.flat.draws else nullcontext()
+        return _torch_seed(self._batches.layer_seed(self.calls)) if self.flat.draws else nullcontext()
 
     def backward(self, batch: SampleTensors) -> None:
         """Store the gradient of the mean loss of `batch` in the flat gradient."""
@@ -224,7 +223,7 @@ class Trainer:
         )
 
     def score_in(self, model: Array, store: SampleTensors) -> Score:
-        """Return the score on samples that are on the device already."""
+        """Return the score of `model` on samples that are on the device already."""
         started = time.perf_counter()
         self.flat.load(model)
         score = evaluate(self.flat.module, self.training, store)
@@ -233,7 +232,7 @@ class Trainer:
 
 
 def penalty_center(penalty: PenaltyTerm, flat: FlatModel) -> Tensor:
-    """Return the point that a penalty pulls a model to."""
+    """Return the center of the penalty as a tensor: a model, or a point of the subspace."""
     return flat.tensor(penalty.center, None if penalty.space is None else penalty.space.size)
 
 

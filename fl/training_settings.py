@@ -124,7 +124,7 @@ class Training:
         return 1 if self.batch is None else math.ceil(samples / self.batch)
 
     def steps_of(self, samples: int) -> int:
-        """Return the local steps of a client with `samples` samples."""
+        """Return the number of local steps in a round of a client with `samples` samples."""
         if self.steps is not None:
             return self.steps
         return (1 if self.epochs is None else self.epochs) * self.batches_per_epoch(samples)

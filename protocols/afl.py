@@ -1,14 +1,14 @@
-"""AFL: a model for the worst mixture of all clients, where no client's weight or loss is ever sent.
+"""AFL: minimise the loss of the worst mixture of all clients, without sending any client's weight or loss.
 
 "Agnostic Federated Learning". The objective is min over w, max over lambda in the simplex, of the sum of all
-lambda_i F_i(w). The paper's server moves lambda by the clients' losses, which it therefore sees. Here every
-client keeps its own lambda_i and multiplies it by exp(step * F_i), so that only the sum of the products has
-to be known: the next round divides by it. That is mirror ascent on the simplex instead of projected ascent,
-with the same saddle point.
+lambda_i F_i(w). In the paper the server updates lambda from the clients' losses, so it sees them. Here every
+client keeps its own lambda_i and multiplies it by exp(step * F_i). The server learns only the sum of these
+products, by which the clients divide in the next round. This is mirror ascent on the simplex instead of
+projected ascent, with the same saddle point.
 
-A round in which a client is missing is repeated. A total without that client, next to one with it for the
-same model, would show what it sent. So every round begins with a sum that only counts clients, in one group
-with the main sum: unless all clients are in both, nothing else is revealed.
+If a client is missing, the round is repeated. Two totals for the same model, one with that client and one
+without it, would show what the client sent. So every round begins with a sum that only counts clients, in one
+group with the main sum. If a client is missing from either sum, no other total is revealed.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ GROUP: Final = "everybody"
 PRESENT: Final = "present"
 WEIGHT: Final = "lambda"
 NEXT: Final = "next"
-_BITS: Final = 64  # of the numbers that divide all others
+_BITS: Final = 64  # bits of the sums of weights, by which the server divides all other totals
 
 
 @dataclass(frozen=True)
 class Presence(Query):
-    """Asks which clients are present."""
+    """Asks each client to add 1 to a sum, which then shows how many clients are present."""
 
     kind: ClassVar[str] = "presence"
 
 
 @dataclass(frozen=True)
 class Mixed(Query):
-    """Asks for each client's update of this model. All weights of the last round add up to `normaliser`."""
+    """Asks for each client's update of `model`, times its weight. The sum of all weights after the last round
+    is `normaliser`; each client divides its weight by it."""
 
     kind: ClassVar[str] = "mixed"
     model: Vector
@@ -57,7 +58,8 @@ class Mixed(Query):
 
 @dataclass(frozen=True)
 class MixtureState:
-    """The model, the sum of the clients' weights, and the mean of the models of all `rounds` rounds."""
+    """The server's state: the last model, the sum of the clients' weights (`normaliser`), and the mean of the
+    models of all `rounds` rounds (`average`)."""
 
     model: Vector
     normaliser: float
@@ -74,10 +76,9 @@ class MixtureWeight:
 
 @dataclass(frozen=True, kw_only=True)
 class AFL(Algorithm[MixtureState, MixtureWeight]):
-    """The model moves by the clients' updates, each multiplied by a weight that rises while its client's loss
-    is above the others'. Exactly `clients` clients must be in every sum. If one is missing, the round is
-    given up, and every client keeps its weight.
-    """
+    """The common model moves by the weighted mean of the clients' updates. The weight of a client rises while
+    its loss is above the loss of the others. Exactly `clients` clients must be in every sum. If one is
+    missing, the round is given up, and every client keeps its weight."""
 
     memory_type: ClassVar[type] = MixtureWeight
     state_type: ClassVar[type] = MixtureState
@@ -106,7 +107,7 @@ class AFL(Algorithm[MixtureState, MixtureWeight]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, bits=self.bits)
 
     def raised(self, weight: float, loss: float) -> float:
-        """Return a weight after the step, in units of the largest loss, so that it is at most 1."""
+        """Return `weight` * exp(step * (min(loss, loss_cap) - loss_cap)). The result is at most `weight`."""
         assert self.loss_cap is not None
         return weight * math.exp(self.step * (min(loss, self.loss_cap) - self.loss_cap))
 
@@ -160,7 +161,8 @@ class AFL(Algorithm[MixtureState, MixtureWeight]):
         model = as_vector(state.model + np.asarray(total[UPDATE], np.float64) / weight)
         rounds = state.rounds + 1
         average = as_vector(state.average + (model - state.average) / rounds)
-        # Invert the mean factor of the weights: an upper bound of the mean loss under the mixture.
+        # normaliser / weight is the mean of exp(step * (loss - loss_cap)) under the mixture. Its logarithm
+        # gives an upper bound of the mean loss.
         assert self.loss_cap is not None
         loss = self.loss_cap + math.log(normaliser / weight) / self.step
         return Outcome(MixtureState(model, normaliser, average, rounds), {"mixture_loss": loss})

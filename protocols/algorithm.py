@@ -1,8 +1,8 @@
-"""An algorithm: the server's queries, the clients' answers, and the state that each side keeps.
+"""The base class of all algorithms: the server's queries, the clients' answers, and the state of each side.
 
-The two sides hold the same frozen value. Its table says which sums there are, with which bounds and how often
-in a round; clients refuse everything else. The server's state and a client's memory are records, so both can
-be saved.
+Server and clients hold equal frozen `Algorithm` objects. Its `table` lists the allowed sums, with their
+bounds and how often each may occur in a round. Clients refuse all other sums. The server's state and a
+client's memory are dataclasses that `protocols.serialisation` can save.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ S = TypeVar("S")
 M = TypeVar("M")
 A = TypeVar("A")
 
-# The least weight, as a part of the largest one, that a client may give itself in a sum without noise if the
-# server may be malicious: with less, a value that the server chose could silence all clients but one.
+# In a sum without noise, under a malicious server, a client's weight must be at least this part of the
+# largest weight. With a smaller weight, the server could choose a value that removes all clients but one from
+# the sum.
 LEAST_WEIGHT: Final = 0.1
-_ROUNDED: Final = 1 + 1e-9
+_ROUNDED: Final = 1 + 1e-9  # a margin for rounding
 _MOST_BITS: Final = 64
 
 
@@ -52,18 +53,19 @@ class ModelState:
 class Sum:
     """One kind of sum of an algorithm.
 
-    `query`         what is asked.
-    `spec`          what is summed, how often in a round, and in which group.
+    `query`         the class of the queries that ask for this sum.
+    `spec`          the parts that are summed, how often in a round, and in which group.
     `reveals`       what a server learns from the total, in words.
-    `least_weight`  the least weight that a client can give itself because of something that the server chose,
-                    as a part of the largest one; 1 where the server has no say in it.
-    `remedy`        what to set so that every client keeps enough weight under a malicious server; empty where
-                    nothing helps.
-    `needed`        how many of these sums a round cannot do without; None for all of them.
-    `seldom`        how often in a round an optional field of the query is sent, where that is not always.
-    `lengths`       of the query's vectors that are not as long as the model, by the names of their fields.
-    `binds`         whether a client's memory depends on its answer being counted; not so where a model is
-                    only evaluated.
+    `least_weight`  the least weight of a client that a value chosen by the server can cause, as a part of the
+                    largest weight; 1 if the server has no influence on the weights.
+    `remedy`        what to set so that every client keeps enough weight under a malicious server; empty if no
+                    setting helps.
+    `needed`        how many of these sums a round needs to be completed; None for all of them.
+    `seldom`        for each optional field of the query that not every query carries: how often in a round it
+                    is sent.
+    `lengths`       the lengths of the query's vectors, by field name, if they differ from the model's length.
+    `binds`         whether a client keeps its new memory only if its answer was counted in this sum; False if
+                    a model is only evaluated.
 
     >>> from protocols.weighted_mean import Update
     >>> spec = SumSpec(parts=(Part(name="update", size=3, bits=32, bound=L2(1.0)),))
@@ -83,7 +85,8 @@ class Sum:
 
     @property
     def singles_out(self) -> bool:
-        """Whether a malicious server could leave a single client in it."""
+        """Whether a malicious server could choose values such that only one client contributes to this
+        sum."""
         return self.least_weight < LEAST_WEIGHT and not self.spec.is_private
 
 
@@ -92,15 +95,18 @@ class ClientRound(ABC, Generic[M]):
 
     @abstractmethod
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
-        """Return the values of every part of the sum that `query` asks for."""
+        """Return the values that this client adds to the sum that `query` asks for, by the names of its
+        parts."""
 
     def memory(self) -> M:
-        """Return what to keep if the round completes and all answers are in its sums; nothing by default."""
+        """Return the client's memory for the next rounds. The participant keeps it only if the round
+        completes and the answers were counted. By default it is empty."""
         return cast(M, NoMemory())
 
 
 class TrainingClient(ClientRound[M], Generic[A, M]):
-    """A client of `algorithm` that trains with `learner`. It keeps `memory` unless it sets another."""
+    """A client of `algorithm` that trains with `learner`. Its memory after the round is `memory` unless a
+    subclass sets `_memory`."""
 
     def __init__(self, algorithm: A, learner: Learner, memory: M) -> None:
         self._algorithm = algorithm
@@ -115,10 +121,10 @@ class TrainingClient(ClientRound[M], Generic[A, M]):
 class Algorithm(ABC, Generic[S, M]):
     """Both sides of a federated algorithm.
 
-    `dim`      parameters of the model.
-    `clients`  most clients that are in a sum together.
+    `dim`      number of parameters of the model.
+    `clients`  largest number of clients in one sum.
 
-    Raises `ParameterError` or `SpecError` at once for invalid parameters.
+    The constructor raises `ParameterError` or `SpecError` for invalid parameters.
 
     >>> from protocols.fedavg import FedAvg
     >>> algorithm = FedAvg(dim=3, clients=10, clip=1.0)
@@ -131,9 +137,9 @@ class Algorithm(ABC, Generic[S, M]):
 
     memory_type: ClassVar[type] = NoMemory
     state_type: ClassVar[type] = ModelState
-    # The kind of budget that the private variant is planned with; None if there is no private variant.
+    # The class of the privacy budget of the private variant; None if there is no private variant.
     budget_type: ClassVar[type[PrivacyBudget] | None] = None
-    # Whether every client must be in every round, because weights add up to one for instance.
+    # Whether every client must be in every round, for example because the clients' weights add up to one.
     needs_all_clients: ClassVar[bool] = False
 
     dim: int
@@ -160,26 +166,25 @@ class Algorithm(ABC, Generic[S, M]):
             raise SpecError(f"{error}: set bits to {needed} or more", bits_needed=needed) from None
 
     def check(self) -> None:
-        """Raise `ParameterError` for invalid parameters, with valid ones in the message."""
+        """Raise `ParameterError` if a parameter is invalid. The message names valid values."""
 
     @abstractmethod
     def sums(self) -> tuple[Sum, ...]:
-        """Return all sums of the algorithm. An empty tuple means that clients train alone."""
+        """Return all kinds of sums of the algorithm. An empty tuple means that clients train alone."""
 
     def start(self, model: Vector) -> S:
-        """Return the state before the first round. Override it if the state is more than a model."""
+        """Return the server's state before the first round. Subclasses override it if their state is more
+        than a model."""
         state: S = self.state_type(as_vector(model))
         return state
 
     def model(self, state: S) -> Vector:
-        """Return the common model."""
+        """Return the common model of the server's state."""
         return cast(ModelState, state).model
 
     def with_model(self, state: S, model: Vector) -> S:
-        """Return `state` with another common model, for code that moves the model itself.
-
-        Raises `ParameterError` if a round does not continue from one common model.
-        """
+        """Return `state` with `model` as its common model, for code that changes the model between rounds.
+        Raises `ParameterError` if the state of this algorithm is not based on one common model."""
         if getattr(state, "model", None) is not self.model(state):
             raise ParameterError(
                 f"{type(self).__name__} has no common model that could be moved from outside"
@@ -189,11 +194,13 @@ class Algorithm(ABC, Generic[S, M]):
 
     @abstractmethod
     def round(self, state: S) -> Round[S]:
-        """Run the server's side of one round, as a generator."""
+        """Run the server's side of one round, as a generator. It yields queries, is sent their totals, and
+        returns the round's `Outcome`."""
 
     @abstractmethod
     def client(self, learner: Learner, memory: M) -> ClientRound[M]:
-        """Return a client's side of one round."""
+        """Return the object that runs one client's side of one round, with the client's `memory` of earlier
+        rounds."""
 
     def first_memory(self) -> M:
         """Return the memory of a client that has never taken part."""
@@ -201,14 +208,15 @@ class Algorithm(ABC, Generic[S, M]):
         return memory
 
     def personal(self, memory: M, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
-        """Return the model that this client would use: the common one, unless it has its own."""
+        """Return the model that this client uses: its personal model if it has one, otherwise the common one,
+        `model`."""
         return model
 
-    # --- what follows from the sums ---
+    # --- derived from the sums ---
 
     @cached_property
     def table(self) -> Table | None:
-        """All sums that a server can ask for, or None if there are none."""
+        """The specs of all sums that a server can ask for, by kind; None if there are no sums."""
         sums = {each.query.kind: each.spec for each in self.sums()}
         return Table(sums) if sums else None
 
@@ -219,28 +227,31 @@ class Algorithm(ABC, Generic[S, M]):
 
     @property
     def most_sums(self) -> int:
-        """The most sums of a round."""
+        """The largest number of sums in a round."""
         return 0 if self.table is None else sum(spec.times for spec in self.table.values())
 
     @property
     def budget(self) -> PrivacyBudget | None:
-        """The budget that noise is planned with, if every sum has noise; None otherwise."""
+        """The privacy budget for which the noise is calibrated, if every sum has noise; None otherwise."""
         privacy: PrivacyBudget | None = getattr(self, "privacy", None)
         sums = () if self.table is None else tuple(self.table.values())
         return privacy if sums and all(spec.is_private for spec in sums) else None
 
     @cached_property
     def max_rho(self) -> float | None:
-        """The cost for one client of all rounds that noise is planned for; None if a sum has no noise."""
+        """The privacy loss (zCDP rho) of one client over all rounds of the budget; None if a sum has no
+        noise."""
         if self.budget is None or self.table is None:
             return None
         return self.budget.rounds * rho_of_round(self.table, self.clients, self.budget)
 
     def check_trust(self, trust: Trust) -> None:
-        """Raise `ParameterError` if a malicious server could single out one client in a sum.
+        """Raise `ParameterError` if the server may be malicious and could then single out one client in a
+        sum.
 
-        If a value that the server chooses, such as a threshold, decides the weight of a client, the server
-        can give all clients but one the weight zero. Noise hides that client; a least weight does in part.
+        If a value that the server chooses, such as a threshold, decides the weights of clients, the server
+        can give all clients but one the weight zero. Noise hides that client. A least weight hides it in
+        part.
         """
         for each in self.sums():
             if trust is Trust.MALICIOUS and each.singles_out:
@@ -252,7 +263,8 @@ class Algorithm(ABC, Generic[S, M]):
 
 
 def rho_of_round(table: Table, clients: int, privacy: PrivacyBudget) -> float:
-    """Return what one round costs, with a margin for rounding."""
+    """Return the privacy loss (zCDP rho) of one client in one round, slightly increased to cover rounding
+    errors."""
     adjacency = privacy.goal.adjacency
     costs = (
         spec.times * (sum_rho(spec, roster=clients, adjacency=adjacency) or 0.0) for spec in table.values()

@@ -1,14 +1,14 @@
-"""Anderson acceleration: combines the last few points of a fixed-point iteration to a better next point.
+"""Anderson acceleration: combines the last points of a fixed-point iteration into a better next point.
 
-Of an iteration u <- T u, the last pairs (u_s, T u_s) are kept. Weights that add up to one combine their
-residuals u_s - T u_s to the shortest vector; the iteration continues from the same combination of the T u_s
-("type II"). The weights need only the Gram matrix G of the residuals:
+For an iteration u <- T u, the last pairs (u_s, T u_s) are kept. Weights pi that add up to one combine the
+residuals u_s - T u_s to the shortest possible vector. The iteration continues from the same combination of
+the points T u_s ("type II"). The weights need only the Gram matrix G of the residuals:
 
     pi = G^+ 1 / (1' G^+ 1)
 
-"A Unifying Framework for Federated Learning" (45) has this bare form, with a pseudo-inverse and no safeguard.
-The ridge and the safeguard are those of "Anderson Accelerated Douglas-Rachford Splitting" (A2DR), and
-`damping` is that of the chapter's scripts for neural networks.
+"A Unifying Framework for Federated Learning" (45) has this form, with a pseudo-inverse and no safeguard. The
+ridge and the safeguard are those of "Anderson Accelerated Douglas-Rachford Splitting" (A2DR), and `damping`
+is taken from that chapter's scripts for neural networks.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from protocols.serialisation import Vector
 
 Matrix = NDArray[np.float64]
 
-# A2DR's constants, D and epsilon.
+# A2DR's constants D and 1 + epsilon.
 _GENEROUS: Final = 1e6
 _FALLING: Final = 1 + 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Anderson:
-    """How pairs are combined.
+    """The settings of the acceleration.
 
-    `memory`          tau: the last tau + 1 pairs count, once there are more; 0 combines nothing.
-    `regularisation`  a ridge, relative to the trace of G; 0 is the bare form.
-    `damping`         which part of the plain step remains: pi <- (1 - damping) pi + damping on the last.
-    `safeguard`       whether a combination has to show from time to time that residuals fall.
-    `patience`        how many combinations pass between two such checks.
+    `memory`          tau: the last tau + 1 pairs are combined; 0 turns the acceleration off.
+    `regularisation`  ridge that is added to the diagonal of G, relative to the trace of G; 0 adds none.
+    `damping`         part of all weight that is moved to the newest pair, whose T u_s is the plain step.
+    `safeguard`       whether combinations are accepted only while a regular check finds small residuals.
+    `patience`        number of combinations between two such checks.
     """
 
     memory: int = 2
@@ -55,10 +55,11 @@ class Anderson:
         checks.whole("patience", self.patience, 1)
 
     def weights(self, gram: Matrix) -> Vector:
-        """Return pi for pairs in the order of `gram`; the last one is the newest.
+        """Return the weights pi of the pairs, in the order of the rows of `gram`; the last pair is the
+        newest.
 
-        If G is unusable, because all residuals are zero or rounding made it no Gram matrix, the weight is on
-        the newest pair: the plain step.
+        If G is unusable, because all residuals are zero or rounding has made G singular, all weight is on the
+        newest pair. The next point is then that of the plain iteration.
         """
         plain = np.zeros(len(gram))
         plain[-1] = 1.0
@@ -78,9 +79,9 @@ class AndersonSafeguard:
     """The state of A2DR's safeguard.
 
     `first`     norm of the first residual; 0 before there is one.
-    `accepted`  combinations so far.
-    `unseen`    how many of them since the last check.
-    `strict`    whether the next one is checked: at first, and after one that failed.
+    `accepted`  number of combinations that were accepted so far.
+    `unseen`    number of combinations that were accepted since the last check.
+    `strict`    whether the next combination is checked. It is at the start, and after a failed check.
 
     >>> guard = AndersonSafeguard().met(1.0)
     >>> guard.judge(0.5, patience=10)[0], guard.judge(1e7, patience=10)[0]
@@ -93,11 +94,12 @@ class AndersonSafeguard:
     strict: bool = True
 
     def met(self, residual: float) -> AndersonSafeguard:
-        """Note the first residual's norm."""
+        """Return the state after a residual of norm `residual`. Only the first one is stored."""
         return self if self.first else replace(self, first=residual)
 
     def judge(self, residual: float, *, patience: int) -> tuple[bool, AndersonSafeguard]:
-        """Return whether a combination with a residual of this norm is accepted, and the new state."""
+        """Return whether a combination whose residual has the norm `residual` is accepted, and the new
+        state."""
         if not self.strict and self.unseen < patience:
             return True, replace(self, accepted=self.accepted + 1, unseen=self.unseen + 1)
         limit = _GENEROUS * self.first * (self.accepted / patience + 1) ** -_FALLING
@@ -107,7 +109,7 @@ class AndersonSafeguard:
 
 
 def combined(weights: Sequence[float] | Vector, vectors: Sequence[Vector]) -> Vector:
-    """Return the weighted sum of the last vectors, as many as there are weights."""
+    """Return the weighted sum of the last len(weights) vectors."""
     chosen = vectors[len(vectors) - len(weights) :]
     total = np.zeros_like(chosen[0])
     for weight, vector in zip(weights, chosen, strict=True):
@@ -116,6 +118,6 @@ def combined(weights: Sequence[float] | Vector, vectors: Sequence[Vector]) -> Ve
 
 
 def gram_of(residuals: Sequence[Vector]) -> Matrix:
-    """Return all inner products of some vectors."""
+    """Return the Gram matrix of the residuals: all their inner products."""
     stacked = np.array(residuals)
     return np.asarray(stacked @ stacked.T, np.float64)

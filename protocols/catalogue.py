@@ -1,4 +1,4 @@
-"""The registry of algorithms, by name. `register` adds one."""
+"""The registry of algorithms by name. `register` adds an algorithm."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _LIMITS: Final = _CLIP | {"lambda_max": 1.0}
 _PART: Final = _CLIP | {"personal_part": "-1:"}
 _SPACE: Final = {"subspace": 2}
 _REACH: Final = {"reach": 1.0}
-# Every operator splitting needs a clip and a step size.
+# Every entry for operator splitting needs a clip and a step size.
 _STEP: Final = _CLIP | {"eta": 0.1}
-# Gradient steps have nothing of what approaches a proximal point.
+# Entries whose local map is gradient steps fix all parameters that only proximal maps use.
 _FORWARD: Final[Mapping[str, Any]] = {
     "local_map": "gradient",
     "rate": None,
@@ -49,10 +49,10 @@ _FORWARD: Final[Mapping[str, Any]] = {
     "local_memory": 0,
     "local_chunk": 1,
 }
-# Clients that are never sent a model begin with one that the caller of `build` provides.
+# Clients that are never sent a whole model begin with one that the caller of `build` provides.
 _OWN_START: Final = {INITIAL: None}
 _ONE_STEP: Final = {"steps": 1, "start_at": "model", "clip": None}
-# Of partial personalisation, what is neither shared nor set.
+# The parameters of partial personalisation that users of LG-FedAvg cannot set.
 _LG: Final = _OWN_START | {
     "personal_part": None,
     "weigh_by": "samples",
@@ -68,19 +68,22 @@ _LG: Final = _OWN_START | {
 def _entry(
     label: str, make: Callable[..., AnyAlgorithm], summary: str, *values: Any, name: str = ""
 ) -> CatalogueEntry:
-    """Return an entry; `values` are its `example` and `fixed`. By default its name is read off the label."""
+    """Return a catalogue entry. `values` are its `example` and `fixed`. The default name is the label in
+    lower case."""
     return CatalogueEntry(name or label.lower().replace(" ", "-"), label, make, summary, *values)
 
 
 def _plus(psi: str) -> Mapping[str, Any]:
-    """Return a member of the family Fed+. Parameter groups with different penalties need Python."""
+    """Return the fixed parameters of a member of the family Fed+ with the penalty `psi`. Parameter groups
+    with different penalties can only be set in Python."""
     return {"psi": psi, "groups": ()}
 
 
 def _splitting(
     label: str, summary: str, alpha: float, beta: float, gamma: float, *, name: str = "", **local: Any
 ) -> CatalogueEntry:
-    """Return the member of the splitting family with these alpha, beta and gamma."""
+    """Return the entry of operator splitting with these fixed alpha, beta and gamma, and `local`
+    parameters."""
     scheme = {"alpha": alpha, "beta": beta, "gamma": gamma, **(local or {"local_map": "proximal"})}
     return _entry(label, Splitting, summary, _STEP, scheme, name=name)
 
@@ -212,10 +215,8 @@ CATALOGUE: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(_registered)
 
 
 def register(entry: CatalogueEntry) -> None:
-    """Add an algorithm to the catalogue, so that its name is accepted wherever a catalogue name is.
-
-    Raises `ParameterError` if the name is taken.
-    """
+    """Add an algorithm to the catalogue, so that scenarios and commands accept its name. Raises
+    `ParameterError` if the name is taken."""
     if entry.name in _registered:
         raise ParameterError(
             f"there is an algorithm {entry.name!r} already: choose another name", parameter="name"
@@ -228,7 +229,8 @@ for _each in _ENTRIES:
 
 
 def find(name: str) -> CatalogueEntry:
-    """Return the entry of that name. Raises `ParameterError`, with the nearest name, if there is none."""
+    """Return the entry called `name`. Raises `ParameterError`, which suggests the nearest name, if there is
+    none."""
     if name not in CATALOGUE:
         raise ParameterError(describe_unknown_name("algorithm", name, CATALOGUE), parameter="name")
     return CATALOGUE[name]

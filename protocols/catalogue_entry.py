@@ -1,4 +1,5 @@
-"""An entry of the catalogue: how an algorithm is built from named parameters, and what they mean."""
+"""An entry of the catalogue: how to build an algorithm from named parameters, and what the parameters
+mean."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ INITIAL: Final = "initial"
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter: its default, its meaning, and whether it is required.
+    """A parameter of an algorithm: its default, its meaning, and whether it is required.
 
-    `private` parameters belong to the budget of the private variant.
+    `private`  whether it belongs to the privacy budget of the private variant.
     """
 
     name: str
@@ -40,11 +41,12 @@ class Parameter:
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """An algorithm by name.
+    """An algorithm of the catalogue.
 
     `label`    its name in the paper and in reports.
+    `make`     the class, or a partial of it, that builds the algorithm.
     `example`  values for the bounds that have no default. They fit no particular data set.
-    `fixed`    the parameters that distinguish it from others of its family.
+    `fixed`    values of the parameters that users cannot set, because they define this algorithm.
     """
 
     name: str
@@ -56,13 +58,14 @@ class CatalogueEntry:
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The parameters besides the model's size and the number of clients."""
+        """The parameters that users can set, except for `dim` and `clients`."""
         named = inspect.signature(self.make).parameters
         return {key: each for key, each in named.items() if key not in _COMMON and key not in self.fixed}
 
     @property
     def index_range_parameters(self) -> tuple[str, ...]:
-        """The parameters that select index ranges of a model. They may name layers instead."""
+        """The names of the parameters that select index ranges of a model. In a scenario they may name layers
+        instead."""
         return tuple(name for name in index_range_parameters(self._kind) if name in self.parameters)
 
     @property
@@ -71,7 +74,7 @@ class CatalogueEntry:
 
     @property
     def budget(self) -> type[PrivacyBudget] | None:
-        """The kind of budget of its private variant; None if it has none."""
+        """The class of the privacy budget of the private variant; None if there is no private variant."""
         if _PRIVACY not in self.parameters:
             return None
         found: type[PrivacyBudget] | None = getattr(self._kind, "budget_type", None)
@@ -79,14 +82,15 @@ class CatalogueEntry:
 
     @property
     def budget_names(self) -> tuple[str, ...]:
-        """The parameters of that budget that are not parameters of the algorithm."""
+        """The names of the parameters that are specific to this class of budget and are not the algorithm's
+        own."""
         common = {each.name for each in fields(PrivacyBudget)}
         named = () if self.budget is None else (each.name for each in fields(self.budget))
         return tuple(name for name in named if name not in common and name not in self.parameters)
 
     @property
     def settings(self) -> tuple[Parameter, ...]:
-        """All that can be set by name and value, with its meaning."""
+        """All parameters of the algorithm and of its privacy budget that users can set by name."""
         meanings = meanings_of(self._kind)
         own = (
             Parameter(name, each.default, meanings.get(name, ""), required=name in self.example)
@@ -103,8 +107,8 @@ class CatalogueEntry:
     def build(
         self, *, dim: int, clients: int, initial: Vector | None = None, **settings: Any
     ) -> AnyAlgorithm:
-        """Build the algorithm. Raises `ParameterError` for unknown or invalid parameters, and with all names
-        at once if several are missing.
+        """Build the algorithm. Raises `ParameterError` for unknown or invalid parameters. If several required
+        parameters are missing, one error names all of them.
 
         `initial`  the first model of clients that are never sent one.
         """
@@ -119,7 +123,7 @@ class CatalogueEntry:
             except MissingBound as error:
                 if settings.get(error.name) is not None or error.name not in self.parameters:
                     raise
-                # With a placeholder, the next attempt shows what else is missing.
+                # A placeholder is set, so that the next attempt finds the next missing parameter.
                 settings[error.name] = self.example.get(error.name, 1.0)
                 missing.append(error)
                 continue

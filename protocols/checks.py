@@ -1,4 +1,4 @@
-"""Parameters of algorithms: what they mean, and checks with errors that say what to set."""
+"""Fields for the parameters of algorithms, and checks of their values with errors that say what to set."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Final, TypeVar
 
 from secagg.errors import ParameterError
 
-# Beyond these, numbers are useless, and their squares and inverses are not finite floats.
+# Beyond these limits, squares and inverses of numbers can be infinite or zero in float64.
 SMALLEST: Final = 2.0**-500
 LARGEST: Final = 2.0**500
 _SHOWN: Final = 60
 _MEANING: Final = "meaning"
 _INDEX_RANGES: Final = "index_ranges"
-# Meanings that many algorithms share.
+# Descriptions of parameters that many algorithms have.
 BITS_MEANING: Final = "of every number of a vector on the wire"
 CAP_MEANING: Final = "samples beyond which a client counts no more"
 
@@ -24,15 +24,17 @@ T = TypeVar("T")
 
 
 def parameter(default: T, meaning: str, *, index_ranges: bool = False) -> T:
-    """Return a dataclass field for a parameter of an algorithm, with its meaning for users.
+    """Return a dataclass field for a parameter of an algorithm. `meaning` describes the parameter to users.
 
-    `index_ranges`  whether it selects ranges of the model's vector. A scenario may then name layers instead.
+    `index_ranges`  whether the parameter selects ranges of the model's vector. A scenario may then name
+    layers.
     """
     return field(default=default, metadata={_MEANING: meaning, _INDEX_RANGES: index_ranges})
 
 
 def meanings_of(kind: object) -> Mapping[str, str]:
-    """Return the meaning of each parameter of a dataclass. Fields without one have that of a base class."""
+    """Return the description of each parameter of a dataclass. Fields without one inherit that of a base
+    class."""
     found: dict[str, str] = {}
     for name, each in _declared(kind):
         if each.metadata.get(_MEANING):
@@ -48,13 +50,14 @@ def index_range_parameters(kind: object) -> tuple[str, ...]:
 
 
 def _declared(kind: object) -> list[tuple[str, Field[Any]]]:
-    """Return all fields of a class, then those of its base classes."""
+    """Return the (name, field) pairs of a dataclass, followed by those of its base classes."""
     bases = kind.__mro__ if isinstance(kind, type) else ()
     return [pair for each in bases for pair in vars(each).get("__dataclass_fields__", {}).items()]
 
 
 class CheckedBound:
-    """A read-only attribute: the value of the parameter `name`, which `bound` has checked to be set."""
+    """A read-only attribute that returns the parameter `name` as a float. `bound` must have checked that it
+    is set."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -66,7 +69,7 @@ class CheckedBound:
 
 
 class MissingBound(ParameterError):
-    """A required parameter is not set; `parameter` is its name."""
+    """Raised if a required parameter is not set. `parameter` is its name."""
 
     def __init__(self, name: str, meaning: str) -> None:
         super().__init__(f"{name} must be set: {meaning}", parameter=name)
@@ -74,7 +77,7 @@ class MissingBound(ParameterError):
 
 
 class MissingBounds(ParameterError):
-    """All required parameters that are not set, in `missing`."""
+    """Raised if required parameters are not set. `missing` has one error for each."""
 
     def __init__(self, missing: Sequence[MissingBound]) -> None:
         alone = missing[0].name if len(missing) == 1 else None
@@ -83,14 +86,14 @@ class MissingBounds(ParameterError):
 
 
 def whole(name: str, value: object, least: int, most: int | None = None) -> None:
-    """Raise unless the value is a whole number from `least` to `most`."""
+    """Raise `ParameterError` unless `value` is an int from `least` to `most`."""
     if type(value) is not int or value < least or (most is not None and value > most):
         limits = f"from {least}" if most is None else f"from {least} to {most}"
         raise ParameterError(f"{name} must be a whole number {limits}, not {shown(value)}", parameter=name)
 
 
 def real(name: str, value: object, least: float, most: float = math.inf) -> None:
-    """Raise unless the value is a finite number from `least` to `most`."""
+    """Raise `ParameterError` unless `value` is a finite number from `least` to `most`."""
     if not _is_finite(value) or not least <= value <= most:  # type: ignore[operator]
         bounded = f"from {least:g} to {most:g}" if most < math.inf else f"of at least {least:g}"
         limits = f" {bounded}" if least > -math.inf else ""
@@ -98,27 +101,34 @@ def real(name: str, value: object, least: float, most: float = math.inf) -> None
 
 
 def positive(name: str, value: object) -> None:
-    """Raise unless the value is a finite number above zero, neither too large nor too small."""
+    """Raise `ParameterError` unless `value` is a number above zero, from `SMALLEST` to `LARGEST`."""
     if not _is_finite(value) or value <= 0:  # type: ignore[operator]
         raise ParameterError(f"{name} must be a number above 0, not {shown(value)}", parameter=name)
     real(name, value, SMALLEST, LARGEST)
 
 
 def truth(name: str, value: object) -> None:
-    """Raise unless the value is True or False; a text such as "no" would count as true."""
+    """Raise `ParameterError` unless `value` is True or False. A text such as "no" would count as true."""
     if type(value) is not bool:
         raise ParameterError(f"{name} must be true or false, not {shown(value)}", parameter=name)
 
 
+def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    """Raise `ParameterError` unless `value` is one of the words in `known`."""
+    if value not in known:
+        raise ParameterError(f"{name} must be one of {', '.join(known)}, not {shown(value)}", parameter=name)
+
+
 def bound(name: str, value: object, meaning: str) -> None:
-    """Raise if a bound is missing or out of range. Bounds have no defaults: they depend on the data."""
+    """Raise `ParameterError` if `value` is None or not a positive number. Bounds have no defaults: they
+    depend on the data. `meaning` says what to set."""
     if value is None:
         raise MissingBound(name, meaning)
     positive(name, value)
 
 
 def shown(value: object) -> str:
-    """Return a value as an error shows it: its repr, shortened."""
+    """Return the repr of `value` for an error message, shortened to 60 characters."""
     try:
         text = repr(value)
     except ValueError:  # an integer with more digits than Python prints

@@ -1,4 +1,4 @@
-"""Ditto: a common model, and next to it a personal one that is pulled towards it.
+"""Ditto: a common model, and a personal model of each client that is pulled towards it.
 
 "Ditto: Fair and Robust Federated Learning Through Personalization", Algorithm 1.
 """
@@ -28,9 +28,8 @@ from secagg.sum_spec import MAX_TIMES
 @dataclass(frozen=True, kw_only=True)
 class Ditto(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
     """The common model is that of federated averaging. In the same round every client takes local steps on a
-    model of its own, v <- v - rate * (gradient(v) + pull * (v - w)), where w is the common model. Nothing of
-    v is ever sent.
-    """
+    model v of its own, v <- v - rate * (gradient(v) + pull * (v - w)), where w is the common model. v never
+    leaves the client."""
 
     weighted: bool = parameter(False, "the paper's mean counts all clients the same")
     pull: float = parameter(
@@ -68,7 +67,8 @@ class Ditto(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
         return Aggregation(layers=(layer,), clients=self.clients, steps=self.median_steps)
 
     def share(self, samples: int) -> float:
-        """Return how much a client counts in a median, from 0 to 1."""
+        """Return the weight, from 0 to 1, of a client with `samples` training samples in the geometric
+        median."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
@@ -97,7 +97,8 @@ class DittoClient(TrainingClient[Ditto, OwnModel]):
         return algorithm.averaging.contribution(self._trained_from(query.model) - query.model, samples)
 
     def _trained_from(self, common: Vector) -> Vector:
-        """Return the model after local steps from the common one. It trains once, on the first query."""
+        """Return the model after local steps from `common`. The client trains only once, at the first query
+        of a round."""
         if self._trained is None:
             self._trained = self._learner.train(common)
             start = common if self._memory.model is None else self._memory.model

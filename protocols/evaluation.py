@@ -1,7 +1,7 @@
-"""Evaluation as sums: mean accuracy and loss, and the tail of the clients' errors.
+"""Evaluation by sums: mean accuracy and loss, and percentiles of the clients' errors.
 
-No client's own score is ever sent. Accuracy and loss are means over all held-out samples; how errors
-spread over clients is read off a histogram to which everyone adds one count, to the width of a bin.
+No client's own score is ever sent. Accuracy and loss are means over all held-out samples. Percentiles of the
+clients' errors are read from a histogram to which every client adds one count, so they are exact to one bin.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ Facts: TypeAlias = dict[str, Fact]
 
 @dataclass(frozen=True)
 class Scores(Query):
-    """Asks for the number of correct held-out samples and the loss of this model."""
+    """Asks each client for its numbers of held-out samples and of correct ones, and for the loss, of
+    `model`."""
 
     kind: ClassVar[str] = "scores"
     model: Vector
@@ -43,7 +44,7 @@ class Scores(Query):
 
 @dataclass(frozen=True)
 class ErrorHistogram(Query):
-    """Asks for the bin of this model's error on each client's held-out samples."""
+    """Asks each client to count itself in the bin of `model`'s error rate on its held-out samples."""
 
     kind: ClassVar[str] = "errors"
     model: Vector
@@ -52,16 +53,17 @@ class ErrorHistogram(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationMetrics:
-    """What is asked about a model: its accuracy and loss in one sum, a histogram of errors in another.
+    """Which metrics of a model are computed: accuracy and loss in one sum, a histogram of errors in another.
 
-    `scores`       whether mean accuracy and loss are asked for; False leaves the histogram alone.
-    `loss_bound`   losses are clipped to it.
-    `cap`          held-out samples beyond which a client counts no more.
-    `bins`         of the histogram of errors, from 0 to 1; 0 asks for none.
-    `percentiles`  which of them are reported.
-    `personal`     whether each client evaluates the model that it would use itself, not the common one.
-    `privacy`      a budget for noise on all of it, or None. The histogram gets its `ratio`; correct samples,
-                   all samples and the loss share the rest.
+    `scores`       whether mean accuracy and loss are computed; if False, there is only the histogram.
+    `loss_bound`   largest loss; larger losses are clipped to it.
+    `cap`          largest number of held-out samples by which a client is weighted.
+    `bins`         number of bins of the histogram of error rates from 0 to 1; 0 means no histogram.
+    `percentiles`  percentiles of the clients' errors that are reported, in percent.
+    `personal`     whether each client evaluates its personal model instead of the common one.
+    `privacy`      a budget for noise on both sums, or None. The histogram gets the part `ratio` of the
+                   budget. The counts of correct samples, of all samples, and the loss get a third of the rest
+                   each.
     """
 
     scores: bool = True
@@ -105,7 +107,7 @@ class EvaluationMetrics:
     # --- sums ---
 
     def sums(self, clients: int) -> tuple[Sum, ...]:
-        """Return the sums. No client's memory depends on them: a model is only evaluated."""
+        """Return the sums of an evaluation with `clients` clients. They do not affect any client's memory."""
         if self.privacy is not None:
             self.privacy.check_clients(clients)
         found = []
@@ -159,7 +161,8 @@ class EvaluationMetrics:
     # --- a client's side ---
 
     def answer(self, query: Scores | ErrorHistogram, score: Score) -> Mapping[str, ArrayLike]:
-        """Return what a client with this score adds: nothing if it has no held-out samples."""
+        """Return what a client with this score adds to the sum of `query`: zeros if it has no held-out
+        samples."""
         match query:
             case Scores():
                 return self._scored(score)
@@ -170,7 +173,7 @@ class EvaluationMetrics:
     def _scored(self, score: Score) -> Mapping[str, ArrayLike]:
         total = min(score.total, self.cap)
         correct = score.correct if total == score.total else round(score.correct * total / score.total)
-        # A loss that is no number counts as the largest: to leave out whose model diverged would flatter it.
+        # A loss that is not finite counts as the largest. Leaving out diverged models would improve the mean.
         loss = min(max(score.loss, 0.0), self.most) if np.isfinite(score.loss) else self.most
         return {CORRECT: [correct], TOTAL: [total], LOSS: [loss * total / self.cap]}
 
@@ -182,7 +185,8 @@ class EvaluationMetrics:
     # --- the server's side ---
 
     def steps(self, model: Vector) -> tuple[Steps[Facts], ...]:
-        """Yield one part of a round for each sum, each with its own facts."""
+        """Return one generator for each sum. Each yields its query and returns the facts that it reads from
+        the total."""
         scores = (self._read_scores(model),) if self.scores else ()
         return (*scores, self._read_errors(model)) if self.bins else scores
 
@@ -212,7 +216,7 @@ M = TypeVar("M")
 
 
 class _ScoreCache:
-    """One client's score of the last model it was asked about, so that two queries take one evaluation."""
+    """Stores one client's score of the last model it evaluated, so that two queries need one evaluation."""
 
     def __init__(self, measures: EvaluationMetrics, learner: Learner) -> None:
         self._measures = measures
@@ -229,7 +233,7 @@ class _ScoreCache:
 class Evaluation(Algorithm[ModelState, NoMemory]):
     """Evaluates a model without changing it. The results are among the facts of the round.
 
-    `measures`  what is evaluated. There are no personal models here.
+    `measures`  the metrics. Their `personal` must be False, because there are no personal models here.
     """
 
     measures: EvaluationMetrics
@@ -269,11 +273,12 @@ class EvaluationClient(ClientRound[NoMemory]):
 
 @dataclass(frozen=True, kw_only=True)
 class WithEvaluation(Algorithm[S, M], Generic[S, M]):
-    """Runs `algorithm` and evaluates its model after every round; the results are facts of the round.
+    """Runs `algorithm` and evaluates its model after every round. The results are among the facts of the
+    round.
 
-    If the evaluation fails, the round still counts, and its facts say so.
+    If the evaluation fails, the round is still completed, and its facts contain the error.
 
-    `measures`  what is evaluated, of the common model or of each client's own.
+    `measures`  the metrics, of the common model or of each client's personal model.
     """
 
     dim: int = field(init=False)
@@ -299,7 +304,7 @@ class WithEvaluation(Algorithm[S, M], Generic[S, M]):
 
     @property
     def privacy(self) -> PrivacyBudget | None:
-        """The budget of the evaluation. The algorithm's own budget is separate."""
+        """The budget of the evaluation. The budget of `algorithm` is separate."""
         return self.measures.privacy
 
     @cached_property
@@ -363,7 +368,8 @@ class WithEvaluationClient(ClientRound[M], Generic[M]):
         return self._inner.answer(query)
 
     def memory(self) -> M:
-        """Return the memory of the algorithm's own round, made once; None if only evaluation was joined."""
+        """Return the memory of the inner algorithm's round, computed once. If the client answered only
+        evaluation queries, return its memory from before the round."""
         if not self._takes_part:
             return self._before
         if self._after is None:

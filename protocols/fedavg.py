@@ -1,4 +1,5 @@
-"""Federated averaging: plain, proximal (FedProx), for adaptation by a step (Per-FedAvg); and local training.
+"""Federated averaging, FedProx, Per-FedAvg (for models that each client adapts by one step), and local
+training.
 
 "Communication-Efficient Learning of Deep Networks from Decentralized Data", "Federated Optimization in
 Heterogeneous Networks".
@@ -48,24 +49,25 @@ class FedAvgClient(TrainingClient[FedAvg, NoMemory]):
 
 @dataclass(frozen=True, repr=False)  # it is private
 class OwnModel:
-    """A model that a client has trained for itself; None before the first round."""
+    """A client's memory: the personal model that it has trained; None before its first round."""
 
     model: Vector | None = None
 
 
 class KeepsOwnModel:
-    """A base class of algorithms whose clients keep an `OwnModel` from round to round."""
+    """A mixin for algorithms whose clients keep an `OwnModel` from round to round."""
 
     memory_type: ClassVar[type] = OwnModel
 
     def personal(self, memory: OwnModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
-        """Return the client's own model, or the common one if it has none."""
+        """Return the client's own model, or the common one, `model`, if the client has none."""
         return model if memory.model is None else memory.model
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
-    """Every client trains alone, from the same model. There is no sum, and the server learns nothing."""
+    """Every client trains alone, from the same initial model. There are no sums, so the server learns
+    nothing."""
 
     initial: Vector | None = field(default=None, compare=False)
 
@@ -95,17 +97,16 @@ class LocalClient(ClientRound[OwnModel]):
         raise AssertionError(f"a client that trains alone gets no queries, but got {query}")
 
     def memory(self) -> OwnModel:
-        if self._trained is None:  # saving a client asks for it more than once
+        if self._trained is None:  # train once: saving a client calls this again
             self._trained = OwnModel(as_vector(self._learner.train(self._start)))
         return self._trained
 
 
 @dataclass(frozen=True, kw_only=True)
 class PerFedAvg(AveragingAlgorithm[NoMemory]):
-    """Every local step looks ahead: it adapts the model by one step on one batch, takes the gradient there on
-    the next batch, and applies it to the model as it was. A personal model is the common one after one
-    adapting step on the client's training data; clients keep nothing.
-    """
+    """Every local step adapts the model by one step on one batch, computes the gradient at the adapted model
+    on the next batch, and applies that gradient to the model from before the adaptation. A client's personal
+    model is the common one after one adapting step on its training data. Clients keep no memory."""
 
     alpha: float = parameter(
         0.03, "rate of the adapting step; with 0 this is federated averaging at rate `beta`"
@@ -127,7 +128,7 @@ class PerFedAvg(AveragingAlgorithm[NoMemory]):
         return self.adapted(model, learner)
 
     def adapted(self, model: Vector, learner: Learner) -> Vector:
-        """Return `model` after one step on the learner's next batch."""
+        """Return `model` after one gradient step with rate `alpha` on the learner's next batch."""
         return model - self.alpha * learner.gradient(model)
 
 

@@ -1,14 +1,14 @@
-"""Every client keeps a model of its own, within a distance of the common one; and the same with meta-steps.
+"""FedBC: every client keeps a model within a distance of the common one. PerFedBC: the same with meta-steps.
 
 "FedBC: Federated Learning Beyond Consensus". Clients minimise the sum of all f_i(x_i) under the constraints
-|x_i - z|^2 <= gamma_i, by a multiplier lambda_i for each: x_i minimises f_i(x_i) + lambda_i |x_i - z|^2,
-lambda_i rises where the constraint is broken and falls where it is kept with room to spare, and the common
-model z is the mean of all x_i, weighted by lambda_i.
+x_i - z|^2 <= gamma_i, with a multiplier lambda_i for each: x_i minimises f_i(x_i) + lambda_i |x_i - z|^2.
+lambda_i rises while the constraint is violated and falls while there is slack. The common model z is the mean
+of all x_i, weighted by lambda_i.
 
-The authors' own program, which differs, is `fedbc_as_released`. One thing of it cannot be had from clients
-that keep their multipliers to themselves: there, a single optimiser with momentum holds the multipliers of
-all clients, so that each client's step also moves those of the others a little. Here every client has a
-momentum of its own, which acts when it takes part. And there, multipliers are unbounded above.
+`fedbc_as_released` has the settings of the authors' own program. Two differences from that program remain.
+There, a single optimiser with momentum holds the multipliers of all clients, so each client's step also moves
+those of the others a little. Here multipliers stay on their clients: each has its own momentum, which acts
+when the client takes part. And there, multipliers have no upper bound.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from secagg.sum_spec import L2, LInf, Part, SumSpec
 
 UPDATE: Final = "update"
 MULTIPLIER: Final = "multiplier"
-MULTIPLIER_BITS: Final = 64  # one number, and it divides all others
+MULTIPLIER_BITS: Final = 64  # bits of the sum of multipliers, by which the server divides the other total
 
 
 @dataclass(frozen=True)
 class Deviations(Query):
-    """Asks for the difference of each client's model from this one, weighted by its multiplier."""
+    """Asks for the difference between each client's model and `model`, weighted by the client's
+    multiplier."""
 
     kind: ClassVar[str] = "deviations"
     model: Vector
@@ -46,13 +47,13 @@ class Deviations(Query):
 
 @dataclass(frozen=True, repr=False)  # it is private
 class ConstraintState:
-    """The constraint that keeps a client near the common model.
+    """A client's memory: its model, and the constraint that keeps it near the common model.
 
-    `model`       its own, x_i; None before its first round.
+    `model`       the client's own model x_i; None before its first round.
     `multiplier`  lambda_i.
     `gamma`       the square of the allowed distance.
-    `rise`        with momentum, the direction in which `multiplier` has moved, and
-    `widening`    that in which `gamma` has.
+    `rise`        the momentum of `multiplier`; 0 without momentum.
+    `widening`    the momentum of `gamma`; 0 without momentum.
     """
 
     model: Vector | None = None
@@ -64,7 +65,7 @@ class ConstraintState:
 
 @dataclass(frozen=True, kw_only=True)
 class FedBC(Algorithm[ModelState, ConstraintState]):
-    """The common model is the mean of the clients' own, weighted by their multipliers."""
+    """The common model is the mean of the clients' own models, weighted by their multipliers."""
 
     memory_type: ClassVar[type] = ConstraintState
 
@@ -132,8 +133,8 @@ class FedBC(Algorithm[ModelState, ConstraintState]):
             raise CorruptTotal("the multipliers add up to less than nothing")
         if weight == 0:
             return Outcome(state, {"multiplier": 0.0, "kept": "every multiplier is zero"})
-        # Means of what is within the clip are within it; if this one is not, all multipliers are so small
-        # that it is made of rounding.
+        # A mean of clipped vectors is within the clip. If this mean is longer, all multipliers are so small
+        # that it consists of rounding errors.
         step = clipped(np.asarray(total[UPDATE], np.float64) / weight, self.limit)
         facts = {"multiplier": self.most * weight / total.count, "moved": float(np.linalg.norm(step))}
         return Outcome(ModelState(as_vector(state.model + step)), facts)
@@ -148,14 +149,15 @@ class FedBC(Algorithm[ModelState, ConstraintState]):
         own = model if memory.model is None else memory.model
         return learner.train(own, steps=self.fine_tune) if self.fine_tune else own
 
-    # --- what a client does with its own ---
+    # --- a client's side ---
 
     def train(self, learner: Learner, start: Vector, common: Vector, multiplier: float) -> Vector:
-        """Return the model after local steps on f + multiplier * |x - common|^2."""
+        """Return the model after local steps from `start` on the loss f(x) + multiplier * |x - common|^2."""
         return learner.train(start, Steering(pull=2 * multiplier, anchor=common))
 
     def next_constraint(self, before: ConstraintState, model: Vector, common: Vector) -> ConstraintState:
-        """Return the constraint after training: multiplier and gamma take a step on the same Lagrangian."""
+        """Return the client's memory after it has trained `model`. The multiplier takes an ascent step on the
+        Lagrangian and gamma a descent step."""
         excess = float(np.sum((model - common) ** 2)) - before.gamma
         rise = self.momentum * before.rise + excess
         widening = self.momentum * before.widening + before.multiplier
@@ -182,14 +184,15 @@ fedbc_as_released = partial(FedBC, from_common=True, momentum=0.5)
 
 @dataclass(frozen=True, kw_only=True)
 class PerFedBC(FedBC):
-    """FedBC for models that are good after a step: each local step looks ahead (first-order MAML).
+    """FedBC for models that each client adapts by a step before use (first-order MAML).
 
-    From w, `inner_steps` steps on the client's Lagrangian lead to a point. The gradient of the plain loss
-    there, on the next batch, moves w. The client then uses its model after `fine_tune` steps.
+    Each local step takes `inner_steps` steps on the client's Lagrangian, from its model w to another point.
+    The gradient of the plain loss at that point, on the next batch, moves w. The client uses its model after
+    `fine_tune` steps.
 
-    Only the steps ahead depend on the multiplier. A model that is best after a pull towards the common one is
-    beyond its client's best model. So multipliers drive models apart here, and rise to `lambda_max` if gamma
-    is fixed.
+    Only the inner steps depend on the multiplier. They pull the point towards the common model, and the
+    gradient at the point moves w to compensate the pull. So larger multipliers drive models apart here, and
+    the multipliers rise to `lambda_max` if gamma is fixed.
     """
 
     fine_tune: int = 1

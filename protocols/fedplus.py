@@ -9,8 +9,8 @@ common model itself are
     norm         max(0, 1 - delta / |d|) d                   geometric median      FedGeoMed+
     coordinates  sign(d) max(0, |d| - delta), each its own   coordinate median     FedCoMed+
 
-where medians are means within delta of a client. Equation (12) of the printed paper has another theta for
-coordinates, which is not the proximal operator of its Psi. The one above is.
+Medians are smoothed: within delta of a client, distances count squared. Equation (12) of the printed paper
+has another theta for coordinates, which is not the proximal operator of its Psi. The one above is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from secagg.errors import ParameterError
 
 
 class Psi(StrEnum):
-    """The penalty on the distance between a client's model and the common one."""
+    """The form of the penalty on the distance between a client's model and the common one."""
 
     SQUARED = "squared"
     NORM = "norm"
@@ -55,13 +55,13 @@ class Psi(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PenaltyGroup:
-    """Parameters from `start` to before `stop`, with their own penalty.
+    """The parameters with indices `start` <= i < `stop`, and their penalty.
 
-    `psi`    its form. It also decides how the common model is computed from the clients' models.
-    `delta`  its strength. If `psi` is squared, 0 means no penalty, so a client only follows its own data, and
-             infinity means no personal part. For medians it is also the smoothing.
-    `clip`   of a mean, the largest norm of the difference between a client's model and the common one.
-    `bits`   of every number on the wire.
+    `psi`    form of the penalty. It also decides how the common model is computed from the clients' models.
+    `delta`  strength of the penalty. If `psi` is squared, 0 means no penalty, so a client only follows its
+             own data, and infinity means no personal part. For medians, `delta` is also the smoothing.
+    `clip`   largest norm of the difference between a client's model and the common one; for `squared` only.
+    `bits`   bits of every number on the wire.
     """
 
     start: int
@@ -88,7 +88,7 @@ class PenaltyGroup:
 
     @property
     def is_mean(self) -> bool:
-        """Whether the common model is a mean, which takes a single sum."""
+        """Whether the common model is the mean of the clients' models, which needs a single sum."""
         return self.form is Psi.SQUARED
 
     @property
@@ -107,7 +107,8 @@ class PenaltyGroup:
         assert_never(form)
 
     def theta(self, difference: Vector) -> Vector:
-        """Return the personal part: the proximal operator of Psi / sigma at this difference."""
+        """Return the personal part theta: the proximal operator of Psi / sigma at `difference` = w -
+        common."""
         form = self.form
         match form:
             case Psi.SQUARED:
@@ -185,7 +186,7 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
 
     @cached_property
     def penalties(self) -> tuple[PenaltyGroup, ...]:
-        """The penalty groups of all parameters, in order."""
+        """The penalty groups of all parameters, in the order of their indices."""
         whole = PenaltyGroup(
             start=0, stop=self.dim, psi=self.psi, delta=self.delta, clip=self.clip, bits=self.bits
         )
@@ -209,11 +210,12 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
         )
 
     def theta(self, difference: Vector) -> Vector:
-        """Return the personal part of a model that differs from the common one by `difference`."""
+        """Return the personal part theta of a model that differs from the common one by `difference`."""
         return np.concatenate([group.theta(difference[group.start : group.stop]) for group in self.penalties])
 
     def share(self, samples: int) -> float:
-        """Return a client's weight, from 0 to 1."""
+        """Return the weight of a client with `samples` training samples: min(samples, cap) / cap if
+        `weighted`, else 1."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
@@ -230,7 +232,8 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
 
 
 class FedPlusClient(TrainingClient[FedPlus, OwnModel]):
-    """Trains at the first query of a round, and compares the result with the points of all queries."""
+    """A client that trains at the first query of a round. Every answer compares its trained model with the
+    query's point."""
 
     _trained: Vector | None = None
 

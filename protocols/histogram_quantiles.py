@@ -1,9 +1,9 @@
-"""Quantiles from a histogram that is a sum and may be noisy.
+"""Quantiles of the clients' values, read from a histogram that is a sum and may have noise.
 
-Each client adds one count to the bin of its own value; the total is the histogram of all. With noise, bins
-may be negative and their running sum may fall. The result is the right edge of the bin at which the running
-sum is closest to the wanted part of all, as in "Differentially Private Federated Quantiles with the
-Distributed Discrete Gaussian Mechanism".
+Each client adds one count to the bin of its own value, and the total is the histogram of all values. With
+noise, bins may be negative and the running sum over the bins may fall. `read_quantile` returns the right edge
+of the bin at which the running sum is closest to the wanted part of all, as in "Differentially Private
+Federated Quantiles with the Distributed Discrete Gaussian Mechanism".
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ _ROUNDING: Final = 1e-12
 
 
 def one_hot(value: float, edges: ArrayLike) -> NDArray[np.uint64]:
-    """Return a client's histogram: one count. Values beyond the outer edges are in the outer bins."""
+    """Return a client's histogram: one count in the bin of `value`. Values beyond the outer edges go to the
+    outer bins."""
     counts = np.zeros(len(_borders(edges)) - 1, np.uint64)
     counts[bin_of(value, edges)] = 1
     return counts
 
 
 def bin_of(value: float, edges: ArrayLike) -> int:
-    """Return the bin of a value. Values beyond the outer edges are in the outer bins."""
+    """Return the index of the bin of `value`. Values beyond the outer edges go to the outer bins."""
     borders = _borders(edges)
     if not np.isfinite(value):
         raise ValueError("a value must be a finite number")
@@ -34,10 +35,10 @@ def bin_of(value: float, edges: ArrayLike) -> int:
 def read_quantile(
     histogram: ArrayLike, edges: ArrayLike, part: float, *, count: float | None = None
 ) -> float:
-    """Return the value below which `part` of all values lie, according to the histogram.
+    """Return the value below which `part` (from 0 to 1) of all values lie, according to the histogram.
 
-    `count` is the number of clients if that is public; otherwise it is the sum of the histogram, noise
-    included. Of equally close bins, the first is taken.
+    `count` is the number of clients if it is public. By default it is the sum of the histogram, noise
+    included. If several bins are equally close, the first is taken.
     """
     borders = _borders(edges)
     heights, total = _checked(histogram, borders, part, count)
@@ -45,10 +46,12 @@ def read_quantile(
 
 
 def read_percentile(histogram: ArrayLike, edges: ArrayLike, part: float) -> float:
-    """Return the value that `part` of all do not exceed: the right edge of the first bin that reaches it.
+    """Return the right edge of the first bin at which the running sum reaches `part` (from 0 to 1) of the
+    total.
 
-    With noise, running sums may fall. They are then replaced by the middle between the largest before and the
-    least after, which never falls. Unlike `read_quantile`, it is exact to a bin if there is no noise.
+    With noise, the running sum may fall. It is then replaced by the mean of the largest value so far and the
+    least value from there on, which never falls. Without noise, the result is exact to one bin, unlike
+    `read_quantile`.
     """
     borders = _borders(edges)
     heights, total = _checked(histogram, borders, part, None)
@@ -69,15 +72,15 @@ class Boundary(NamedTuple):
 def read_boundary(
     histogram: ArrayLike, edges: ArrayLike, part: float, *, count: float | None = None
 ) -> Boundary:
-    """Return where the largest values begin that make up `part` of all.
+    """Return the bin at which the largest values begin that make up `part` of all, and the share of that bin.
 
-    Everything above the bin counts in full, and the bin provides the rest. The search begins at the quantile:
-    with noise, running sums may pass the wanted part several times.
+    All bins above it belong to the tail in full, and the share of the bin provides the rest. The search
+    begins at the quantile, because with noise the running sum may cross the wanted part several times.
     """
     borders = _borders(edges)
     heights, total = _checked(histogram, borders, part, count)
     wanted = tail_size(total, part)
-    above = np.append(heights[::-1].cumsum()[::-1], 0.0)  # above[k] is all from bin k on
+    above = np.append(heights[::-1].cumsum()[::-1], 0.0)  # above[k] is the sum of bins k, k + 1, ...
     place = _closest(heights, total, 1 - part)
     while above[place + 1] > wanted:
         place += 1
@@ -95,7 +98,7 @@ def _closest(heights: NDArray[Any], total: float, part: float) -> int:
 def _checked(
     histogram: ArrayLike, borders: NDArray[Any], part: float, count: float | None
 ) -> tuple[NDArray[Any], float]:
-    """Return the heights of the bins, and their total."""
+    """Return the heights of the bins, and the total count. Raises `ValueError` for invalid input."""
     heights = np.asarray(histogram, np.float64)
     if heights.shape != (len(borders) - 1,):
         raise ValueError(f"{len(borders)} edges need a histogram of {len(borders) - 1} bins")
@@ -119,12 +122,13 @@ def _borders(edges: ArrayLike) -> NDArray[Any]:
 
 
 def tail_size(count: float, theta: float) -> float:
-    """Return the number of clients in the tail, which is not always a whole number."""
+    """Return theta * count, the number of clients in the tail. It may be a fraction."""
     if not 0 < theta <= 1:
         raise ValueError("theta is a part of all, above 0 and at most 1")
     size = theta * count
     return float(round(size)) if 0 < abs(size - round(size)) < _NEARLY * size else size
 
 
-# A tail of so nearly a whole number of clients has that number: 0.07 * 100 is not 7 in floats.
+# A tail size that differs from a whole number by less than this part is rounded: 0.07 * 100 is not 7 in
+# floats.
 _NEARLY: Final = 1e-9

@@ -1,4 +1,4 @@
-"""Influence functions of robust aggregates: what a client's residual adds to a sum, with noise or without.
+"""Influence functions of robust aggregates: the bounded value that each client adds to a sum.
 
 With the residual r = w - z between a client's vector and the common point, and the client's share a from 0 to
 1, a step of the aggregate is z + (sum of a * influence) / (sum of a * weight). The influences are those of
@@ -7,15 +7,15 @@ With the residual r = w - z between a client's vector and the common point, and 
     geometric median          r / max(nu, |r|)             1 / max(nu, |r|)   norm 1
     coordinate median         the same per coordinate      per coordinate     1 per coordinate
 
-so what a client can add is bounded by definition, except for the mean. With `nu` = delta, the medians are the
-delta-medians of Fed+ ("Robustness and Personalization in Federated Learning: A Unified Approach via
-Regularization").
+For medians, the influence is bounded by definition. For the mean, a clip bounds it. With `nu` = delta, the
+medians are the delta-medians of Fed+ ("Robustness and Personalization in Federated Learning: A Unified
+Approach via Regularization").
 
-With differential privacy: a public step, no sum of weights, and noise on the rest. The influence of a median
-is bounded by definition, so one client can move its sum only so far, and noise can hide that. The weight
-beside it reaches 1 / nu, and hiding that would take more noise than there is signal. A private step therefore
-omits it: where all clients pull in one direction, the point moves by `step`. Every step is a sum that costs,
-and the costs of all steps of all rounds add up.
+With differential privacy, the sum of influences has noise, and weights are not summed. One client can change
+a sum of bounded influences only by a bounded amount, which noise can hide. A weight can reach 1 / nu, and
+hiding it would take more noise than there is signal. A private step therefore uses a public length instead of
+weights: if all clients pull in one direction, the point moves by `step`. Every step is one sum. The privacy
+costs of the sums of all rounds add up.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from secagg.noise.part_plan import Plan
 from secagg.noise_assumptions import NoiseAssumptions
 from secagg.sum_spec import L2, LInf, Part, Values
 
-Contribution: TypeAlias = tuple[ArrayLike, ...]  # in the order of the parts
+Contribution: TypeAlias = tuple[ArrayLike, ...]  # one array for each part, in the order of the parts
 
-# The weight of a median has the range of 1 / nu and decides how far a step goes: one number, at full width.
+# Bits of the weight of a median. It may be as large as 1 / nu and decides the length of a step.
 WEIGHT_BITS: Final = 64
-# Of a sum of rounded numbers that should be zero, this many standard deviations are taken for rounding.
+# A sum that is within this many standard deviations of the rounding error counts as zero.
 _ROUNDING: Final = 3.0
 _AT: Final = 1e-3  # distances up to this part of nu count as zero
 
 
 @dataclass(frozen=True, kw_only=True)
 class Influence(ABC):
-    """`bits` are those of every coordinate of the influence."""
+    """The base class of influence functions. `bits` are the bits of every coordinate on the wire."""
 
     reveals: ClassVar[str]
     per_coordinate: ClassVar[bool] = False  # whether every coordinate has a weight of its own
@@ -62,34 +62,33 @@ class Influence(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise `ParameterError` for a bound that makes no sense."""
+        """Raise `ParameterError` if a bound is invalid."""
 
     @abstractmethod
     def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:
-        """Return the parts for `size` coordinates. `name` is the first one's, and a prefix of the others."""
+        """Return the parts of the sum for `size` coordinates. `name` names the first part and prefixes the
+        other names."""
 
     @abstractmethod
     def contribution(self, residual: Vector, share: float) -> Contribution:
-        """Return what a client adds to each part."""
+        """Return what a client with this residual, and a weight `share` from 0 to 1, adds to each part."""
 
     @abstractmethod
     def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float | Vector]:
-        """Return the sums of the influence and of the weight, from the totals of `count` clients.
-
-        Raises `CorruptTotal` if there is no weight at all.
-        """
+        """Return the sum of the influences and the sum of the weights, from the totals of `count` clients.
+        Raises `CorruptTotal` if the sum of the weights is not positive."""
 
     @property
     def promise(self) -> NoiseAssumptions | None:
-        """What noise is planned for; None without noise."""
+        """The assumptions for which noise is calibrated; None without noise."""
         return None
 
     def rounding(self, clients: int) -> float:  # noqa: ARG002
-        """Return the size up to which sums of influences may be rounding alone."""
+        """Return the bound below which a coordinate of the sum of influences may be a rounding error."""
         return 0.0
 
     def without_rounding(self, influence: Vector, clients: int) -> Vector:  # noqa: ARG002
-        """Return the sum of influences, or zeros if it may be rounding alone."""
+        """Return the sum of influences, or zeros if the whole sum may be a rounding error."""
         return influence
 
 
@@ -121,12 +120,12 @@ class MeanInfluence(Influence):
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricMedian(Influence):
-    """The point with the least sum of distances; within `nu` of a client, of squared distances.
+    """The point with the least sum of distances to the clients. Distances below `nu` count squared.
 
-    `leave`  whether clients exactly at the point have no weight, and their share A is summed separately.
-             A step is then shorter by the factor 1 - A / |sum of the other influences| ("The multivariate
-             L1-median and associated data depth"), unless the median is there. Without it, a client at the
-             point has the weight 1 / nu, and steps away are tiny, wherever the median is.
+    `leave`  whether clients exactly at the point get no weight, and their shares are summed separately, as A.
+             Unless the point is the median, a step is then shortened by the factor 1 - A / |sum of the other
+             influences| ("The multivariate L1-median and associated data depth"). With False, a client at
+             the point has the weight 1 / nu, so steps away from it are tiny even if the median is elsewhere.
     """
 
     reveals: ClassVar[str] = "the sum of the directions to the clients' vectors, and of inverse distances"
@@ -158,12 +157,16 @@ class GeometricMedian(Influence):
         influence = np.asarray(totals[0], np.float64)
         here = max(0.0, float(totals[2][0])) if self.leave else 0.0
         length = norm(influence)
-        if here and here >= length:  # the median is within nu: back to what smoothing says
+        if here and here >= length:  # the median is within nu: return the smoothed sums
             return influence, float(totals[1][0]) + here / self.nu
         return influence * (1 - here / length if here else 1.0), positive_weight(totals[1])
 
     def without_rounding(self, influence: Vector, clients: int) -> Vector:
-        """Rounding has a norm of about sqrt(d n) / 2 grid points, and rarely a much larger one."""
+        """Return zeros if the norm of `influence` is not above that of typical rounding errors.
+
+        The rounding errors of n clients in d coordinates have a norm of about sqrt(d n) / 2 grid points, and
+        rarely a much larger one.
+        """
         size = len(influence)
         grid = 1 / max(1, levels(self.bits, clients))
         most = (1 + _ROUNDING / math.sqrt(size)) * math.sqrt(size * clients) * grid / 2
@@ -172,7 +175,8 @@ class GeometricMedian(Influence):
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinateMedian(Influence):
-    """In each coordinate, the point with the least sum of distances; within `delta`, of squared ones."""
+    """In each coordinate, the point with the least sum of distances. Distances below `delta` count
+    squared."""
 
     reveals: ClassVar[str] = "in every coordinate, the sum of clipped residuals, and of inverse distances"
     per_coordinate: ClassVar[bool] = True
@@ -196,12 +200,13 @@ class CoordinateMedian(Influence):
         return np.asarray(totals[0], np.float64), np.asarray(totals[1], np.float64)
 
     def rounding(self, clients: int) -> float:
-        """With an even number of clients, the sum between the middle two is zero except for rounding."""
+        """Return the bound below which a coordinate of the sum of influences counts as zero. With an even
+        number of clients, the exact sum between the two middle values is zero."""
         return _ROUNDING * math.sqrt(clients) / (2 * max(1, levels(self.bits, clients)))
 
 
 def positive_weight(total: Values) -> float:
-    """Return the only element of a sum of weights. Raises `CorruptTotal` if it is not positive."""
+    """Return the only element of a total of weights. Raises `CorruptTotal` if it is not positive."""
     weight = float(total[0])
     if weight <= 0:
         raise CorruptTotal("the clients of this sum have no weight at all")
@@ -210,10 +215,10 @@ def positive_weight(total: Values) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyInfluence(Influence):
-    """The influence `inner` with noise. Its weight is not summed: the step is public.
+    """The influence `inner` with noise. Weights are not summed, because the length of a step is public.
 
-    `sums`  how many there are in a round, at most.
-    `bits`  of every coordinate, noise included; those of `inner` do not matter.
+    `sums`  largest number of sums in a round.
+    `bits`  bits of every coordinate on the wire, noise included; the bits of `inner` are not used.
     """
 
     reveals: ClassVar[str] = "the sum of the clients' bounded influences with noise, which makes it private"
@@ -232,11 +237,11 @@ class NoisyInfluence(Influence):
         return self.privacy.promise
 
     def plan(self, size: int) -> Plan:
-        """Return the noise on `size` coordinates."""
+        """Return the noise plan for `size` coordinates."""
         return self.privacy.plan(sums=self.sums, size=size, norm=self._norm(size), bits=self.bits)
 
     def _norm(self, size: int) -> float:
-        """Return the largest norm of what one client adds."""
+        """Return the largest norm of what one client adds to `size` coordinates."""
         match self.inner:
             case MeanInfluence():
                 return self.inner.limit

@@ -1,7 +1,7 @@
-"""What an algorithm needs of a client's model and data: the interface between `protocols` and local training.
+"""The interface between `protocols` and local training: what an algorithm needs of a client's model and data.
 
-It imports numpy alone, so that training code can use it without the rest. Nothing of what a learner holds
-leaves the client.
+This module imports only numpy, so training code can use it without the rest. The data of a learner never
+leave its client.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Floats: TypeAlias = NDArray[Any]
 
 
 class SubspaceDescription(Protocol):
-    """A public matrix P of `size` rows and `dim` columns. Equal descriptions have the same P."""
+    """A public matrix P of `size` rows and `dim` columns. Two equal descriptions have the same P."""
 
     @property
     def dim(self) -> int: ...
@@ -28,34 +28,34 @@ class SubspaceDescription(Protocol):
     def __hash__(self) -> int: ...
 
     def matrix(self) -> Floats | None:
-        """Return P if it is a dense matrix that is held in memory."""
+        """Return P if it is a dense matrix that is small enough to be held in memory, otherwise None."""
         ...
 
     def blocks(self) -> Iterator[tuple[int, Floats]]:
-        """Yield the rows of a dense P, some at a time, each with the index of the first row."""
+        """Yield blocks of rows of a dense P, each as (index of the first row, rows)."""
         ...
 
     def mixing(self) -> tuple[NDArray[np.int8], NDArray[np.int64]] | None:
-        """Return the signs and the chosen coordinates if P is a Walsh-Hadamard transform."""
+        """Return the signs and the chosen coordinates if P is a Walsh-Hadamard transform, otherwise None."""
         ...
 
     def project(self, vectors: Floats) -> Vector:
-        """Return P x, of one vector or of each in a stack."""
+        """Return P x for one vector x, or for each vector of a stack."""
         ...
 
     def lift(self, points: Floats) -> Vector:
-        """Return P' y, of one point of the subspace or of each in a stack."""
+        """Return P' y for one point y of the subspace, or for each point of a stack."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # it may be private
 class PenaltyTerm:
-    """The term pull / power * |P w - center|^power, in the norm of that power, 1 or 2. To a gradient it adds
+    """A term pull / power * |P w - center|^power of the loss, in the l1 or l2 norm. Its gradient is
 
         pull * P' (P w - center)         with power 2
         pull * P' sign(P w - center)     with power 1, where the sign of 0 is 0
 
-    `space` has P; None for P = 1, where `center` is a model.
+    `space` describes P. If it is None, P is the identity, and `center` is as long as the model.
     """
 
     center: Vector
@@ -66,8 +66,8 @@ class PenaltyTerm:
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # of what it holds, much is private
 class Steering:
-    """What an algorithm adds to plain local steps. With learning rate `rate` and gradient g, one step without
-    momentum is
+    """Terms that an algorithm adds to plain local steps. With learning rate `rate` and gradient g, one step
+    without momentum is
 
         w <- w - rate * (g(w) + pull * (w - anchor) + correction + gradient of `penalty`)
         w <- keep * w + (1 - keep) * target        with keep = 1 / (1 + rate * mix)
@@ -96,10 +96,8 @@ NO_STEERING: Final = Steering()
 
 @dataclass(frozen=True, repr=False)  # it is private
 class Score:
-    """The score of a model on held-out samples: `correct` of `total` are classified correctly.
-
-    `loss` is the mean over the samples, and 0 without samples.
-    """
+    """The score of a model on held-out samples: `correct` of `total` samples are classified correctly. `loss`
+    is the mean loss over the samples, and 0 if there are none."""
 
     correct: int
     total: int
@@ -107,11 +105,11 @@ class Score:
 
 
 class TrainOptions(TypedDict, total=False):
-    """Options of one training. Those that are None or left out are the learner's own.
+    """Options of `Learner.train`. For an option that is None or left out, the learner uses its own value.
 
-    `steps`  local steps.
+    `steps`  number of local steps.
     `rate`   learning rate.
-    `only`   a mask of the parameters that may change; where it is zero, parameters stay.
+    `only`   mask over the model's parameters; parameters whose mask is zero do not change.
     """
 
     steps: int | None
@@ -120,11 +118,11 @@ class TrainOptions(TypedDict, total=False):
 
 
 class Learner(Protocol):
-    """One client's data, and how it trains.
+    """One client's data and local training.
 
     `samples`  number of training samples.
-    `rate`     learning rate of its local steps.
-    `steps`    local steps of one round; the default of `train`.
+    `rate`     learning rate of the local steps.
+    `steps`    number of local steps in one round; the default of `train`.
     """
 
     @property
@@ -135,17 +133,18 @@ class Learner(Protocol):
     def steps(self) -> int: ...
 
     def loss(self, model: Vector) -> float:
-        """Return the mean loss over all training data."""
+        """Return the mean loss of `model` over all training data."""
         ...
 
     def gradient(self, model: Vector) -> Vector:
-        """Return the gradient of the loss on the next batch, or on all data if there are no batches."""
+        """Return the gradient of the loss at `model` on the next batch, or on all data if there are no
+        batches."""
         ...
 
     def train(self, start: Vector, steering: Steering = ..., **options: Unpack[TrainOptions]) -> Vector:
-        """Return the model after local steps from `start`."""
+        """Return the model after local steps from `start`, with the extra terms of `steering`."""
         ...
 
     def score(self, model: Vector) -> Score:
-        """Score the model on held-out data."""
+        """Return the score of `model` on held-out data."""
         ...

@@ -1,16 +1,16 @@
-"""lp-proj: personal models that agree in a random subspace alone.
+"""lp-proj: personal models whose projections to a random subspace are pulled together.
 
 "Personalized Federated Learning towards Communication Efficiency, Robustness and Fairness", Algorithm 1. With
 P, a matrix of few rows that all parties make from a public seed, clients and server minimise
 
     the mean over clients of   f_k(x_k) + pull / p * |P x_k - w|_p^p
 
-over the personal models x_k and the reference w, which has no more numbers than P has rows. Only these are
-ever sent, in either direction.
+over the personal models x_k and the reference w, which has one number for each row of P. Only vectors of this
+length are sent, in either direction.
 
 In the paper all clients train in every round, and some of them are drawn for the mean afterwards. Here only
-the clients in the sum are asked, and the others keep their models. A client's model begins with the first
-model of the run, and the result of a round is kept only if the round was completed.
+the clients in the sum train, and the others keep their models. The first model of every client is the initial
+model of the run. A client keeps the result of a round only if the round was completed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from secagg.sum_spec import SumSpec, Total
 
 @dataclass(frozen=True)
 class Agree(Query):
-    """Asks for each client's move of this point of the subspace."""
+    """Asks for the vector by which each client would move `reference`, a point of the subspace."""
 
     kind: ClassVar[str] = "agree"
     reference: Vector
@@ -49,7 +49,8 @@ class Agree(Query):
 
 @dataclass(frozen=True)
 class ReferenceState:
-    """`reference` is w; `first` is the first model of the run, which is not sent to clients."""
+    """The server's state: `reference` is w, and `first` is the initial model of the run, which is not sent to
+    clients."""
 
     reference: Vector
     first: Vector
@@ -57,14 +58,14 @@ class ReferenceState:
 
 @dataclass(frozen=True, kw_only=True)
 class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
-    """What p = 1 and p = 2 have in common. In a round, a client begins with its copy w_k = w, and `rounds`
-    times takes local steps on its model, in which the projection is pulled to w_k, and moves w_k by one step:
+    """The base class for p = 1 and p = 2. In a round, a client sets its copy w_k = w. It then repeats
+    `rounds` times: local steps on its model x, whose projection is pulled to w_k, and one step of w_k:
 
         x <- x - personal_rate * (gradient(x) + pull * P' psi(P x - w_k))       `personal_steps` times
         w_k <- w_k - rate * pull * psi(w_k - P x)
 
-    where psi(v) is v for p = 2, and the signs of v for p = 1. The server's w moves by `beta` times the mean
-    of what copies moved; all clients count the same.
+    where psi(v) is v for p = 2, and the signs of v for p = 1. The server moves w by `beta` times the mean
+    move of the copies; all clients have the same weight.
     """
 
     state_type: ClassVar[type] = ReferenceState
@@ -127,7 +128,7 @@ class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
 
     @property
     def step(self) -> float:
-        """The length of one step of a copy of w."""
+        """The step size rate * pull of a client's copy of w."""
         return self.rate * self.pull
 
     @property
@@ -136,15 +137,15 @@ class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
 
     @abstractmethod
     def spec(self) -> SumSpec:
-        """The one sum of a round."""
+        """Return the spec of the one sum of a round."""
 
     @abstractmethod
     def contribution(self, moves: Vector) -> Mapping[str, ArrayLike]:
-        """Return what a client adds whose copy has moved by -step * `moves`."""
+        """Return what a client adds to the sum if its copy of w has moved by -step * `moves`."""
 
     @abstractmethod
     def mean(self, total: Total) -> Vector:
-        """Return the mean move of the copies."""
+        """Return the mean move of the clients' copies of w."""
 
     def sums(self) -> tuple[Sum, ...]:
         lengths = {"reference": self.space.size}
@@ -154,10 +155,8 @@ class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
         return ReferenceState(as_vector(np.zeros(self.space.size)), as_vector(model))
 
     def model(self, state: ReferenceState) -> Vector:
-        """The first model, moved as little as possible so that its projection is w.
-
-        The paper has no common model; w says nothing about what it would be outside of the subspace.
-        """
+        """Return the first model, moved as little as possible so that its projection is w. The paper has no
+        common model, and w determines a model only within the subspace."""
         off = state.reference - self.space.project(state.first)
         return as_vector(state.first + self.space.shift(off))
 
@@ -182,18 +181,18 @@ class LpProjClient(TrainingClient[LpProj, OwnModel]):
             moves += np.sign(off) if algorithm.power == 1 else off
             copy = query.reference - algorithm.step * moves
         self._memory = OwnModel(as_vector(own))
-        # Infinity has a sign, too: with NaN, the participant of a diverged model declines.
+        # The signs of infinities are finite, so they are replaced by NaN: the client then declines to answer.
         return algorithm.contribution(moves if np.isfinite(own).all() else np.full_like(moves, np.nan))
 
     def _first(self) -> Vector:
-        """Return the client's model from earlier rounds."""
+        """Return the client's model from earlier rounds, or the initial model before its first round."""
         if self._memory.model is not None:
             return self._memory.model
         initial = self._algorithm.initial
         return as_vector(np.zeros(self._algorithm.dim) if initial is None else initial)
 
     def _towards(self, own: Vector, copy: Vector) -> Vector:
-        """Return the model after steps from `own`, with its projection pulled to `copy`."""
+        """Return the model after local steps from `own`, with its projection pulled to `copy`."""
         algorithm = self._algorithm
         penalty = PenaltyTerm(center=copy, pull=algorithm.pull, power=algorithm.power, space=algorithm.space)
         return self._learner.train(
@@ -203,10 +202,10 @@ class LpProjClient(TrainingClient[LpProj, OwnModel]):
 
 @dataclass(frozen=True, kw_only=True)
 class LpProj1(LpProj):
-    """With p = 1, a copy of w moves by rate * pull times whole numbers from -`rounds` to `rounds`. These are
-    summed exactly, in as few bits as they need. However wrong its data or model is, a client that follows the
-    protocol moves a number of w by at most beta * rate * pull * rounds / n, if n clients are in the sum.
-    """
+    """With p = 1, a copy of w moves by rate * pull times whole numbers from -`rounds` to `rounds`. These
+    numbers are summed exactly, in as few bits as they need. Even with wrong data or a wrong model, a client
+    that follows the protocol moves a coordinate of w by at most beta * rate * pull * rounds / n, if n clients
+    are in the sum."""
 
     power: ClassVar[int] = 1
 
@@ -235,9 +234,10 @@ class LpProj1(LpProj):
 class LpProj2(LpProj):
     """With p = 2, a copy of w moves by a real vector.
 
-    Against a malicious server it needs noise. A distant w pulls the models of all clients that receive it
-    there. The clip then leaves one direction of their next answers, which the server can predict, so it can
-    read the answer of a client that did not receive w. With p = 1 the pull is bounded, and there is no clip.
+    Against a malicious server this variant needs noise. The server can send a distant w to all clients but
+    one, which pulls their models there. Their next answers are then clipped vectors in a direction that the
+    server can predict. It can subtract them and read the answer of the other client. With p = 1 the pull is
+    bounded.
 
     `privacy`  a budget for noise on every sum, or None.
     """

@@ -3,22 +3,22 @@
 A server broadcasts a point z. Every client i, with the residual r_i = w_i - z, adds its influence and its
 weight to a sum: r_i / max(nu, |r_i|) and 1 / max(nu, |r_i|), where |.| is the norm of the whole vector (a
 geometric median) or the size of each coordinate by itself (a coordinate median). The server learns the two
-totals, G and W, and picks the next point. Every point costs a secure sum, so few points are wanted.
+totals, G and W, and computes the next point. Every point costs a secure sum, so few points are wanted.
 
 Theory of operation. -G is the gradient of a convex function, the sum of the clients' Huber functions, and W
-bounds its curvature from above: the reweighted move G / W of the papers never raises it ("Robust Aggregation
-for Federated Learning": Weiszfeld). But it creeps where the curvature is far below W. Three facts make
-it faster, and none needs more than G and W:
+bounds its curvature from above. So the plain move G / W of the papers never increases the function ("Robust
+Aggregation for Federated Learning": Weiszfeld). But plain moves are short where the curvature is far below W.
+Three facts allow faster steps from G and W alone. The goal is the minimum of the function.
 
-* Near its goal the move is a nearly linear function of the point, even at a client's own point, where G
+* Near the goal the plain move is a nearly linear function of the point, even at a client's own point, where G
   jumps. So a few past moves show where it vanishes: Anderson's extrapolation, or a secant for one coordinate.
-* The goal lies where G points to: G_k @ (goal - z_k) >= 0 for every past k. A step which would leave
-  one of these half-spaces goes too far and is cut. For one coordinate, they are a bracket around the goal.
-* Where the move grows from point to point, nothing can be extrapolated, but differences of G still show
+* The goal lies in the direction of G: G_k @ (goal - z_k) >= 0 for every past k. A step that would leave one
+  of these half-spaces is too long and is shortened. For one coordinate, they are a bracket around the goal.
+* If the plain move grows from point to point, extrapolation is impossible, but differences of G still show
   the curvature along the way (L-BFGS), so that longer steps can be tried.
 
-A stepping belongs to one set of clients. When clients are lost on the way, G belongs to another function, and
-the caller goes on with a new stepping from the last point.
+A `Stepping` object belongs to one set of clients. If clients drop out, G belongs to another function, and the
+caller continues with a new `Stepping` from the last point.
 """
 
 from __future__ import annotations
@@ -33,24 +33,25 @@ from numpy.typing import ArrayLike, NDArray
 Vector: TypeAlias = NDArray[np.float64]
 IndexArray: TypeAlias = NDArray[np.intp]
 
-_LARGEST = 1e30  # Larger totals are refused, and smaller ones than the inverse are zero: no sum tells such.
-_MEMORY = 5  # How many past points an extrapolation looks at.
+_LARGEST = 1e30  # Larger totals are refused. Totals below the inverse count as zero.
+_MEMORY = 5  # How many past points an extrapolation uses.
 _FAST_SUMS = (
     100  # After this number of sums, a vector's steps are plain, so that its convergence is Weiszfeld's.
 )
-_SIMILAR = 30.0  # A past move that was this many times longer says nothing about the end of the way.
-_SAME = 1e-12  # A change of the move by less than this part of it is rounding.
-_STRETCH = 4.0  # How much longer than plain a step may be at first when nothing can be extrapolated.
+_SIMILAR = 30.0  # Past moves that are more than this many times longer are not used to extrapolate.
+_SAME = 1e-12  # A change of the move by less than this part of it counts as rounding.
+_STRETCH = 4.0  # First limit of a step that is not extrapolated, as a multiple of the plain move.
 _LONGEST_STRETCH = 2.0**20
-_SMALL = 1e-6  # The part of the largest G seen below which rounding may be all that is left.
+_SMALL = 1e-6  # A G below this part of the largest G so far may be rounding.
 
 
 class Stepping(ABC):
-    """Gives the next point from the totals at the last one: `point` to begin with, then what `next` returned.
+    """Computes the next point from the totals G and W at the current `point`, which begins with `start`.
 
     `moved` is the length of the last step (infinite before the first), for callers that stop on a tolerance.
-    Entries of G of at most `rounding` count as zero: a caller that knows the rounding of the sum passes it,
-    so that steps end instead of following the rounding. If G is zero or W is not positive, the point stays.
+    Entries of G of at most `rounding` count as zero. A caller that knows the rounding error of the sum passes
+    it, so that the steps end instead of following that error. If G is zero or W is not positive, the point
+    stays.
     """
 
     def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
@@ -64,9 +65,7 @@ class Stepping(ABC):
 
     def next(self, influence: ArrayLike, weight: ArrayLike) -> Vector:
         """Return the next point, from the totals of the clients' influences and weights at the current one.
-
-        There is one weight for all, or one for each coordinate. The returned vector must not be written to.
-        """
+        `weight` is one number, or one for each coordinate. The returned vector is read-only."""
         total, scale = np.asarray(influence, np.float64), np.asarray(weight, np.float64)
         if total.shape != self.point.shape or scale.shape not in ((), (1,), total.shape):
             raise ValueError(f"totals must be {self.point.size} influences and one weight, or as many")
@@ -91,7 +90,7 @@ class PlainStepping(Stepping):
 
 
 def fast_stepping(start: ArrayLike, *, per_coordinate: bool, rounding: float = 0.0) -> Stepping:
-    """Return the stepping with the fewest sums, for a weight per coordinate or one for the whole vector."""
+    """Return a `Stepping` that needs few sums, for one weight per coordinate or one for the whole vector."""
     if per_coordinate or np.size(start) == 1:
         return CoordinateStepping(start, rounding=rounding)
     return VectorStepping(start, rounding=rounding)
@@ -108,15 +107,16 @@ class _Seen:
 
 
 class VectorStepping(Stepping):
-    """Few sums to a geometric median, smoothed by any nu. One weight for the whole vector.
+    """Needs few sums to reach a geometric median, with any smoothing nu. There is one weight for the whole
+    vector.
 
-    Without a unique minimiser (clients on a line, an even number of them), it approaches one that depends on
-    the start. A step in a wrong direction costs one sum: the next one starts from the point before it.
+    If the minimum is not unique (an even number of clients on a line), the result depends on the start. If a
+    step goes in a wrong direction, the next step starts from the point before it, at the cost of one sum.
     """
 
     def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
         super().__init__(start, rounding=rounding)
-        self._seen: list[_Seen] = []  # The last one is where steps start from.
+        self._seen: list[_Seen] = []  # The next step starts from the last one.
         self._stretch = _STRETCH
         self._sums = 0
 
@@ -135,9 +135,11 @@ class VectorStepping(Stepping):
         return base.point + self._cut(base, step)
 
     def _remember(self, new: _Seen) -> None:
-        """Continue from the new point unless it is beyond the goal and further from it than the old one.
+        """Add the new point as the start of the next step, unless it is beyond the goal and further from it
+        than the old one.
 
-        The first is judged by the direction of G, which is exact, the second by the length of the plain move.
+        Whether it is beyond the goal follows exactly from the direction of G. The distances from the goal are
+        compared by the lengths of the plain moves.
         """
         self._seen.append(new)
         if len(self._seen) > 1:
@@ -148,7 +150,8 @@ class VectorStepping(Stepping):
         del self._seen[: -_MEMORY - 1]
 
     def _extrapolated(self, base: _Seen) -> Vector | None:
-        """Return Anderson's step: to where the move would vanish if it were linear."""
+        """Return Anderson's step to the point where the plain move would vanish if it were linear, or None if
+        no past move can be used."""
         length = float(np.linalg.norm(base.move))
         known = [
             (seen, base.move - seen.move)
@@ -160,22 +163,23 @@ class VectorStepping(Stepping):
             return None
         norms = np.array([np.linalg.norm(change) for _, change in known])
         unit = np.array([change for _, change in known]) / norms[:, None]
-        # Directions that differ by less than a thousandth are one: rounding must not be blown up.
+        # Directions that differ by less than a thousandth count as equal, or rounding errors would be
+        # amplified.
         part: Vector = np.linalg.lstsq(unit @ unit.T, unit @ base.move, rcond=1e-6)[0]
         back: Vector = np.array([base.point - seen.point for seen, _ in known])
         step: Vector = base.move - part @ unit - (part / norms) @ back
         return step
 
     def _stretched(self, base: _Seen) -> Vector:
-        """Return the L-BFGS step, of limited length. The function always falls in its direction."""
+        """Return the L-BFGS step, of limited length. The function always decreases in its direction."""
         rest, pairs = base.influence.copy(), []
         for new, old in zip(self._seen[:0:-1], self._seen[-2::-1], strict=True):
             step, change = new.point - old.point, old.influence - new.influence
             least = 1e-4 * base.weight * step
             if step @ change < step @ least:
-                change = least  # Next to no curvature was seen on the way: that is worth knowing too.
+                change = least  # There was almost no curvature: use a small one, so that steps become long.
             curvature = step @ change
-            if curvature > 0:  # Else the two are one point, to the last digit.
+            if curvature > 0:  # Otherwise both points are equal.
                 part = (step @ rest) / curvature
                 rest -= part * change
                 pairs.append((step, change, curvature, part))
@@ -185,14 +189,16 @@ class VectorStepping(Stepping):
         return self._shortened(base, longer)
 
     def _shortened(self, base: _Seen, step: Vector) -> Vector:
-        """Limit a step to `stretch` plain moves. If the limit applies, it doubles for the next step."""
+        """Return `step`, shortened to `_stretch` plain moves. If it had to be shortened, the limit
+        doubles."""
         ratio = float(np.linalg.norm(step) / np.linalg.norm(base.move))
         limit = self._stretch
         self._stretch = min(2 * limit, _LONGEST_STRETCH) if ratio > limit else _STRETCH
         return step * (limit / ratio) if ratio > limit else step
 
     def _cut(self, base: _Seen, step: Vector) -> Vector:
-        """Stop halfway to a half-space border that the step would cross; near it, take the plain move."""
+        """Return `step`, or if it leaves a half-space, the part of it that ends halfway to the border. If
+        this part is tiny, return the plain move."""
         part = 1.0
         for seen in self._seen[:-1]:
             change = float(seen.influence @ step)
@@ -203,13 +209,15 @@ class VectorStepping(Stepping):
 
 
 class CoordinateStepping(Stepping):
-    """Few sums to a coordinate median, smoothed by any delta. A weight for each coordinate, or one for all.
+    """Needs few sums to reach a coordinate median, with any smoothing delta. Weights are per coordinate, or
+    one for all.
 
-    Every coordinate looks for the root of its own G, which falls. Until there are points on both sides of the
-    root, steps follow the secant of G, and are at least as long as the plain ones. Then they are Anderson and
-    Bjoerck's regula falsi on G / W; where G is flat at one end, the secant of the other end; and a bisection
-    wherever three sums gained less than a factor of four. The root stays enclosed, and is always reached.
-    Where G is zero on an interval (an even number of clients), the first point met in there is kept.
+    In every coordinate, it searches the root of G, which falls. Until there are points on both sides of the
+    root, steps follow the secant of G, and are at least as long as the plain ones. After that, it uses
+    Anderson and Bjoerck's regula falsi on G / W. If G is flat at one end, it uses the secant of the other
+    end. If three sums gained less than a factor of four, it bisects. The root always stays enclosed, so it is
+    reached. If G is zero on an interval (an even number of clients), the first point found in the interval is
+    kept.
     """
 
     def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
@@ -219,8 +227,8 @@ class CoordinateStepping(Stepping):
         self._ends = np.array([np.full(dim, -np.inf), np.full(dim, np.inf)])
         self._totals = np.zeros((2, dim))
         self._moves = np.zeros((2, dim))
-        self._older = np.full((2, 2, dim), np.nan)  # The end before, on either side, and G there.
-        self._faith = np.ones((2, dim))  # How much of a move counts: less where an end stays and stays.
+        self._older = np.full((2, 2, dim), np.nan)  # The previous end on either side, and G there.
+        self._faith = np.ones((2, dim))  # Factor of the moves. It is reduced if an end stays several times.
         self._side = np.full(dim, -1)
         self._stretch = np.full(dim, _STRETCH)
         self._left = np.full(dim, np.inf)
@@ -240,7 +248,8 @@ class CoordinateStepping(Stepping):
         return following
 
     def _narrow(self, at: IndexArray, total: Vector, move: Vector) -> None:
-        """Make the new point an end. If the other end stays for the second time, its value is reduced."""
+        """Make the new point an end of the bracket. If the other end stays for the second time, its factor is
+        reduced."""
         side = np.where(move > 0, 0, 1)
         before = self._moves[side, at]
         kept = 1 - np.divide(move, before, out=np.ones_like(move), where=before != 0)
@@ -252,7 +261,8 @@ class CoordinateStepping(Stepping):
         self._moves[side, at], self._side[at] = move, side
 
     def _secant(self, side: IndexArray, at: IndexArray) -> Vector:
-        """Return how far from an end the line through it and the end before it is zero; infinite if flat."""
+        """Return the distance from an end to the root of the line through it and the previous end; infinite
+        if flat."""
         end, total, (older, before) = self._ends[side, at], self._totals[side, at], self._older[:, side, at]
         run = np.where(np.isfinite(older), end - older, 0.0)
         fall = (before - total) * np.sign(run)
@@ -261,7 +271,7 @@ class CoordinateStepping(Stepping):
         return length
 
     def _inside(self, at: IndexArray) -> Vector:
-        """Return a point between the two ends."""
+        """Return the next point, between the two ends of the bracket."""
         (low, high), side = self._ends[:, at], self._side[at]
         first, second = self._faith[:, at] * self._moves[:, at]
         following: Vector = low + first / (first - second) * (high - low)
@@ -280,8 +290,8 @@ class CoordinateStepping(Stepping):
     def _outward(self, at: IndexArray) -> Vector:
         """Return the secant's step, at least the plain one, up to a limit that doubles whenever it applies.
 
-        Far from all clients, W gives their distance up to the sum of their factors a_i. The largest G seen is
-        less than that sum, often not by much, and sets the scale of the limit.
+        Far from all clients, the distance to them follows from W and the sum of their shares. The largest G
+        so far is below that sum, often not by much, and sets the scale of the limit.
         """
         side, limit = self._side[at], self._stretch[at]
         move, total = self._moves[side, at], self._totals[side, at]
@@ -294,5 +304,5 @@ class CoordinateStepping(Stepping):
 
 
 def _plain_move(influence: Vector, weight: Vector) -> Vector:
-    """Return G / W; zero if there is no weight to divide by."""
+    """Return G / W, or zeros where W is not positive."""
     return np.divide(influence, weight, out=np.zeros_like(influence), where=weight > 1 / _LARGEST)

@@ -1,14 +1,13 @@
 """The median and the trimmed mean of the clients' updates in every coordinate, by bisection on counts.
 
-"Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates" has both as robust aggregates. As
-sums they are counts. Mind what they reveal: the median is, in each coordinate, the value of some client, and
-it is released to the resolution that is asked for.
+"Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates" has both as robust aggregates. Here
+they are computed from counts: how many clients' values are at most a threshold.
 
-All coordinates are halved at once, each in its own range. After k halvings of [-reach, reach], an order
-statistic is known to lie within reach * 2^(1 - k); the middle of that is off by half as much at most. A count
-takes no more bits than the number of clients does. A total reveals a count, and an order statistic is the
-value of some client: an exact median reveals the value of one client in every coordinate, but not which
-client. Fewer halvings reveal less.
+All coordinates are bisected at once, each in its own range. After k halvings of [-reach, reach], an order
+statistic is known to lie in a bracket of width reach * 2^(1 - k). The middle of the bracket is off by half of
+that at most. A count needs only as many bits as the number of clients. An order statistic is the value of
+some client, so an exact median reveals one client's value in every coordinate, but not which client. Fewer
+halvings reveal less.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ INSIDE = "inside"
 
 @dataclass(frozen=True)
 class Inside(Query):
-    """Asks for the sum of the values that are above `low` and at most `high`, in each coordinate."""
+    """Asks for the sum of the clients' values that are above `low` and at most `high`, in each coordinate."""
 
     kind: ClassVar[str] = "inside"
     low: Vector
@@ -53,7 +52,7 @@ class Inside(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class OrderStatistics(Algorithm[ModelState, NoMemory]):
-    """Clients train from the common model; the sums count their updates. All clients count the same."""
+    """Clients train from the common model; the sums count their updates. All clients have the same weight."""
 
     two_statistics: ClassVar[bool] = False
 
@@ -69,7 +68,7 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
 
     @abstractmethod
     def ranks(self, clients: int) -> tuple[int, ...]:
-        """Return the ranks that are searched among `clients` values; 1 is the least value."""
+        """Return the ranks that are searched among `clients` values; rank 1 is the least value."""
 
     @cached_property
     def bisection(self) -> Bisection:
@@ -100,7 +99,8 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
 
     @abstractmethod
     def _update(self, found: BisectionResult) -> Steps[Vector]:
-        """Return the update of the model."""
+        """Return the vector that is added to the model, given the brackets that the bisection found. It may
+        ask for a further sum."""
 
     def client(self, learner: Learner, memory: NoMemory) -> CountingClient:  # noqa: ARG002
         return CountingClient(self.bisection, learner)
@@ -108,10 +108,10 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
 
 @dataclass(frozen=True, kw_only=True)
 class MedianByCounts(OrderStatistics):
-    """The model moves by the median of the updates in each coordinate; of an even number, the lower one.
+    """The model moves by the median of the updates in each coordinate; of an even number, by the lower one.
 
-    It is exact to half of the last bracket, reach * 2^-steps. If a client leaves on the way, the model moves
-    by the shortest update that the counts so far allow, which is zero where they leave that open.
+    The median is exact to half the width of the last bracket, reach * 2^-steps. If a client drops out during
+    the bisection, the model moves by the value closest to zero in each coordinate's bracket.
     """
 
     def ranks(self, clients: int) -> tuple[int, ...]:
@@ -125,16 +125,16 @@ class MedianByCounts(OrderStatistics):
 
 @dataclass(frozen=True, kw_only=True)
 class TrimmedMean(OrderStatistics):
-    """The model moves by a mean of updates, in each coordinate without the largest and the smallest ones.
+    """The model moves by a mean of the updates, in each coordinate without the largest and the smallest ones.
 
-    Two bisections, side by side in the same sums, bracket the smallest and the largest value that stay. Then
-    one more sum adds up what lies between the brackets. Within them, values are not distinguished: each that
-    stays counts as the middle of its bracket, and counts say how many these are, so ties at the edges do not
-    matter. The result is exact to reach * 2^-steps, and the rounding of one sum.
+    Two bisections in the same sums bracket the smallest and the largest value that is kept. Then one more sum
+    adds up the values between the two brackets. Each value within a bracket counts as its middle, and the
+    counts tell how many such values are kept, so ties do not matter. The result is exact to reach * 2^-steps,
+    plus the rounding of one sum.
 
-    In the last sum, clients contribute zero outside a range that the server chose. A malicious one could
-    choose it so that it contains one client only, so the algorithm refuses malicious servers. If a client
-    leaves before that sum, the round is given up.
+    In the last sum, clients contribute zero outside a range that the server chooses. A malicious server could
+    choose it so that it contains the value of only one client, so the algorithm is refused under malicious
+    trust. If a client drops out before that sum, the round is given up.
     """
 
     two_statistics: ClassVar[bool] = True
@@ -166,14 +166,15 @@ class TrimmedMean(OrderStatistics):
             raise found.failure
         lower, upper = found.brackets
         total = yield Inside(as_vector(lower.high), as_vector(upper.low))
-        apart = lower.high <= upper.low  # otherwise both are the same bracket, and nothing lies between
+        apart = lower.high <= upper.low  # otherwise both brackets are the same
         edges = (lower.within - lower.rank + 1) * lower.middle + (upper.rank - upper.under) * upper.middle
         mean = (np.asarray(total[INSIDE], np.float64) + edges) / (upper.rank - lower.rank + 1)
         return np.where(apart, mean, lower.middle)
 
 
 class CountingClient(ClientRound[NoMemory]):
-    """It trains once, when the first query brings the model; all sums are over the resulting update."""
+    """A client that trains once, when the first query brings the model. All its answers are about that
+    update."""
 
     def __init__(self, bisection: Bisection, learner: Learner) -> None:
         self._bisection = bisection
@@ -195,18 +196,20 @@ class CountingClient(ClientRound[NoMemory]):
 GROUP: Final = "values"
 LOWER: Final = "lower"
 UPPER: Final = "upper"
-MOST_STEPS: Final = 52  # more halvings, and the borders would be no float64 any more
+MOST_STEPS: Final = 52  # with more halvings, float64 could not represent the borders
 
-# From the number of clients to the ranks that are searched, in rising order; 1 is the rank of the least.
+# Returns, for a number of clients, the ranks that are searched, in rising order; rank 1 is the least value.
 Ranks: TypeAlias = Callable[[int], tuple[int, ...]]
 Counts: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Below(Query):
-    """Asks, in each coordinate, whether the value is at most this. `upper` is a second such border, if any.
+    """Asks each client, in each coordinate, whether its value is at most `lower`; also for `upper`, unless it
+    is None.
 
-    Values are the differences to `model`, which only the first query of a round carries.
+    Values are the differences between the trained model and `model`, which only the first query of a round
+    carries.
     """
 
     kind: ClassVar[str] = "below"
@@ -218,10 +221,10 @@ class Below(Query):
 
 @dataclass(frozen=True, eq=False)
 class Bracket:
-    """The range of the statistic of one rank, in each coordinate: above `low` and at most `high`.
+    """The interval in which the order statistic of rank `rank` lies, in each coordinate: low < value <= high.
 
-    Only at -reach, where nothing is below, it may be `low` itself. `under` clients have at most `low`, and
-    `within` at most `high`.
+    The value may equal `low` only if `low` is -reach. `under` clients have a value of at most `low`, and
+    `within` clients a value of at most `high`.
     """
 
     rank: int
@@ -236,11 +239,12 @@ class Bracket:
 
     @property
     def nearest_to_zero(self) -> Vector:
-        """Return the shortest update that the counts allow."""
+        """The value in the bracket that is closest to zero, in each coordinate."""
         return np.asarray(np.clip(0.0, self.low, self.high), np.float64)
 
     def halved(self, counts: Counts) -> Bracket:
-        """Return the half that holds the statistic, where `counts` values are at most the middle."""
+        """Return the half of the bracket that contains the statistic, if `counts` values are at most the
+        middle."""
         left = counts >= self.rank
         return Bracket(
             rank=self.rank,
@@ -253,7 +257,8 @@ class Bracket:
 
 @dataclass(frozen=True)
 class BisectionResult:
-    """The brackets of all ranks after `steps` halvings; `failure` is the reason if it ended early."""
+    """The brackets of all ranks after `steps` halvings. If the bisection ended early, `failure` is the
+    reason."""
 
     brackets: tuple[Bracket, ...]
     steps: int
@@ -264,9 +269,9 @@ class BisectionResult:
 class Bisection:
     """Searches one or two order statistics of `dim` coordinates over at most `clients` clients.
 
-    `reach`  values beyond +-`reach` count as that.
-    `steps`  halvings, one sum each.
-    `two`    whether two are searched, side by side in the same sums.
+    `reach`  largest absolute value; larger values are clipped to it.
+    `steps`  number of halvings, one sum each.
+    `two`    whether two order statistics are searched, in the same sums.
     """
 
     dim: int
@@ -283,7 +288,7 @@ class Bisection:
 
     @property
     def resolution(self) -> float:
-        """The width of the last bracket."""
+        """The width of a bracket after all halvings: reach * 2^(1 - steps)."""
         return self.limit * 2.0 ** (1 - self.steps)
 
     @property
@@ -297,14 +302,13 @@ class Bisection:
     # --- a client's side ---
 
     def values(self, update: Vector) -> Vector:
-        """Return the values of an update that are counted."""
+        """Return `update` with every coordinate clipped to [-reach, reach]. These are the values that are
+        counted."""
         return np.clip(update, -self.limit, self.limit)
 
     def contribution(self, values: Vector, query: Below) -> Mapping[str, ArrayLike]:
-        """Return one where a value is at most the border, and zero elsewhere.
-
-        Values that are not finite are passed on unchanged: the participant sees them and declines.
-        """
+        """Return 1 for each value that is at most the border, and 0 for the others. If a value is not finite,
+        all values are returned unchanged, and the participant declines to answer."""
         if not np.isfinite(values).all():
             return dict.fromkeys(self.names, values)
         borders = (query.lower, query.upper if query.upper is not None else query.lower)
@@ -314,7 +318,8 @@ class Bisection:
     # --- the server's side ---
 
     def run(self, model: Vector, ranks: Ranks) -> Steps[BisectionResult]:
-        """Search the order statistics. Raises `SumFailed` only if the first sum fails."""
+        """Search the order statistics of the updates of `model`. Raises `SumFailed` only if the first sum
+        fails."""
         total = yield self._query(0, model, [np.zeros(self.dim) for _ in self.names])
         reach, none = np.full(self.dim, self.limit), np.zeros(self.dim, np.int64)
         all_clients = np.full(self.dim, total.count)

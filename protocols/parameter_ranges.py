@@ -25,9 +25,9 @@ _MOST_RANGES: Final = 10_000
 
 @dataclass(frozen=True)
 class IndexRanges:
-    """Some indices of a vector of `dim` numbers: `ranges` of (start, stop), in order and with gaps.
+    """A set of indices of a vector of `dim` numbers, as `ranges` of (start, stop), in order and with gaps.
 
-    Raises `ParameterError` for empty or unordered ranges.
+    The constructor raises `ParameterError` for empty or unordered ranges.
 
     >>> places = IndexRanges.parse("1:3, -1:", 6)
     >>> places.size, places.text, places.rest.text
@@ -51,7 +51,7 @@ class IndexRanges:
 
     @classmethod
     def of(cls, dim: int, ranges: Sequence[tuple[int, int]]) -> IndexRanges:
-        """Return the same for ranges in any order, which may touch or overlap."""
+        """Return the set of indices in `ranges`, which may be in any order, touch or overlap."""
         joined: list[tuple[int, int]] = []
         for start, stop in sorted(each for each in ranges if each[0] < each[1]):
             if joined and start <= joined[-1][1]:
@@ -62,10 +62,8 @@ class IndexRanges:
 
     @classmethod
     def parse(cls, text: str, dim: int) -> IndexRanges:
-        """Parse ranges in slice notation, separated by commas; "" means none.
-
-        Raises `ParameterError` for any other text, and for a range without an index of such a vector.
-        """
+        """Parse ranges in slice notation, separated by commas; "" means no indices. Raises `ParameterError`
+        for any other text, and for a range that selects nothing in a vector of `dim` numbers."""
         pieces = text.split(",", _MOST_RANGES) if text.strip() else []
         return cls.of(dim, [_range(piece, dim) for piece in pieces])
 
@@ -76,7 +74,7 @@ class IndexRanges:
 
     @property
     def text(self) -> str:
-        """A text that `parse` accepts."""
+        """The ranges in the notation that `parse` accepts."""
         return ", ".join(f"{start}:{stop}" for start, stop in self.ranges)
 
     @cached_property
@@ -87,7 +85,8 @@ class IndexRanges:
         return IndexRanges(self.dim, tuple((start, stop) for start, stop in pairs if start < stop))
 
     def mask(self) -> Vector:
-        """1 at these indices and 0 at all others: the `only` of `Learner.train`."""
+        """Return a vector with 1 at these indices and 0 at all others, for the option `only` of
+        `Learner.train`."""
         mask = np.zeros(self.dim)
         for start, stop in self.ranges:
             mask[start:stop] = 1.0
@@ -100,7 +99,7 @@ class IndexRanges:
         return np.concatenate(pieces) if pieces else np.empty(0, vector.dtype)
 
     def put(self, vector: Vector, values: Vector) -> Vector:
-        """Return a copy of the vector with `values` at these indices."""
+        """Return a copy of `vector` with `values` at these indices."""
         self.check(vector)
         if len(values) != self.size:
             raise ParameterError(f"there are {self.size} places, not {len(values)}")
@@ -111,11 +110,11 @@ class IndexRanges:
         return changed
 
     def join(self, values: Vector, others: Vector) -> Vector:
-        """Return the vector with `values` at these indices and `others` at the rest."""
+        """Return the vector with `values` at these indices and `others` at all other indices."""
         return self.put(self.rest.put(np.zeros(self.dim), others), values)
 
     def check(self, vector: Vector) -> None:
-        """Raise `ParameterError` for a vector of another length."""
+        """Raise `ParameterError` unless `vector` has `dim` numbers."""
         if len(vector) != self.dim:
             raise ParameterError(f"a vector of {self.dim} numbers is meant, not one of {len(vector)}")
 
@@ -135,9 +134,10 @@ def _range(piece: str, dim: int) -> tuple[int, int]:
 
 
 def parse_index_ranges(name: str, text: object, dim: int, meaning: str) -> IndexRanges:
-    """Return the indices that the parameter `name` selects. Raises `ParameterError` if it is wrong.
+    """Return the indices that the parameter `name` selects by its value `text`. Raises `ParameterError` if it
+    is invalid.
 
-    `meaning`  what to set it to, for the error.
+    `meaning`  says in the error what to set.
     """
     if text is None:
         raise MissingBound(name, meaning)

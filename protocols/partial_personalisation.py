@@ -1,17 +1,17 @@
 """Partial personalisation: some parameters are shared, and the others never leave each client.
 
 "Federated Learning with Partial Model Personalization". A client's model is w = (u, v): u are the shared
-parameters, which a server keeps and sends, and v are its own, which never leave it. In a round every
+parameters, which a server keeps and sends, and v are the client's own, which never leave it. In a round every
 client trains
 
-    FedAlt   v with u as it is, then u with its new v as it is
+    FedAlt   v with u fixed, then u with the new v fixed
     FedSim   both at once
 
-and u moves by the mean of the clients' changes of it; or, against corrupt clients, to the geometric median of
-what they come to. A query carries u alone, and a sum has as many numbers as u.
+Then u moves by the mean of the clients' changes of u. Against corrupt clients, u moves to the geometric
+median of the clients' u instead. A query carries u alone, and a sum has as many numbers as u.
 
-The paper begins with a model that all clients trained together, and ends with each client tuning its v. The
-first is the initial model of a run, and the last is `finetune`.
+The paper begins with a model that all clients trained together, and ends with each client tuning its v. Here,
+the former is the initial model of a run, and the latter is the parameter `finetune`.
 
 LG-FedAvg is "Think Locally, Act Globally: Federated Learning with Local and Global Representations". Clients
 train their whole model at once. Only the shared layers, the last ones, are sent and averaged.
@@ -57,16 +57,16 @@ class Shared(Query):
 
 @dataclass(frozen=True, repr=False)  # it is private
 class OwnPart:
-    """A client's own parameters; None before its first round."""
+    """A client's memory: its own parameters; None before its first round."""
 
     values: Vector | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Partial(AveragingAlgorithm[OwnPart]):
-    """The base of both algorithms, which differ in the order in which a client trains its two parts.
+    """The base class of FedAlt and FedSim, which differ in the order in which a client trains its two parts.
 
-    `initial`  the initial model of all clients. It has their own parameters at first, and is never sent.
+    `initial`  the initial model of all clients. It contains their first own parameters, and is never sent.
     """
 
     memory_type: ClassVar[type] = OwnPart
@@ -143,15 +143,15 @@ class Partial(AveragingAlgorithm[OwnPart]):
 
     @cached_property
     def first(self) -> Vector:
-        """A client's own parameters before it has ever trained."""
+        """A client's own parameters before its first round."""
         return as_vector(np.zeros(self.own.size) if self.initial is None else self.own.take(self.initial))
 
     def whole(self, shared: Vector, own: Vector) -> Vector:
-        """Return the model of both parts."""
+        """Return the model with these shared and own parameters."""
         return self.shared.join(shared, own)
 
     def kept(self, memory: OwnPart) -> Vector:
-        """Return the own parameters with which a client begins."""
+        """Return the own parameters with which a client begins a round."""
         return self.first if memory.values is None or not self.stateful else memory.values
 
     # --- sums ---
@@ -173,11 +173,12 @@ class Partial(AveragingAlgorithm[OwnPart]):
         return Aggregation(layers=(layer,), clients=self.clients, steps=self.median_steps)
 
     def counts(self, learner: Learner) -> int:
-        """Return the number that a client counts by."""
+        """Return the number by which a client is weighted: its local steps or its samples, depending on
+        `weigh_by`."""
         return learner.steps if self.weigh_by == BATCHES else learner.samples
 
     def share(self, learner: Learner) -> float:
-        """Return how much a client counts in a median, from 0 to 1."""
+        """Return the client's weight in the geometric median, from 0 to 1."""
         return share_of(self.counts(learner), self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
@@ -215,15 +216,16 @@ class Partial(AveragingAlgorithm[OwnPart]):
 
     @abstractmethod
     def trained(self, learner: Learner, model: Vector) -> Vector:
-        """Return a client's whole model after a round's local steps."""
+        """Return a client's whole model after the local steps of a round from `model`."""
 
     def personal(self, memory: OwnPart, model: Vector, learner: Learner) -> Vector:
-        """Return the shared parameters of `model` with the client's own, tuned."""
+        """Return the shared parameters of `model` with the client's own parameters, after fine-tuning the
+        latter."""
         whole = self.own.put(model, self.kept(memory))
         return self.tuned(learner, whole, steps=self.finetune * learner.steps, rate=self.finetune_rate)
 
     def tuned(self, learner: Learner, model: Vector, *, steps: int, rate: float | None) -> Vector:
-        """Return the model after local steps on a client's own parameters alone."""
+        """Return `model` after `steps` local steps that change only the client's own parameters."""
         if not steps or not self.own.size:
             return as_vector(model)
         return learner.train(model, self.steering, steps=steps, rate=rate, only=self.own_mask)
@@ -243,7 +245,8 @@ class Partial(AveragingAlgorithm[OwnPart]):
 
 
 class PartialClient(TrainingClient[Partial, OwnPart]):
-    """Trains at the first query of a round; all sums are over the resulting shared parameters."""
+    """A client that trains at the first query of a round. All its answers are about the resulting shared
+    parameters."""
 
     _trained: Vector | None = None
 
@@ -257,7 +260,7 @@ class PartialClient(TrainingClient[Partial, OwnPart]):
         return algorithm.averaging.contribution(update, algorithm.counts(self._learner))
 
     def _trained_from(self, shared: Vector) -> Vector:
-        """Return the shared parameters after local steps. It trains once, on the first query."""
+        """Return the shared parameters after local steps. The client trains only once, at the first query."""
         if self._trained is None:
             algorithm = self._algorithm
             start = algorithm.whole(shared, algorithm.kept(self._memory))
@@ -270,7 +273,8 @@ class PartialClient(TrainingClient[Partial, OwnPart]):
 
 @dataclass(frozen=True, kw_only=True)
 class FedAlt(Partial):
-    """Clients train first their own parameters, then the shared ones, for the same number of steps."""
+    """Clients train first their own parameters, then the shared ones, by default for the same number of
+    steps."""
 
     personal_steps: int | None = parameter(
         None, "most steps on their own parameters in a round; as many as the learner takes by default"
@@ -295,7 +299,8 @@ class FedAlt(Partial):
 
     @cached_property
     def steering(self) -> Steering:
-        """The gradient of the penalty. It has no effect on parameters that do not move."""
+        """The gradient of the penalty on a client's own parameters. The shared ones do not move while it is
+        used."""
         if not self.pull:
             return Steering()
         centre = self.first if self.pull_to == START else np.zeros(self.own.size)
@@ -310,9 +315,7 @@ class FedAlt(Partial):
 @dataclass(frozen=True, kw_only=True)
 class FedSim(Partial):
     """Clients train their own parameters and the shared ones at once, which takes half the steps of FedAlt.
-
-    If nothing is personal, it is federated averaging.
-    """
+    If no parameters are personal, this is federated averaging."""
 
     def trained(self, learner: Learner, model: Vector) -> Vector:
         return learner.train(model)
@@ -320,7 +323,8 @@ class FedSim(Partial):
 
 @dataclass(frozen=True, kw_only=True)
 class LGFedAvg(FedSim):
-    """FedSim in which all but a few layers are personal, configured by the shared layers."""
+    """FedSim in which most layers are personal. It is configured by the shared layers instead of the personal
+    ones."""
 
     shared_part: str | None = parameter(
         None,

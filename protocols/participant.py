@@ -1,8 +1,9 @@
-"""One client across rounds: decodes queries, answers them, and keeps the memory of completed rounds.
+"""One client across rounds: decodes queries, answers them, and keeps its memory of completed rounds.
 
-What a client computes in a round, such as a personal model, becomes its memory only once it knows that the
-round was completed and that it was counted at least once in every kind of sum that it answered. (Of several
-sums over the same vector, the last may fail and the others stand.) Until then it holds both, old and new.
+The memory that a client computes in a round, such as a personal model, replaces its old memory only once the
+client knows two facts: the round was completed, and the client was counted at least once in every kind of sum
+that it answered. (Of several sums over the same vector, the last may fail while the others are valid.) Until
+then the client holds both memories.
 """
 
 from __future__ import annotations
@@ -26,10 +27,8 @@ _NEVER = -1
 
 @dataclass(frozen=True)
 class _Saved:
-    """A participant on disk: its memory, and its next memory if round `number` was completed.
-
-    `unsure` are the kinds of sums that it answered then without knowing whether it was counted.
-    """
+    """A participant on disk: its memory, and `pending`, its next memory if round `number` was completed.
+    `unsure` are the kinds of sums that it answered in that round without knowing whether it was counted."""
 
     number: int
     memory: bytes
@@ -38,12 +37,13 @@ class _Saved:
 
 
 class Participant:
-    """A client of `algorithm`. Raises `ParameterError` if the algorithm is unsafe under `trust`.
+    """A client of `algorithm`. The constructor raises `ParameterError` if the algorithm is unsafe under
+    `trust`.
 
     The caller calls `answer` for every query, `confirmed` when an answer is known to be in its sum, and
-    `abandoned` when its sum was given up. It may call `apply_history` when a round is over; otherwise the
-    next query carries the history. `member` is the client's id: it identifies the entry that says that the
-    client was counted in a sum whose end it missed.
+    `abandoned` when the sum was given up. It may call `apply_history` when a round is over; otherwise the
+    next query carries the history. `member` is the client's id. If the client missed the end of a sum, it
+    finds by its id in the next `RoundInfo` whether it was counted.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class Participant:
         self._memory: Any = algorithm.first_memory()
         self._number = _NEVER
         self._round: ClientRound[Any] | None = None
-        self._pending: Any = None  # from before a restart: what round `_number` would leave
+        self._pending: Any = None  # after a restart: the next memory if round `_number` was completed
         self._binding = frozenset(each.query.kind for each in algorithm.sums() if each.binds)
         self._member = member
-        self._last: str | None = None  # the kind of the last answer, if that matters to memory
-        self._was_counted = False  # in an earlier sum of that kind
-        self._answered: set[str] = set()  # kinds of sums of this round, and in which of them it was counted
-        self._counted: set[str] = set()
+        self._last: str | None = None  # the kind of the last answer, if memory depends on it
+        self._was_counted = False  # whether the client was counted in an earlier sum of that kind
+        self._answered: set[str] = set()  # the kinds of sums that the client answered in this round
+        self._counted: set[str] = set()  # the kinds of sums in which it was counted
 
     @property
     def memory(self) -> Any:
@@ -69,7 +69,7 @@ class Participant:
         return self._memory
 
     def personal(self, model: Vector) -> Vector:
-        """Return the model that this client would use, given the common one."""
+        """Return the model that this client uses, given the common one, `model`."""
         return self._algorithm.personal(self._memory, model, self.learner)
 
     def answer(
@@ -77,10 +77,10 @@ class Participant:
     ) -> Mapping[str, ArrayLike] | None:
         """Return the values that a query asks for, or None if this client has no answer.
 
-        There is none if training has diverged, or if a restart lost the state of this round. Raises
-        `MalformedMessage` for a query that no honest server sends. `round_number` is that of the sum itself:
-        it separates groups, and values trained for one must not be used in another. `invited` is how many
-        clients are asked.
+        It has none if training has diverged, or if a restart lost the state of this round. Raises
+        `MalformedMessage` for a query that no honest server sends. `round_number` is the round of the sum,
+        which must be that of the query: values that were trained for one round must not be used in another.
+        `invited` is the number of clients that are asked.
         """
         round_info, query = self._algorithm.query_decoder.decode(kind, payload)
         if self._algorithm.needs_all_clients and invited != self._algorithm.clients:
@@ -104,11 +104,12 @@ class Participant:
         return values
 
     def _nothing(self, kind: str) -> Mapping[str, ArrayLike] | None:
-        """Return the answer of a client whose training has diverged.
+        """Return the answer of a client whose training has diverged: zeros if the sum has noise, otherwise
+        None.
 
-        The server sees who is silent, which says something about the data. In a sum with noise that would
-        reveal what noise is to protect, so zeros are sent. Without noise silence is better than a weight of
-        zero, with which a client could be left out of a total unseen.
+        The server sees which clients do not answer, which says something about their data. In a sum with
+        noise that would reveal what the noise protects, so zeros are sent. In a sum without noise, a client
+        with a weight of zero could be left out of a total unnoticed, so it does not answer.
         """
         assert self._algorithm.table is not None  # there was a query
         spec = self._algorithm.table[kind]
@@ -119,18 +120,18 @@ class Participant:
         }
 
     def confirmed(self) -> None:
-        """Note that the last answer is in its sum."""
+        """Record that the last answer was counted in its sum."""
         if self._last is not None:
             self._counted.add(self._last)
 
     def abandoned(self) -> None:
-        """Note that the last sum was given up, with all clients' answers. The round may go on without it."""
+        """Record that the last sum was given up for all clients. The round may continue without it."""
         if self._last is not None and not self._was_counted:
             self._answered.discard(self._last)
             self._counted.discard(self._last)
 
     def open(self, round_info: RoundInfo) -> None:
-        """Begin that round, unless it has begun."""
+        """Begin the round `round_info.number`, unless it has begun."""
         if round_info.number > self._number:
             self.apply_history(round_info)
             self._number = round_info.number
@@ -151,7 +152,8 @@ class Participant:
         self._round = self._pending = None
 
     def _made(self) -> Any:
-        """Return the new memory if the current round is completed; unchanged if this client took no part."""
+        """Return the memory after the current round if it is completed: the old one if this client took no
+        part."""
         if self._round is None:
             return self._memory if self._pending is None else self._pending
         if self._binding and not self._answered:
@@ -162,10 +164,10 @@ class Participant:
                 f"memory() returned a {type(made).__name__}, but the algorithm's memory_type is "
                 f"{self._algorithm.memory_type.__name__}"
             )
-        return made if is_finite(made) else self._memory  # a personal model may diverge, too
+        return made if is_finite(made) else self._memory  # a diverged personal model is discarded
 
     def insecure_rewind(self, number: int) -> None:
-        """Prepare to take part in round `number` again, with the memory as it is."""
+        """Allow this client to answer in round `number` again, with its current memory."""
         if self._number >= number:
             self._number = number - 1
             self._round = self._pending = None
@@ -173,13 +175,13 @@ class Participant:
     # --- restarts ---
 
     def save(self) -> bytes:
-        """Return all that has to survive a restart. It is private: it contains personal models."""
+        """Return the state that a restart needs, as bytes. They are private: they contain personal models."""
         made, unsure = self._made(), tuple(sorted(self._answered - self._counted))
         pending = None if made is self._memory else pack(made)
         return pack(_Saved(self._number, pack(self._memory), pending, unsure))
 
     def restore(self, saved: bytes) -> None:
-        """Continue from the result of `save`. Raises `RecordError` if it is something else."""
+        """Continue from the result of `save`. Raises `RecordError` if `saved` is something else."""
         record = unpack(_Saved, saved)
         kind = self._algorithm.memory_type
         memory: Any = unpack(kind, record.memory)

@@ -22,8 +22,8 @@ from protocols.weighted_mean import AveragingAlgorithm, Update
 
 @dataclass(frozen=True, kw_only=True)
 class PFedMe(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
-    """The common model minimises the mean of the clients' Moreau envelopes, min over theta of
-    f(theta) + pull / 2 * |theta - w|^2, and the minimiser theta is a client's personal model.
+    """The common model w minimises the mean of the clients' Moreau envelopes, which are the minimum over
+    theta of f(theta) + pull / 2 * |theta - w|^2. The minimiser theta is the client's personal model.
 
     In a round a client repeats `rounds` times: `steps` local steps on theta, which is pulled towards its copy
     w_i of the common model, and then w_i <- w_i - rate * pull * (w_i - theta).
@@ -66,10 +66,8 @@ class PFedMeClient(TrainingClient[PFedMe, OwnModel]):
         return algorithm.averaging.contribution(copy - query.model, self._learner.samples)
 
     def _towards(self, theta: Vector, copy: Vector) -> Vector:
-        """Take some steps from `theta` towards the proximal point of `copy`.
-
-        Pull and decay together are one pull towards a point between the copy and the origin.
-        """
+        """Return `theta` after local steps towards the proximal point of `copy`. Pull and decay together act
+        as one pull towards a point between the copy and the origin."""
         algorithm = self._algorithm
         both = algorithm.pull + algorithm.decay
         steering = Steering(pull=both, anchor=copy * (algorithm.pull / both))

@@ -1,4 +1,5 @@
-"""Privacy budgets: the most that all sums of all rounds may cost one client, and how rounds share it."""
+"""Privacy budgets: the largest privacy cost of all sums of all rounds for one client, and how rounds share
+it."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from secagg.noise_assumptions import NoiseAssumptions
 class PrivacyBudget:
     """Differential privacy for whole clients, from the first round to the last.
 
-    `promise`  for whom noise is planned: clients, drop-outs, colluders.
-    `goal`     what all sums of all rounds may cost one client together. Its own `sums` stay 1.
-    `rounds`   how many rounds share the goal.
+    `promise`  assumptions of the noise: numbers of clients, drop-outs and colluders.
+    `goal`     privacy cost for one client of all sums of all rounds together. Its own `sums` must be 1.
+    `rounds`   number of rounds that share the goal.
     """
 
     promise: NoiseAssumptions
@@ -37,10 +38,10 @@ class PrivacyBudget:
         self.check()
 
     def check(self) -> None:
-        """Check what else a subclass requires. Raises `ParameterError`."""
+        """Raise `ParameterError` if a parameter of a subclass is invalid."""
 
     def check_clients(self, clients: int) -> None:
-        """Raise unless noise is planned for as many clients as there may be."""
+        """Raise `ParameterError` if noise is planned for fewer than `clients` clients."""
         if self.promise.clients < clients:
             raise ParameterError(
                 f"noise is promised for {self.promise.clients} clients, but there may be {clients}: "
@@ -48,13 +49,13 @@ class PrivacyBudget:
             )
 
     def per_sum(self, sums: int = 1) -> Goal:
-        """Return what each of `sums` sums of a round may cost, as a goal that all rounds share."""
+        """Return the goal of each sum, if each of the `rounds` rounds has `sums` sums."""
         return replace(self.goal, sums=self.rounds * sums)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HistogramBudget(PrivacyBudget):
-    """The budget of private rounds with a histogram."""
+    """The budget of private rounds with a histogram, which gets the part `ratio` of the budget."""
 
     ratio: float = parameter(
         0.25, "the part of the budget that the histogram gets; with 1, nothing else has noise"
@@ -66,23 +67,23 @@ class HistogramBudget(PrivacyBudget):
 
     @property
     def whole(self) -> Goal:
-        """The cost of a sum that is asked once in every round, if there is no other."""
+        """The goal of a sum that is the only one in every round."""
         return self.per_sum()
 
     @property
     def rest(self) -> Goal | None:
-        """The cost that the histogram leaves for the rest of a round, if any."""
+        """The goal of the other sums of a round, besides the histogram; None if `ratio` is 1."""
         return self.whole.part(1 - self.ratio) if self.ratio < 1 else None
 
     def histogram(self, bins: int) -> Plan:
-        """Return the noise of a histogram to which each client adds one count."""
+        """Return the noise plan of a histogram to which each client adds one count."""
         goal = self.whole.part(self.ratio)
         return calibrate_counts(promise=self.promise, goal=goal, bins=bins, limit=1, total=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublicStepBudget(PrivacyBudget):
-    """The budget of private robust steps."""
+    """The budget of private robust aggregation, in which the length of a step is public."""
 
     step: float | None = parameter(
         None,
@@ -98,7 +99,8 @@ class PublicStepBudget(PrivacyBudget):
     length = checks.CheckedBound("step")
 
     def plan(self, *, sums: int, size: int, norm: float, bits: int) -> Plan:
-        """Plan noise for one of `sums` sums per round, of vectors of `size` elements and norm `norm`."""
+        """Return the noise plan of each of `sums` sums per round, of vectors of `size` elements and norm at
+        most `norm`."""
         return _plan(self.promise, self.per_sum(sums), size, norm, bits)
 
 

@@ -1,12 +1,12 @@
-"""q-FFL: the higher a client's loss, the more it counts, so that losses become more equal.
+"""q-FFL: clients with a higher loss get a larger weight, so that losses become more equal.
 
 "Fair Resource Allocation in Federated Learning", Algorithm 2 (q-FedAvg). The objective is the sum of all
 F_i^(q+1) / (q+1). With the update u of a client's local steps at rate eta and g = -u / eta, the paper has
 
     Delta = F^q g,    h = q F^(q-1) |g|^2 + F^q / eta,    w <- w - (sum of Delta) / (sum of h).
 
-Both sums are sent in other units, which do not change their ratio: multiplied by eta / cap^q, where `cap` is
-the largest loss, they are v * -u and v * (1 + q |u|^2 / (eta F)) with a weight v = (F / cap)^q of at most 1.
+Clients send both multiplied by eta / cap^q, which does not change the ratio of the sums. `cap` is the largest
+loss. They are then v * -u and v * (1 + q |u|^2 / (eta F)), with a weight v = (F / cap)^q of at most 1.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ from secagg.errors import CorruptTotal, ParameterError
 from secagg.sum_spec import LInf, Part, SumSpec
 
 STIFFNESS: Final = "stiffness"
-_BITS: Final = 64  # of the one number that divides all others
+_BITS: Final = 64  # bits of the sum of stiffness, by which the server divides the other total
 
 
 @dataclass(frozen=True, kw_only=True)
 class QFFL(Algorithm[ModelState, NoMemory]):
-    """Clients weight their updates by a power of their loss at the common model. An estimate of the resulting
-    curvature shortens the step.
-    """
+    """Clients weight their updates by a power of their loss at the common model. An estimate of the curvature
+    of the resulting objective (the stiffness) shortens the step."""
 
     q: float = parameter(1.0, "0 is federated averaging; the larger it is, the more the worst clients count")
     rate: float | None = parameter(
@@ -65,7 +64,7 @@ class QFFL(Algorithm[ModelState, NoMemory]):
         if self.loss_floor >= self.loss_cap:
             raise ParameterError("loss_floor must be below loss_cap", parameter="loss_floor")
         self.averaging  # noqa: B018  # raises what is wrong with the other bounds
-        if not self._largest <= checks.LARGEST:  # nor if it is no number at all
+        if not self._largest <= checks.LARGEST:  # also true for NaN
             raise ParameterError(
                 "q * clip^2 / (rate * loss_floor) is too large for any sum: set a smaller clip or q, or a "
                 "larger rate or loss_floor",
@@ -74,7 +73,8 @@ class QFFL(Algorithm[ModelState, NoMemory]):
 
     @property
     def _largest(self) -> float:
-        """Return the largest stiffness. It falls and then rises with the loss, so it is largest at an end."""
+        """The largest stiffness h of a client. As a function of the loss, h falls and then rises, so it is
+        largest at an end of the range of losses."""
         assert self.loss_cap is not None
         return max(self.stiffness(loss, self.averaging.limit) for loss in (self.loss_floor, self.loss_cap))
 
@@ -86,12 +86,12 @@ class QFFL(Algorithm[ModelState, NoMemory]):
     # --- weights, in units of the largest one ---
 
     def weight(self, loss: float) -> float:
-        """Return v, for a loss from floor to cap."""
+        """Return the weight v = (loss / loss_cap)^q, for a loss from loss_floor to loss_cap."""
         assert self.loss_cap is not None
         return float((loss / self.loss_cap) ** self.q)
 
     def stiffness(self, loss: float, norm: float) -> float:
-        """Return h, for an update of that norm."""
+        """Return h times eta / cap^q, for a client with this loss and an update of this norm."""
         assert self.rate is not None
         return self.weight(loss) * (1 + self.q * norm**2 / (self.rate * loss))
 

@@ -13,7 +13,7 @@ from protocols.learner import PenaltyTerm, Score, Steering
 from protocols.serialisation import Vector
 
 _NO_STEERING = Steering()
-_CLOSE = 1.0  # a model as near to the centre as this counts as right
+_CLOSE = 1.0  # a model within this distance of the centre classifies all samples correctly
 
 
 @dataclass
@@ -48,7 +48,7 @@ class QuadraticLearner:
         return model
 
     def proximal(self, point: Vector, eta: float) -> Vector:
-        """Return the minimum of loss(w) + |w - point|^2 / (2 eta)."""
+        """Return the w that minimises loss(w) + |w - point|^2 / (2 eta)."""
         pulled = eta * np.asarray(self.curvature) * self.centre + point
         return np.asarray(pulled / (1 + eta * np.asarray(self.curvature)), np.float64)
 
@@ -58,7 +58,7 @@ class QuadraticLearner:
 
 
 def steered_step(model: Vector, gradient: Vector, steering: Steering, rate: float) -> Vector:
-    """Take one local step, as `Steering` defines it."""
+    """Return `model` after one local step, as `Steering` defines it."""
     direction = gradient
     if steering.anchor is not None:
         direction = direction + steering.pull * (model - steering.anchor)
@@ -74,7 +74,7 @@ def steered_step(model: Vector, gradient: Vector, steering: Steering, rate: floa
 
 
 def penalty_gradient(penalty: PenaltyTerm, model: Vector) -> Vector:
-    """Return what a penalty adds to the gradient at `model`."""
+    """Return the gradient of `penalty` at `model`."""
     off = (model if penalty.space is None else penalty.space.project(model)) - penalty.center
     force = penalty.pull * (np.sign(off) if penalty.power == 1 else off)
     return force if penalty.space is None else penalty.space.lift(force)

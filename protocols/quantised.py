@@ -1,26 +1,26 @@
-"""Updates in a few levels: stochastic rounding on a scale that all clients have in common.
+"""Federated averaging of updates that are rounded stochastically to a few levels of a common scale.
 
 "QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding" rounds every number of an update to
 one of a few levels, at random and without bias. There, every client has a scale of its own, the largest size
-of its numbers, and levels on different scales do not add up. Here the scale is common and public: levels then
-are small whole numbers whose sum is what is wanted, and a secure sum of n clients with s levels from zero to
-the scale takes
+of its numbers, and levels on different scales cannot be summed. Here the scale is common and public, so
+levels are small whole numbers that can be summed. A secure sum of n clients with s levels from zero to the
+scale takes
 
     1 + ceil(log2(n * (s - 1) + 1)) = ceil(log2(2 * n * (s - 1) + 1))
 
 bits a number on the wire, where n clients at full precision take 32. The rounding itself is that of the
 secure sum.
 
-A common scale may be too small for some client, who is then clipped. It follows from the round before: beside
-its update, a client says within which power of two of the scale its largest number is, and the next scale is
-the least one that is no less than those of most clients. It begins with the largest one that is allowed.
-Should it turn out that everything lies far below the first level, then the total is made of rounding and
-little else; the model stays where it is, and the next round has the right scale. Parameters may be cut into
-buckets that have a scale each.
+If the common scale is too small for a client's update, the update is clipped. The scale is chosen from the
+round before: beside its update, a client counts itself in a histogram by the power of two of the scale within
+which its largest number is. The next scale is the least one that clips at most the part `share` of the
+clients. The first scale is the largest one that is allowed. If all numbers are far below the first level, the
+total is mostly rounding errors. The model then stays, and the next round has a smaller scale. Parameters may
+be divided into buckets that have a scale each.
 
-A client beyond the scale counts for exactly one scale, up or down. A malicious server could therefore choose
-a scale that all updates but the smallest exceed: the others then add known whole numbers, which it can
-subtract. Only a fixed scale prevents that.
+A number beyond the scale is clipped to plus or minus the scale. A malicious server could therefore choose a
+scale that all updates but the smallest exceed. The others then add known whole numbers, which it can
+subtract. Only a fixed scale prevents this attack.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ from secagg.errors import SERVER, MalformedMessage
 from secagg.sum_spec import Count, LInf, Part, SumSpec, Total, bits_for_cohort
 
 OCTAVES: Final = "octaves"
-_CELLS: Final = 8  # above the scale, within each of six powers of two below it, and below all of them
+_CELLS: Final = 8  # cells: above the scale, within each of six powers of two below it, and below all of them
 _FINEST: Final = 40
 
 
 @dataclass(frozen=True)
 class Quantise(Query):
-    """Asks for each client's update. Every bucket has the scale reach * 2^-halvings, or reach if None."""
+    """Asks for each client's update. The scale of each bucket is reach * 2^-halvings, or reach if `halvings`
+    is None."""
 
     kind: ClassVar[str] = "quantise"
     model: Vector
@@ -59,7 +60,7 @@ class Quantise(Query):
 
 @dataclass(frozen=True)
 class QuantisedState:
-    """The model, and how often the scale of each bucket has been halved."""
+    """The server's state: the model, and how often the scale of each bucket has been halved."""
 
     model: Vector
     halvings: Vector
@@ -67,7 +68,7 @@ class QuantisedState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class Remainder:
-    """What was beyond the scale in the last round of a client; None if nothing is kept."""
+    """A client's memory: the part of its last update that was clipped off; None if it is not kept."""
 
     value: Vector | None = None
 
@@ -115,7 +116,7 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
 
     @property
     def bits(self) -> int:
-        """The bits of every number on the wire: just enough for the sum of all levels, with its sign."""
+        """The number of bits of every number on the wire: just enough for the signed sum of all levels."""
         return 1 + (self.clients * (self.levels - 1)).bit_length()
 
     @cached_property
@@ -127,7 +128,8 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         return self.limit * 2.0**-halvings
 
     def spread(self, of_buckets: Vector) -> Vector:
-        """Return the value of each bucket for each of its parameters."""
+        """Return a vector of `dim` numbers that repeats each bucket's value for all parameters of the
+        bucket."""
         return np.repeat(of_buckets, np.diff(self.starts, append=self.dim))
 
     def sums(self) -> tuple[Sum, ...]:
@@ -171,7 +173,8 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         halvings = state.halvings
         if self.adaptive:
             finer = self._finer(total)
-            # Far below the first level, the total is mostly rounding.
+            # Buckets whose numbers are far below the first level do not move: their totals are mostly
+            # rounding.
             step *= self.spread(np.where(2.0**finer < 2 * self.levels, 1.0, 0.0))
             halvings = as_vector(np.clip(halvings + finer, 0, _FINEST))
             facts["clipped"] = int(total[OCTAVES].reshape(-1, _CELLS)[:, 0].max())
@@ -179,12 +182,10 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         return Outcome(QuantisedState(as_vector(state.model + step), halvings), facts)
 
     def _finer(self, total: Total) -> Vector:
-        """Return how often each scale may be halved so that at most a share of the clients is beyond it.
-
-        -1 if more clients already are: the scale is then doubled.
-        """
+        """Return how often each scale may be halved so that at most the part `share` of the clients is
+        clipped. The result is -1 if more clients are clipped already. The scale is then doubled."""
         counts = np.asarray(total[OCTAVES], np.float64).reshape(-1, _CELLS)
-        beyond = np.cumsum(counts, axis=1)[:, :-1]  # how many are, after 0, 1, ... halvings
+        beyond = np.cumsum(counts, axis=1)[:, :-1]  # number of clipped clients after 0, 1, ... halvings
         return np.asarray((beyond <= self.share * total.count).sum(axis=1) - 1, np.float64)
 
     def client(self, learner: Learner, memory: Remainder) -> QuantisedClient:
@@ -213,7 +214,8 @@ class QuantisedClient(TrainingClient[Quantised, Remainder]):
         return self._memory if self._after is None else self._after
 
     def _halvings(self, query: Quantise) -> Vector:
-        """Return the halvings of the query. Raises `MalformedMessage` if no honest server sends them."""
+        """Return the halvings of the query. Raises `MalformedMessage` if they are not ones that an honest
+        server sends."""
         algorithm, given = self._algorithm, query.halvings
         if algorithm.adaptive != (given is not None):
             raise MalformedMessage(SERVER, "a scale that is not what was agreed on")
@@ -224,7 +226,8 @@ class QuantisedClient(TrainingClient[Quantised, Remainder]):
         return given
 
     def _levelled(self, update: Vector, scales: Vector) -> Vector:
-        """Return the update in units of the scale, clipped to it. The rest may be kept, up to reach."""
+        """Return the update in units of the scale, clipped to [-1, 1]. With `feedback`, the clipped part is
+        kept."""
         if not np.isfinite(update).all():
             return np.full_like(update, np.nan)  # the participant declines
         limit = self._algorithm.limit
@@ -235,7 +238,8 @@ class QuantisedClient(TrainingClient[Quantised, Remainder]):
 
 
 def _octaves(largest: Vector, scales: Vector) -> NDArray[np.uint64]:
-    """Return one count in a cell of each bucket: 0 above its scale, 1 above half of it, and so on."""
+    """Return a histogram for each bucket with one count: in cell 0 if `largest` is above the scale, in cell 1
+    if it is above half of the scale, and so on."""
     borders = scales[:, None] * 2.0 ** -np.arange(_CELLS - 1)
     cells = (largest[:, None] <= borders).sum(axis=1)
     return np.asarray(np.eye(_CELLS, dtype=np.uint64)[cells].ravel())

@@ -1,4 +1,4 @@
-"""The types that algorithms are written in: queries that are answered by sums, and rounds that ask them.
+"""The types with which algorithms are written: queries that are answered by sums, and rounds that yield them.
 
 A round is a generator. It yields a query, receives the total of the clients' answers, and in the end returns
 the new state:
@@ -7,8 +7,9 @@ the new state:
         total = yield Update(state.model)
         return Outcome(State(state.model + total["update"] / total.count))
 
-So every `yield` of an algorithm is a sum, and nothing else ever reaches it from a client. A sum that fails is
-an exception at its `yield`; an algorithm that does not catch it keeps the state it had.
+So every `yield` of an algorithm is a sum, and the algorithm receives no other data from clients. If a sum
+fails, its `yield` raises an exception. If the algorithm does not catch it, the state stays as it was before
+the round.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ from secagg.sum_spec import Total
 
 S = TypeVar("S")
 Fact: TypeAlias = int | float | str
-# The largest number of a query. A model with larger ones is of no use, and local steps from there overflow or
-# not depending on a client's data: a client that then declines would reveal that. Such queries are refused.
+# The largest number in a query; queries with larger ones are refused. Local steps from such a model may
+# overflow depending on a client's data, and a client that then declines to answer would reveal something
+# about its data.
 LARGEST: Final = 2.0**40
 _REMEMBERED: Final = 63  # earlier rounds whose completion is recorded
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query to all clients. Subclasses are frozen records, and `kind` is the name of their sum.
+    """A query to all clients. Subclasses are frozen dataclasses, and `kind` is the name of their sum.
 
     >>> @dataclass(frozen=True)
     ... class Assign(Query):
@@ -46,7 +48,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Outcome(Generic[S]):
-    """The result of a round. `facts` are for the report: why it stopped, how far it moved.
+    """The result of a round: the new state, and `facts` for the report, such as how far the model moved.
 
     >>> Outcome("the next state", {"moved": 0.5}).facts["moved"]
     0.5
@@ -57,15 +59,15 @@ class Outcome(Generic[S]):
 
 
 Round: TypeAlias = Generator[Query, Total, Outcome[S]]
-# A part of a round that several algorithms share; to be used with `yield from`.
+# A part of a round, to be used with `yield from`.
 Steps: TypeAlias = Generator[Query, Total, S]
 Ask: TypeAlias = Callable[[Query], Total]
 
 
 def run_round(steps: Generator[Query, Total, S], ask: Ask) -> S:
-    """Run a round: answer every query through `ask`, whose failures are raised at the round's `yield`.
+    """Run the generator `steps`: send it the result of `ask` for every query that it yields.
 
-    Returns what the generator returns; raises what it does not catch.
+    A `SumFailed` of `ask` is raised at the generator's `yield`. Returns the return value of the generator.
 
     >>> from protocols.fedavg import FedAvg
     >>> algorithm = FedAvg(dim=2, clients=3, clip=1.0, weighted=False)
@@ -89,7 +91,8 @@ def run_round(steps: Generator[Query, Total, S], ask: Ask) -> S:
 
 @dataclass(frozen=True)
 class UnacknowledgedAnswer:
-    """An answer that was counted in a sum, of a client that left before it was acknowledged."""
+    """An answer that was counted in a sum, by a client that disconnected before the server could confirm
+    it."""
 
     member: int
     round: int
@@ -100,14 +103,14 @@ class UnacknowledgedAnswer:
 class RoundInfo:
     """The number of a round, and which earlier rounds were completed.
 
-    `number`   counts attempts. It rises with every round, completed or not, and is never used twice.
-    `history`  bit k says whether round `number - 1 - k` was completed, for the last 63.
+    `number`   number of the attempt. It rises with every round, completed or not, and is never used twice.
+    `history`  bit k says whether round `number - 1 - k` was completed, for the last 63 rounds.
     `unacknowledged`  answers that were counted, of clients that do not know it yet. The channel adds them.
 
-    Every query carries it: clients that answered in an earlier round learn from it whether the memory that
-    they made then is to be kept.
+    Every query carries a `RoundInfo`. Clients that answered in an earlier round learn from it whether to keep
+    the memory that they made in that round.
 
-    Raises `RecordError` for a number or a history that cannot be.
+    The constructor raises `RecordError` for an impossible number or history.
 
     >>> info = RoundInfo().next(completed=True)
     >>> info.number, info.completed(0)
@@ -125,7 +128,7 @@ class RoundInfo:
             )
 
     def with_unacknowledged(self, unacknowledged: Iterable[UnacknowledgedAnswer]) -> RoundInfo:
-        """Return this with those of `unacknowledged` that are recent enough."""
+        """Return a copy with those entries of `unacknowledged` whose rounds are among the last 63."""
         return replace(
             self, unacknowledged=tuple(each for each in unacknowledged if self._remembers(each.round))
         )
@@ -135,7 +138,8 @@ class RoundInfo:
         return RoundInfo(self.number + 1, history)
 
     def completed(self, number: int) -> bool:
-        """Whether that earlier round was completed. One of too long ago counts as completed: most are."""
+        """Return whether the earlier round `number` was completed. Rounds before the last 63 count as
+        completed."""
         if not self._remembers(number):
             return 0 <= number < self.number
         return bool(self.history >> (self.number - 1 - number) & 1)
@@ -146,22 +150,21 @@ class RoundInfo:
 
 @dataclass(frozen=True)
 class _QueryPayload:
-    """The content of a query's payload."""
+    """The content of a query's payload: the round's information and the packed query."""
 
     round_info: RoundInfo
     query: bytes
 
 
 def encode_query(round_info: RoundInfo, query: Query) -> bytes:
-    """Return the payload of a query. It holds the round's number, so no two rounds have the same payload."""
+    """Return the payload of a query. It contains the round's number, so payloads of two rounds always
+    differ."""
     return pack(_QueryPayload(round_info, pack(query)))
 
 
 def query_content(_kind: str, payload: bytes) -> bytes:
-    """Return the query in a payload, without the information about the round.
-
-    Return the whole payload if there is no query in it: a client refuses it when it decodes it.
-    """
+    """Return the packed query in a payload, without the information about the round. If the payload cannot be
+    decoded, return all of it; a client refuses such a payload when it decodes it."""
     try:
         return unpack(_QueryPayload, payload).query
     except RecordError:
@@ -171,8 +174,8 @@ def query_content(_kind: str, payload: bytes) -> bytes:
 class QueryDecoder:
     """Decodes the queries of an algorithm, and checks the length of all vectors in them.
 
-    `dim`      of every vector, except
-    `lengths`  of those named here, by the kind of their query.
+    `dim`      length of every vector that `lengths` does not name.
+    `lengths`  lengths of other vectors, by the kind of the query and the name of the field.
     """
 
     def __init__(
@@ -189,13 +192,14 @@ class QueryDecoder:
         self._lengths = lengths
 
     def decode(self, kind: str, payload: bytes) -> tuple[RoundInfo, Query]:
-        """Return the query that a server sent. Raises `MalformedMessage` if it is not one."""
+        """Return the round's information and the query in a server's payload. Raises `MalformedMessage` if it
+        is invalid."""
         try:
             letter = unpack(_QueryPayload, payload)
             query = unpack(self._queries[kind], letter.query)
             if encode_query(letter.round_info, query) != payload:
                 raise RecordError("the same could be written shorter")
-        except (KeyError, LocalError) as error:  # a record may reject values with any error
+        except (KeyError, LocalError) as error:  # a dataclass may reject its values with any `LocalError`
             raise MalformedMessage(SERVER, f"a query that cannot be read: {error}") from None
         for name, vector in vectors_of(query).items():
             length = self._lengths.get(kind, {}).get(name, self._dim)

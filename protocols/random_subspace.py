@@ -1,13 +1,13 @@
-"""A public random subspace: P, of `size` rows and `dim` columns, made from a public seed.
+"""A public random subspace: a matrix P of `size` rows and `dim` columns, generated from a public seed.
 
-A row is of unit norm. P follows from the seed, so it is never sent, and nothing about it is secret. There
+Every row has norm 1. P is never sent, because all parties generate it from the seed. It is not secret. There
 are two kinds:
 
-`dense`  independent Gaussian entries, each row scaled to norm 1. Row r is the key stream of its own seed, so
-         any part of P can be made alone: a matrix too large to be held is made again, block by block,
-         whenever it is applied.
-`fast`   random signs, a Walsh-Hadamard transform, and `size` of its coordinates chosen by chance. Entries are
-         all +-1 / sqrt(dim), and applying it takes memory for two models.
+`dense`  independent Gaussian entries, each row scaled to norm 1. Row r is generated from a seed of its own,
+         so any part of P can be generated alone: a matrix too large for the memory is generated again, block
+         by block, whenever it is applied.
+`fast`   random signs, a Walsh-Hadamard transform, and `size` of its coordinates, chosen at random. All
+         entries are +-1 / sqrt(dim), and applying P takes memory for two models.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ FAST: Final = "fast"
 TRANSFORMS: Final = (AUTO, DENSE, FAST)
 
 MOST_HELD: Final = 100_000_000  # entries of a matrix that is held: 400 MB. Beyond, `auto` is `fast`
-_EXACT: Final = 1 << 24  # entries of a matrix that is held in float64, and not in float32
-_BLOCK: Final = 1 << 22  # entries that are made, or multiplied, at once
+_EXACT: Final = 1 << 24  # most entries of a matrix that is held in float64; larger ones are held in float32
+_BLOCK: Final = 1 << 22  # entries that are generated or multiplied at once
 _CHUNK: Final = 1 << 16  # normal deviates that are drawn at once
 _UNIFORM: Final = 2.0**-53
-_PRECISE: Final = 1e-13  # relative, of what is solved
+_PRECISE: Final = 1e-13  # relative error at which `shift` stops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Subspace:
     `transform`    "dense", "fast", or "auto": dense up to 1e8 entries.
     `orthonormal`  whether rows are made orthogonal to each other as well.
 
-    Raises `ParameterError` where there is no such subspace.
+    The constructor raises `ParameterError` for invalid parameters.
 
     >>> space = Subspace(dim=100, size=4, seed=7)
     >>> space.project(np.ones(100)).shape, space.lift(np.ones(4)).shape
@@ -106,22 +106,22 @@ class Subspace:
         return 1 << (self.dim - 1).bit_length()
 
     def matrix(self) -> Floats | None:
-        """Return P if it is dense and small enough to be held. It is read-only."""
+        """Return P, read-only, if it is dense and small enough to be held in memory, otherwise None."""
         return None if self.is_fast or self.entries > MOST_HELD else _held(self)
 
     def mixing(self) -> tuple[NDArray[np.int8], NDArray[np.int64]] | None:
-        """Return the signs of the columns and the chosen coordinates of a fast P."""
+        """Return the signs of the columns and the chosen coordinates of a fast P, or None if P is dense."""
         return _mixing(self) if self.is_fast else None
 
     def blocks(self) -> Iterator[tuple[int, Floats]]:
-        """Yield the rows of a dense P, some at a time, each with the index of the first row."""
+        """Yield blocks of rows of a dense P, each as (index of the first row, rows)."""
         held, step = self.matrix(), max(1, _BLOCK // self.dim)
         for start in range(0, self.size, step):
             stop = min(self.size, start + step)
             yield start, _rows(self, start, stop) if held is None else held[start:stop]
 
     def project(self, vectors: Floats) -> Real:
-        """Return P x, of one vector or of each in a stack."""
+        """Return P x for one vector x, or for each vector of a stack."""
         vectors = self._checked(vectors, self.dim)
         if self.is_fast:
             return _each(self._mixed, vectors, self.size)
@@ -131,7 +131,7 @@ class Subspace:
         return found
 
     def lift(self, points: Floats) -> Real:
-        """Return P' y, of one point of the subspace or of each in a stack."""
+        """Return P' y for one point y of the subspace, or for each point of a stack."""
         points = self._checked(points, self.size)
         if self.is_fast:
             return _each(self._unmixed, points, self.dim)
@@ -141,11 +141,11 @@ class Subspace:
         return found
 
     def shift(self, point: Floats) -> Vector:
-        """Return the shortest vector whose projection is `point`, or is nearest to it if none is equal.
+        """Return the shortest vector whose projection is `point`, or is nearest to it.
 
-        Some points have none if `size` is near `dim` and rows of the fast transform depend on each other. The
-        vector is found by conjugate gradients for least squares, which take few steps while rows are nearly
-        orthogonal.
+        Some points are not a projection if `size` is near `dim` and rows of the fast transform depend on each
+        other. The vector is found by conjugate gradients for least squares, which take few steps if rows are
+        nearly orthogonal.
         """
         left = self._checked(point, self.size).copy()
         slope = self.lift(left)
@@ -187,7 +187,7 @@ class Subspace:
 
 
 def _each(apply: Any, stack: Real, length: int) -> Real:
-    """Apply a function to every vector in a stack."""
+    """Return the results of `apply`, vectors of `length` numbers, for every vector of a stack."""
     flat = stack.reshape(-1, stack.shape[-1])
     found = np.empty((len(flat), length))
     for row, vector in zip(found, flat, strict=True):
@@ -195,12 +195,12 @@ def _each(apply: Any, stack: Real, length: int) -> Real:
     return found.reshape(*stack.shape[:-1], length)
 
 
-# --- what a seed makes ---
+# --- generation from the seed ---
 
 
 @lru_cache(maxsize=2)
 def _held(space: Subspace) -> Floats:
-    """Return all rows. More than 128 MB of float64 are held as float32."""
+    """Return the whole matrix, as float32 if it would take more than 128 MB as float64."""
     matrix: Floats = np.empty((space.size, space.dim), np.float64 if space.entries <= _EXACT else np.float32)
     for row in range(space.size):
         matrix[row] = _row(space, row)
@@ -215,7 +215,8 @@ def _rows(space: Subspace, start: int, stop: int) -> Real:
 
 
 def _row(space: Subspace, row: int) -> Real:
-    """Return one row of a dense P, by Box and Muller's method from the key stream of its own seed."""
+    """Return one row of a dense P: Gaussian numbers by the method of Box and Muller, from the row's own
+    seed."""
     stream = KeyStream(_seed(space, b"row", row))
     found = np.empty(space.dim)
     for start in range(0, space.dim, _CHUNK):
@@ -230,7 +231,7 @@ def _row(space: Subspace, row: int) -> Real:
 
 
 def _orthogonal(matrix: Real) -> Real:
-    """Make rows orthogonal one after another, as Gram and Schmidt do."""
+    """Return the matrix with its rows made orthonormal, in the order of Gram and Schmidt."""
     columns, triangle = np.linalg.qr(matrix.T)
     return np.ascontiguousarray((columns * np.sign(np.diagonal(triangle))).T)
 

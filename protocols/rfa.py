@@ -1,9 +1,10 @@
 """Robust federated aggregation: the geometric median of the clients' models, by Weiszfeld's algorithm.
 
-"Robust Aggregation for Federated Learning". A step is a sum of directions and one of inverse distances, so a
-client's pull has norm 1, wherever its model is: up to half of all weight may be corrupted models, and the
-result stays near the others. That holds for models that are corrupted before they are summed as agreed. A
-client that lies inside the sum, about residues that cannot be checked, moves this total like any other.
+"Robust Aggregation for Federated Learning". A step needs the sum of the directions to the clients' models and
+the sum of inverse distances. A direction has norm 1, wherever the model is. So the result stays near the
+honest models if less than half of all weight is on corrupted ones. This holds for corrupted models of clients
+that follow the protocol of the sum. A client that sends masked values beyond its bound can still change the
+total.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ MEAN: Final = "mean"
 
 @dataclass(frozen=True)
 class Mean(Query):
-    """Asks for the update of this model, once before the steps, if they start at the mean."""
+    """Asks for each client's update of `model`. It is sent once before the steps, if these start at the
+    mean."""
 
     kind: ClassVar[str] = "mean"
     model: Vector
@@ -117,7 +119,8 @@ class RFA(Algorithm[ModelState, NoMemory]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def share(self, samples: int) -> float:
-        """Return the weight of a client, from 0 to 1."""
+        """Return the weight of a client with `samples` training samples: min(samples, cap) / cap if
+        `weighted`, else 1."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
@@ -146,11 +149,11 @@ class RFA(Algorithm[ModelState, NoMemory]):
 
 @dataclass(frozen=True, kw_only=True)
 class RFA1(RFA):
-    """One Weiszfeld step from where all clients started: a mean of updates, weighted by their inverse norms.
+    """One Weiszfeld step from the common model: a mean of updates, weighted by their inverse norms.
 
-    The update u of a client with share a (see `weighted`) counts a / max(nu, |u|). The talk that proposes it
-    leaves open whether a comes in; here it does, as in every step of RFA. Without `leave`, a client whose
-    update is zero has the weight a / nu, more than all others together.
+    The update u of a client with share a (see `weighted`) has the weight a / max(nu, |u|). The talk that
+    proposes this leaves open whether a is a factor; here it is, as in every step of RFA. Without `leave`, a
+    client whose update is zero has the weight a / nu, more than all others together.
     """
 
     steps: int = 1
@@ -162,7 +165,8 @@ class RFA1(RFA):
 
 
 class RFAClient(TrainingClient[RFA, NoMemory]):
-    """Trains once, from the first point that it receives; all sums are over the resulting model."""
+    """A client that trains once, from the first point that it receives. All its answers are about the trained
+    model."""
 
     _trained: Vector | None = None
 

@@ -1,7 +1,7 @@
-"""A robust aggregate of clients' vectors, found step by step through sums of bounded influences.
+"""A robust aggregate of clients' vectors, computed step by step from sums of bounded influences.
 
 All sums of one aggregate are over the same vectors, so they form a group: clients require the same cohort in
-every sum. If a client leaves, the last point is the result.
+every sum. If a client drops out, the last point is the result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ GROUP: Final = "vectors"
 
 @dataclass(frozen=True)
 class Residuals(Query):
-    """Asks for each vector's difference from this point. The first `point` is the model to train from."""
+    """Asks for the influence of each client's vector, relative to `point`. The first `point` is the model to
+    train from."""
 
     kind: ClassVar[str] = "residuals"
     point: Vector
@@ -48,7 +49,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True)
 class AggregationResult:
-    """The final point of an aggregate, the number of sums, and the reason for stopping."""
+    """The final point of an aggregation, the number of sums, and the reason for stopping."""
 
     point: Vector
     sums: int
@@ -57,7 +58,8 @@ class AggregationResult:
 
 @dataclass(frozen=True)
 class Layer:
-    """Coordinates from `start` to before `stop`, and how they are aggregated."""
+    """The coordinates with indices `start` <= i < `stop`, and the influence function by which they are
+    aggregated."""
 
     start: int
     stop: int
@@ -66,16 +68,18 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregation:
-    """`layers` cut the vector into consecutive pieces, each with an influence of its own.
+    """The settings and both sides of an aggregation.
 
-    `steps`      most sums.
+    `layers`     consecutive pieces of the vector, each with its own influence function.
+    `steps`      largest number of sums.
     `tolerance`  a step that moves the point by no more than this is the last one; 0 takes all steps.
     `fast`       whether steps are accelerated by the results of earlier ones.
 
-    A fast step is a guess that only the next sum confirms, and it may be wrong. So it is the last one only if
-    a plain step would not move either. If no sums are left, an unconfirmed guess is not the result. Instead
-    it is a plain step from the point at which the clients' pulls came closest to cancelling. For coordinates,
-    guesses are between two points that enclose the median, and may be the result.
+    A fast step is an extrapolation that may be wrong, and only the next sum shows it. So the steps end early
+    only if a plain step would not move the point either. If no sums are left, the result is not the last
+    extrapolated point. It is a plain step from the point at which the sum of influences was shortest. For
+    coordinate medians, extrapolated points lie between two points that enclose the median, so they may be the
+    result.
     """
 
     layers: tuple[Layer, ...]
@@ -117,7 +121,7 @@ class Aggregation:
     # --- a client's side ---
 
     def contribution(self, vector: Vector, point: Vector, share: float) -> Mapping[str, ArrayLike]:
-        """Return what a client with this vector adds, at this point."""
+        """Return what a client with this vector and weight `share` adds to the sum at `point`."""
         values: dict[str, ArrayLike] = {}
         residual = vector - point
         for number, layer in enumerate(self.layers):
@@ -128,10 +132,8 @@ class Aggregation:
     # --- the server's side ---
 
     def run(self, start: Vector, *, first: int = 0) -> Steps[AggregationResult]:
-        """Take steps from `start`. `first` is the number of the first step, if others came before.
-
-        Raises `SumFailed` only if no step succeeds.
-        """
+        """Take steps from `start`. `first` is the number of the first step, if other sums came before. Raises
+        `SumFailed` only if no step succeeds."""
         point, walks = start, [_Walk(layer, self._stepping(layer, start)) for layer in self.layers]
         for number in range(self.steps):
             try:
@@ -164,8 +166,8 @@ class _Walk:
     """The steps of one layer's piece of the point.
 
     `point`       the point of the next query.
-    `plain_move`  how far a plain step would have gone from the last point.
-    `resort`      the result if there is no further sum.
+    `plain_move`  the length that a plain step from the last point would have.
+    `resort`      the result if no further sum succeeds.
     """
 
     def __init__(self, layer: Layer, stepping: Stepping) -> None:
@@ -183,7 +185,7 @@ class _Walk:
         plain = PlainStepping(self.point, rounding=rounding).next(influence, weight)
         self.plain_move = float(np.linalg.norm(plain - self.point))
         self.point = self._stepping.next(influence, weight)
-        # A fast step may be a wrong guess, except for coordinates, which are enclosed.
+        # A fast step may be wrong, except for coordinate medians, which are enclosed.
         if isinstance(self._stepping, PlainStepping) or self._influence.per_coordinate:
             self.resort = self.point
         elif (pull := float(np.linalg.norm(influence))) < self._least:

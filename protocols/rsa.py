@@ -1,19 +1,18 @@
-"""RSA: every client has its own model, and the common one moves to where most of them are, by signs alone.
+"""RSA: every client has its own model, and the common one moves by the signs of its differences from them.
 
 "RSA: Byzantine-Robust Stochastic Aggregation Methods for Distributed Learning from Heterogeneous Datasets",
 with its l1 penalty. Clients and server minimise
 
     the sum over clients of   f_i(x_i) + pull * |x_i - x_0|_1     and   decay / 2 * |x_0|^2
 
-over the clients' models x_i and the common one, x_0. Clients send only the signs of x_0 - x_i, so a client
-counts for one step in a coordinate, no matter how far away it is. The sum is exact: whole numbers, of as few
-bits as counting the clients takes.
+over the clients' models x_i and the common one, x_0. Clients send only the signs of x_0 - x_i, so a client's
+influence on a coordinate does not depend on its distance. The sum of signs is exact, and needs only as many
+bits as counting the clients.
 
 There are two differences from the paper; neither moves a fixed point. The paper takes the signs before a
 client's step; here they are taken after its steps. In the paper, all clients are in every sum; here, a client
-that is not in a sum neither trains nor moves anything in that round. The algorithm is also lp-proj-1 with P =
-1, except that the server takes a step by the sum of signs, not by their mean: with rate = eta / clients, it
-is the same.
+that is not in a sum does not train in that round. The algorithm equals lp-proj-1 with P = 1, except that the
+server moves by the sum of the signs, not by their mean. With rate = eta / clients, both are the same.
 
 Signed numbers. Counts on the wire are not negative, so every client adds `most` to each of its numbers, and
 the server, which knows the number of clients, subtracts it again. A client moves a total by at most `most`.
@@ -55,8 +54,8 @@ class SteppedState:
 
 @dataclass(frozen=True, kw_only=True)
 class RSA(KeepsOwnModel, Algorithm[SteppedState, OwnModel]):
-    """In a round, clients take local steps x_i <- x_i - r * (gradient(x_i) + pull * sign(x_i - x_0)), from
-    where their model was, and the server takes one, with t = 1, 2, ...:
+    """In a round, clients take local steps x_i <- x_i - r * (gradient(x_i) + pull * sign(x_i - x_0)) from
+    their last models, with their learning rate r. The server takes one step, with t = 1, 2, ...:
 
         x_0 <- x_0 - rate_t * (pull * (sum of sign(x_0 - x_i)) + decay * x_0)
     """
@@ -102,7 +101,7 @@ class RSA(KeepsOwnModel, Algorithm[SteppedState, OwnModel]):
         return (Sum(query=Update, spec=SumSpec(parts=(self.signed_counts.part(),)), reveals=reveals),)
 
     def rate_of(self, step: int) -> float:
-        """Return the rate of that step; the first is 1."""
+        """Return the server's rate in step `step`, counted from 1."""
         return self.rate / math.sqrt(step) if self.schedule == SQRT else self.rate
 
     def round(self, state: SteppedState) -> Round[SteppedState]:
@@ -124,7 +123,7 @@ class RSAClient(TrainingClient[RSA, OwnModel]):
         start = query.model if self._memory.model is None else self._memory.model
         own = self._learner.train(start, Steering(penalty=penalty), steps=algorithm.steps)
         self._memory = OwnModel(as_vector(own))
-        # Infinity has a sign, too: with NaN, the participant of a diverged model declines.
+        # The signs of infinities are finite, so they are replaced by NaN: the client then declines to answer.
         signs = np.sign(query.model - own) if np.isfinite(own).all() else np.full_like(own, np.nan)
         return algorithm.signed_counts.contribution(signs)
 
@@ -135,7 +134,7 @@ Whole: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SignedCounts:
-    """`size` numbers from -`most` to `most` of each of at most `clients` clients.
+    """Sums of vectors of `size` whole numbers from -`most` to `most`, of at most `clients` clients.
 
     >>> counts = SignedCounts(size=2, most=1, clients=10)
     >>> counts.part().bits  # from 0 to 20
@@ -155,13 +154,15 @@ class SignedCounts:
         )
 
     def contribution(self, numbers: Vector) -> Mapping[str, ArrayLike]:
-        """Return what a client adds. Values that are not finite are passed on: the participant declines."""
+        """Return what a client adds: its numbers plus `most`. If a number is not finite, they are returned
+        unchanged, and the participant declines to answer."""
         if not np.isfinite(numbers).all():
             return {SIGNED_COUNTS: numbers}
         return {SIGNED_COUNTS: (numbers + self.most).astype(np.uint64)}
 
     def total(self, total: Total) -> Whole:
-        """Return the sum of all clients' numbers."""
+        """Return the sum of all clients' signed numbers. Raises `CorruptTotal` if a client exceeded its
+        bound."""
         shifted = np.asarray(total[SIGNED_COUNTS]).astype(np.int64)
         if (shifted > 2 * self.most * total.count).any():
             raise CorruptTotal("counts add up to more than all clients may send: some client broke its bound")

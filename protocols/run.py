@@ -1,4 +1,5 @@
-"""A server's run of an algorithm: one round after another over a channel, each of them a transaction."""
+"""The server's run of an algorithm: rounds over a channel, each of which completes or leaves the state
+unchanged."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ class SumChannel(Protocol):
         ...
 
     def ask(self, query: Query) -> Total:
-        """Return the total of the answers. Raises `SumFailed` if there is none."""
+        """Return the total of the clients' answers to `query`. Raises `SumFailed` if there is none."""
         ...
 
     def finish(self, round_info: RoundInfo) -> None:
-        """End the round. `round_info` is the next round's, and says whether this one completed."""
+        """End the round. `round_info` is that of the next round, and says whether this one was completed."""
         ...
 
 
@@ -35,9 +36,9 @@ class SumChannel(Protocol):
 class RoundReport:
     """The outcome of a round. Every number in it comes from totals.
 
-    `sums`     queries that were answered, by kind.
-    `clients`  how many were in its last sum.
-    `failure`  why it was given up; the state is then what it was before.
+    `sums`     numbers of queries that were answered, by kind.
+    `clients`  number of clients in the last sum.
+    `failure`  why the round was given up; the state is then unchanged.
 
     >>> RoundReport(number=3, sums={"update": 1}, clients=98).completed
     True
@@ -61,10 +62,10 @@ class _Saved:
 
 
 class Run(Generic[S]):
-    """The server's side. Its whole state is `state` and `round_info`; both are values, and both are saved.
+    """The server's side of a run. Its whole state is `state` and `round_info`, which `save` saves.
 
-    `round` returns a `RoundReport`; it does not raise when a sum fails. Raises `TypeError` or
-    `ParameterError` for a state that is not the algorithm's.
+    If a sum fails, `round` does not raise but returns a `RoundReport` with the failure. A state that does not
+    fit the algorithm raises `TypeError` or `ParameterError`.
 
     >>> from protocols.fedavg import FedAvg
     >>> from protocols.quadratic_learner import QuadraticLearner
@@ -95,7 +96,7 @@ class Run(Generic[S]):
     def round(self) -> RoundReport:
         """Run one round. If a sum fails and the algorithm does not handle it, the state stays as it was."""
         round_info, log = self.round_info, _Log(self._channel)
-        self.round_info = round_info.next(completed=False)  # whatever happens, this number is used
+        self.round_info = round_info.next(completed=False)  # even if the round fails, its number is used up
         try:
             self._channel.begin(round_info)
             steps = self._algorithm.round(self.state)
@@ -116,7 +117,7 @@ class Run(Generic[S]):
         return RoundReport(round_info.number, log.sums, log.clients, outcome.facts)
 
     def _check_state(self, state: S) -> None:
-        """Raise for a state that could not be saved or queried about."""
+        """Raise `TypeError` or `ParameterError` if the state does not fit the algorithm."""
         kind = self._algorithm.state_type
         if not isinstance(state, kind):
             raise TypeError(f"a state must be a {kind.__name__}, the algorithm's state_type; see its start()")
@@ -127,17 +128,18 @@ class Run(Generic[S]):
             )
 
     def save(self) -> bytes:
-        """Return all that a restart needs. Call it between two rounds."""
+        """Return the state that a restart needs, as bytes. Call it only between two rounds."""
         return pack(_Saved(self.round_info, pack(self.state)))
 
     @classmethod
     def resume(
         cls, algorithm: Algorithm[S, Any], channel: SumChannel, saved: bytes, *, interrupted: bool = False
     ) -> Self:
-        """Continue from the result of `save`.
+        """Return a run that continues from the result of `save`.
 
-        `interrupted` says that another round may have begun since. Its number is then left out: clients
-        answer no query twice, and would take an honest repetition for an attempt at differencing.
+        `interrupted` says that another round may have begun since then. Its number is then skipped, because
+        clients do not answer a query twice: they would take an honest repetition for an attempt at
+        differencing.
         """
         record = unpack(_Saved, saved)
         round_info = record.round_info.next(completed=False) if interrupted else record.round_info
@@ -145,7 +147,7 @@ class Run(Generic[S]):
 
 
 class _Log:
-    """Counts the sums of a round."""
+    """Asks queries through a channel, and counts the sums of a round and the clients in the last one."""
 
     def __init__(self, channel: SumChannel) -> None:
         self._channel = channel

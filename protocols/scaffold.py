@@ -2,9 +2,9 @@
 
 "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", Algorithm 1 with option II.
 
-The server's control c is the mean of all clients' controls c_i only if both change together. A client in the
-sum changes its control; any other client keeps it. A client that left before the outcome was known holds
-both values until a later query decides.
+The server's control c is the mean of all clients' controls c_i only if both change together. A client that is
+counted in the sum changes its control. All other clients keep theirs. A client that disconnected before the
+outcome was known holds both values until a later query tells which one is valid.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from secagg.errors import SERVER, MalformedMessage, ParameterError
 from secagg.sum_spec import L2, Part, SumSpec
 
 CONTROL: Final = "control"
-_SLACK: Final = 1.01  # for what rounding may add
+_SLACK: Final = 1.01  # margin for rounding
 
 
 @dataclass(frozen=True)
 class Controlled(Query):
-    """Asks for each client's update of this model, and of its control, given the common control."""
+    """Asks for each client's updates of `model` and of its own control, given the common `control`."""
 
     kind: ClassVar[str] = "controlled"
     model: Vector
@@ -42,7 +42,7 @@ class Controlled(Query):
 
 @dataclass(frozen=True)
 class ControlledState:
-    """The model, and c, the mean of all clients' controls."""
+    """The server's state: the model, and c, the mean of all clients' controls."""
 
     model: Vector
     control: Vector
@@ -50,16 +50,16 @@ class ControlledState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class ControlVariate:
-    """c_i: the mean gradient of a client's local steps in its last round; None before."""
+    """A client's memory c_i: the mean gradient of its local steps in its last round; None before its first
+    round."""
 
     value: Vector | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(Algorithm[ControlledState, ControlVariate]):
-    """A client adds c - c_i to every gradient. This removes what its own data adds to the common direction,
-    so the model converges to where the mean of all gradients is zero, however different clients are.
-    """
+    """A client adds c - c_i to every gradient. This corrects the drift that its own data cause, so the model
+    converges to a point where the mean of all gradients is zero, even if the clients' data differ much."""
 
     memory_type: ClassVar[type] = ControlVariate
     state_type: ClassVar[type] = ControlledState
@@ -82,7 +82,7 @@ class Scaffold(Algorithm[ControlledState, ControlVariate]):
         checks.whole("steps", self.steps, 1)
         checks.bound("rate", self.rate, "the learning rate of clients' local steps, such as 0.1")
         checks.positive("server_rate", self.server_rate)
-        checks.whole("bits", self.bits, 24, 64)  # what is rounded adds up in the common control
+        checks.whole("bits", self.bits, 24, 64)  # rounding errors add up in the common control
         if self.population is not None:
             checks.whole("population", self.population, self.clients)
         self.averaging  # noqa: B018  # raises what is wrong with the other bounds
@@ -95,14 +95,14 @@ class Scaffold(Algorithm[ControlledState, ControlVariate]):
 
     @property
     def reach(self) -> float:
-        """K * eta: how far a gradient of norm 1 moves the model in a round."""
+        """K * eta: the distance that the model moves in a round along a constant gradient of norm 1."""
         assert self.steps is not None
         assert self.rate is not None
         return self.steps * self.rate
 
     @property
     def control_limit(self) -> float:
-        """The largest norm of a control: that of a mean gradient which leads as far as an update may."""
+        """The largest norm of a control, clip / (K * eta): the mean gradient of an update of norm clip."""
         return self.averaging.limit / self.reach
 
     def sums(self) -> tuple[Sum, ...]:

@@ -1,9 +1,9 @@
-"""Frozen dataclasses as bytes and back: queries on the wire, states and memories on disk.
+"""Serialises frozen dataclasses ("records") to bytes: queries on the wire, states and memories on disk.
 
-A record is a list of its fields in the order of their declaration, each of the type that is declared for it:
-whole numbers, finite floats, text, bytes, truth values, vectors, optional values, tuples, and records within
-records. The same record always gives the same bytes, which is what a digest needs. Nothing is built from
-bytes that do not fit the declaration exactly, and nothing becomes bytes that could not be read again.
+A record becomes a list of its fields in the order of their declaration. The declared types may be whole
+numbers, finite floats, text, bytes, truth values, vectors, optional values, tuples, and other records. Equal
+records always give equal bytes, so their digests are equal. Bytes that do not fit the declaration exactly are
+refused, and so are values that could not be read again.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Vector: TypeAlias = NDArray[np.float64]
 T = TypeVar("T")
 
 _WIRE_VECTOR: Final = "<f8"
-_WHOLE: Final = 1 << 63  # with the sign, what 64 bits hold
+_WHOLE: Final = 1 << 63  # signed 64-bit integers are below this
 
 
 class RecordError(LocalError):
-    """Bytes do not decode as the expected record, or a value cannot be serialised."""
+    """Raised if bytes do not decode to the expected record, or if a value cannot be serialised."""
 
 
 def as_vector(values: ArrayLike) -> Vector:
@@ -46,7 +46,7 @@ def as_vector(values: ArrayLike) -> Vector:
 
 
 def pack(record: object) -> bytes:
-    """Serialise a record. Raises `RecordError` where a value is not what its declaration says.
+    """Return a record as bytes. Raises `RecordError` if a value does not have its declared type.
 
     >>> from protocols.algorithm import ModelState
     >>> len(pack(ModelState(as_vector([1.0, 2.0]))))
@@ -58,7 +58,7 @@ def pack(record: object) -> bytes:
 
 
 def unpack(kind: type[T], data: bytes) -> T:
-    """Decode a record of type `kind`. Raises `RecordError` if the bytes are something else.
+    """Return the record of type `kind` that `data` contains. Raises `RecordError` if it is something else.
 
     >>> from protocols.algorithm import ModelState
     >>> unpack(ModelState, pack(ModelState(as_vector([1.0, 2.0])))).model
@@ -73,7 +73,7 @@ def unpack(kind: type[T], data: bytes) -> T:
 
 
 def vectors_of(record: object) -> dict[str, Vector]:
-    """Return all vectors in a record by name, at any depth."""
+    """Return all vectors in a record, at any depth, by the path of their field names."""
     return dict(_vectors(record, ""))
 
 
@@ -138,7 +138,7 @@ def _plain(hint: Any, value: Any, where: str) -> Any:
 
 
 def _number(value: Any, where: str) -> float:
-    """Return a float. An int in its place, which type checkers accept, becomes one."""
+    """Return `value` as a float. An int is converted, because type checkers accept it as a float."""
     if isinstance(value, float) or type(value) is int:
         with suppress(OverflowError):  # a whole number may be too large
             number = float(value)
@@ -188,7 +188,7 @@ def _vector(plain: Any, where: str) -> Vector:
 
 
 def _simple(hint: Any, value: Any, where: str) -> Any:
-    """Return a value of exactly the declared type: a bool is not a number."""
+    """Return `value` if it has exactly the declared type. A bool does not count as an int."""
     if type(value) is not hint or (hint is float and not math.isfinite(value)):
         raise RecordError(f"{where} must be a {hint.__name__}, and finite")
     if hint is int and not -_WHOLE <= value < _WHOLE:
@@ -197,7 +197,7 @@ def _simple(hint: Any, value: Any, where: str) -> Any:
 
 
 def _elements(arguments: tuple[Any, ...], value: Any, kind: type, where: str) -> tuple[Any, ...]:
-    """Return the type of every element of a tuple."""
+    """Return the declared type of every element of the tuple `value`."""
     if not isinstance(value, kind):
         raise RecordError(f"{where} must be a {kind.__name__}")
     length = len(typing.cast(Any, value))

@@ -1,22 +1,21 @@
-"""Server optimisers: how a model moves, given the mean of the clients' updates; around any algorithm.
+"""Server optimisers: rules by which a server moves its model along the mean of the clients' updates.
 
-"Adaptive Federated Optimization", Algorithm 2: the mean D of the clients' updates stands in for a gradient
-that points downwards, and the model x moves by the rate times
+"Adaptive Federated Optimization", Algorithm 2. The mean D of the clients' updates is used like a negative
+gradient. In each coordinate, the model x moves by the rate times
 
     sgd     m                     with m <- momentum * m + D
     adam    m / (sqrt(v) + eps)   with m <- b1 * m + (1 - b1) * D,  v <- b2 * v + (1 - b2) * D^2
     yogi    the same              with v <- v - (1 - b2) * D^2 * sign(v - D^2)
 
-all in each coordinate. Momentum is that of "Measuring the Effects of Non-Identical Data Distribution for
-Federated Visual Classification" (FedAvgM). As the paper has it, v begins with eps^2, and nothing is corrected
-for where m and v begin; `corrected`, both begin with zero and are divided by 1 - b1^t and 1 - b2^t, which
-makes it the Adam of "Adam: A Method for Stochastic Optimization".
+Momentum is that of "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+Classification" (FedAvgM). As in the paper, v begins with eps^2, and there is no bias correction. With
+`corrected`, m and v begin with zero and are divided by 1 - b1^t and 1 - b2^t, as in "Adam: A Method for
+Stochastic Optimization".
 
-A server that knows D from a sum needs nothing more for any of this: it learns nothing else from clients.
-
-An optimiser can be put around any algorithm that has a common model. The algorithm's own round is run as it
-is, with its own clients and sums. How far it moves the common model is taken as the update of the round; the
-optimiser says how far the model moves instead, and the next round goes on from there.
+The server needs only D, so it learns no more from clients than in plain averaging. An optimiser can be
+combined with any algorithm that has a common model. The algorithm's own round runs unchanged, with its own
+clients and sums. The distance by which it moves the common model is taken as D. The optimiser then decides
+how far the model moves instead, and the next round continues from there.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError
 
 _ADAPTIVE: Final = ("rate", "beta1", "beta2", "epsilon", "corrected")
-# What may be set for each kind of optimiser.
+# The parameters of each kind of optimiser.
 PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"sgd": ("rate", "momentum"), "adam": _ADAPTIVE, "yogi": _ADAPTIVE}
 )
@@ -51,8 +50,8 @@ class OptimiserState:
     """The state that an optimiser keeps from round to round.
 
     `steps`   number of steps so far.
-    `first`   m, a mean of the updates so far, or their sum with momentum.
-    `second`  v, of their squares; None if it is not needed.
+    `first`   m: a decaying mean of the updates so far, or their decaying sum for sgd.
+    `second`  v: a decaying mean of the squared updates; None for sgd.
     """
 
     steps: int
@@ -62,17 +61,18 @@ class OptimiserState:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptimiser:
-    """How a server moves its model along the mean of the clients' updates.
+    """The rule by which a server moves its model along the mean of the clients' updates.
 
     `kind`       "sgd", "adam" or "yogi".
-    `rate`       how far: for sgd along the mean update, 1 by default; for the others about how far every
-                 coordinate moves in a round, which has no default.
-    `momentum`   what stays of earlier updates, of sgd.
-    `beta1`, `beta2`  what stays of the earlier means of updates, and of their squares.
-    `epsilon`    added to the root of the mean square; larger ones adapt less (tau in the paper).
-    `corrected`  whether both means are corrected for their first value, as Adam is outside of the paper.
+    `rate`       learning rate. For sgd it is a factor of the mean update, 1 by default. For the others it is
+                 about the distance that every coordinate moves in a round, and has no default.
+    `momentum`   factor of the earlier updates in m; for sgd only.
+    `beta1`, `beta2`  factors of the earlier m and v; for adam and yogi only.
+    `epsilon`    added to the root of v; with a larger one, rates differ less between coordinates (paper:
+                 tau).
+    `corrected`  whether m and v are corrected for their bias towards the start, as in the original Adam.
 
-    Raises `ParameterError` where parameters make no sense.
+    The constructor raises `ParameterError` for invalid parameters.
 
     >>> optimiser = ServerOptimiser(kind="sgd", momentum=0.5)
     >>> model, state = optimiser.step(optimiser.start(2), np.zeros(2), np.array([1.0, 2.0]))
@@ -112,7 +112,7 @@ class ServerOptimiser:
 
     @property
     def length(self) -> float:
-        """The rate. For sgd it is 1 by default, which is plain averaging."""
+        """The rate, which is 1 for sgd by default: plain averaging."""
         return 1.0 if self.rate is None else self.rate
 
     def start(self, dim: int) -> OptimiserState:
@@ -152,7 +152,8 @@ M = TypeVar("M")
 
 @cache
 def _state_of(inner: type) -> type:
-    """Return a record type of an algorithm's state and the optimiser's: records declare field types."""
+    """Return a dataclass that holds an algorithm's state of type `inner` and the optimiser's state. The type
+    is made at run time, because serialisation needs the declared type of every field."""
     parts = [("inner", inner), ("optimiser", OptimiserState)]
     return make_dataclass(f"Optimised{inner.__name__}", parts, frozen=True)
 
@@ -161,8 +162,8 @@ def _state_of(inner: type) -> type:
 class WithServerOptimiser(Algorithm[Any, M], Generic[S, M]):
     """Runs `algorithm`, and lets `optimiser` decide how far its common model moves.
 
-    A round that leaves the algorithm's state unchanged is not a step of the optimiser. Raises
-    `ParameterError` if there is no common model to move.
+    If a round leaves the algorithm's state unchanged, the optimiser takes no step. The constructor raises
+    `ParameterError` if the algorithm has no common model to move.
     """
 
     dim: int = field(init=False)
@@ -228,9 +229,9 @@ class WithServerOptimiser(Algorithm[Any, M], Generic[S, M]):
 
 @dataclass(frozen=True, kw_only=True)
 class FedOpt(WithServerOptimiser[ModelState, NoMemory]):
-    """Federated averaging whose server has an optimiser.
+    """Federated averaging with a server optimiser.
 
-    `privacy`   a budget for noise on every sum, or None. All clients then count the same.
+    `privacy`   a budget for noise on every sum, or None. With noise, all clients have the same weight.
     """
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = PrivacyBudget
@@ -277,7 +278,8 @@ class FedOpt(WithServerOptimiser[ModelState, NoMemory]):
 
 
 def of_other_kinds(kind: str) -> dict[str, Any]:
-    """Return `kind`, and the parameters of other kinds with their defaults: they fix `FedOpt` to it."""
+    """Return parameters that fix `FedOpt` to `kind`: `kind` itself, and the defaults of all parameters that
+    only other kinds use."""
     names = {name for every in PARAMETERS.values() for name in every} - set(PARAMETERS[kind])
     return {"kind": kind} | {
         each.name: each.default for each in fields(ServerOptimiser) if each.name in names

@@ -33,12 +33,12 @@ from secagg.sum_spec import L2, Count, LInf, Part, SumSpec, Total, bits_for_coho
 HISTOGRAM: Final = "losses"
 UPDATE: Final = "update"
 WEIGHT: Final = "weight"
-_WEIGHT_BITS: Final = 64  # one number, by which all others are divided
+_WEIGHT_BITS: Final = 64  # bits of the sum of weights, by which the server divides the sum of updates
 
 
 @dataclass(frozen=True)
 class LossHistogram(Query):
-    """Asks for the bin of each client's loss of this model."""
+    """Asks each client to count itself in the bin of its loss of `model`."""
 
     kind: ClassVar[str] = "losses"
     model: Vector
@@ -46,7 +46,8 @@ class LossHistogram(Query):
 
 @dataclass(frozen=True)
 class TailUpdate(Query):
-    """Asks for the updates of the clients in the tail."""
+    """Asks for each client's update of `model`, times its weight in the tail. `level` and `share` are the
+    threshold."""
 
     kind: ClassVar[str] = "tail"
     model: Vector
@@ -60,15 +61,16 @@ class TailUpdate(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class SimplicialFL(Algorithm[ModelState, NoMemory]):
-    """The server finds the largest losses from a histogram; the model moves by the mean update of that tail.
+    """The server reads from a histogram of losses where the tail of the largest losses begins. The model
+    moves by the mean update of the clients in this tail.
 
-    `privacy`     a budget for noise, or None. Its `ratio` is the part that the histogram gets. The sum of
-                  the updates then has noise and no weight: the size of the tail depends on the clients'
-                  losses, and would need noise of its own. The sum is divided by the intended size, theta
-                  times the number of contributors, which is public.
+    `privacy`     a budget for noise, or None. Its `ratio` is the part that the histogram gets. With noise,
+                  weights are not summed, because the sum of weights depends on the clients' losses and would
+                  need noise too. The sum of updates is divided by the intended size of the tail, theta times
+                  the number of clients in the sum, which is public.
 
     The quadratic term of the papers' objective, lambda / 2 |w|^2, is weight decay, which the learner sets.
-    Clients outside the tail train as well, and send zeros: silence, or a quick answer, would reveal a loss.
+    Clients outside the tail train too, and send zeros: no answer, or a quick one, would reveal their loss.
     """
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = HistogramBudget
@@ -198,7 +200,7 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         return Outcome(ModelState(as_vector(state.model + self._mean(total))), facts)
 
     def _weight(self, total: Total) -> float:
-        """Return the weight of all clients together, in clients or samples."""
+        """Return the total weight of the clients in a sum, in clients or samples."""
         if self.update_noise is not None:
             return self.floor * total.count + (1 - self.floor) * tail_size(total.count, self.theta)
         return float(total[WEIGHT][0]) * self._most_count
@@ -207,7 +209,8 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         update = np.asarray(total[UPDATE], np.float64)
         if self.update_noise is not None:
             return update / self._weight(total)
-        # If all weights are tiny, the sum is mostly rounding. No mean of updates exceeds the clip.
+        # If all weights are tiny, the sum is mostly rounding, so the mean is clipped: no true mean exceeds
+        # the clip.
         return clipped(update / float(total[WEIGHT][0]), self.limit)
 
     def client(self, learner: Learner, memory: NoMemory) -> SimplicialClient:
@@ -224,7 +227,8 @@ class SimplicialClient(TrainingClient[SimplicialFL, NoMemory]):
         return self._update(query.model, self._weight(query.model, query.cut))
 
     def _histogram(self, model: Vector) -> ArrayLike:
-        """Return the counts, or NaN if the loss is not finite: the participant then declines."""
+        """Return the client's histogram, or NaN if its loss is not finite: the participant then declines to
+        answer."""
         loss, algorithm = self._loss(model), self._algorithm
         if not np.isfinite(loss):
             return np.full(algorithm.bins, np.nan)

@@ -1,14 +1,16 @@
-"""Sketched SGD: a short sketch of the clients' sum says which coordinates are large, and those are asked for.
+"""Sketched SGD: a short sketch of the sum of updates shows its large coordinates, and only these are summed.
 
-"Communication-efficient Distributed SGD with Sketching". A sketch is linear, so that of the sum is a sum. The
-first sum of a round is that sketch; the second one has the exact values of the coordinates that it shows to
-be the heaviest. All else stays with the clients, who add it to what they have next time.
+"Communication-efficient Distributed SGD with Sketching". A sketch is linear, so the sketch of a sum is the
+sum of the sketches. The first sum of a round is a sketch. The second sum has the exact values of the
+coordinates that are largest in the sketch. The clients keep all other coordinates and add them to their next
+updates.
 
-With an update D of its own, a client has u <- momentum * u + D and v <- v + u; v is what it has yet to send.
-The server asks for p2 * k coordinates of the sum of all v, and moves the model along the k largest of them.
-In the paper, clients then reset these k to zero. A client that is not invited to the next round would not
-receive them. So clients reset all coordinates that they were asked for, and the server keeps the unused ones
-for later rounds. If all clients are in every sum, no u or v is clipped, and the server's rate is 1, then
+A client with the update D computes u <- momentum * u + D and v <- v + u, where v is its unsent vector. The
+server asks for p2 * k coordinates of the sum of all v, and moves the model along the k largest of them.
+In the paper, clients then reset these k coordinates to zero. A client that is not invited to the next round
+would not learn which they are. So here clients reset all coordinates that they were asked for, and the server
+keeps the unused values for later rounds. If all clients are in every sum, no u or v is clipped, and the
+server's rate is 1, then
 
     what the model moved + what the server keeps + the mean of all v = the sum of all means of u
 
@@ -18,14 +20,14 @@ summed again: if two cohorts differ by one client, their totals differ by about 
 for every algorithm whose clients keep unsent values.
 
 Count sketches ("Finding Frequent Items in Data Streams") are short tables from which the large coordinates of
-a long vector can be read. Every row of the table throws each coordinate into one of its columns, with a sign;
-a coordinate is read as the median over the rows of what is in its columns, with its signs. In one row, that
-is off by e with E e^2 <= |v|^2 / columns, because what else fell into the column has random signs; so
+a long vector can be read. Every row of the table adds each coordinate, with a random sign, to a random
+column. The estimate of a coordinate is the median over the rows of the entries in its columns, times its
+signs. In one row, the error e has E e^2 <= |v|^2 / columns, because all else in the column has random signs;
+so
 
     P(|e| > t |v| / sqrt(columns)) <= 1 / t^2,
 
-and the median is off by that much only if half of the rows are. Columns and signs follow from a public seed,
-and the table is linear in the vector: the sum of the clients' sketches is the sketch of their sum.
+and the median has such an error only if half of the rows have. Columns and signs follow from a public seed.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ GROUP: Final = "waiting"
 
 @dataclass(frozen=True)
 class Sketch(Query):
-    """Asks each client to add its update to its unsent vector, and for a sketch of that."""
+    """Asks each client to add its update of `model` to its unsent vector, and to send a sketch of this
+    vector."""
 
     kind: ClassVar[str] = "sketch"
     model: Vector
@@ -65,7 +68,8 @@ class Sketch(Query):
 
 @dataclass(frozen=True)
 class Heaviest(Query):
-    """Asks for the exact values of these coordinates: whole numbers from 0, in rising order."""
+    """Asks for the exact values of the unsent vectors at the coordinates `places`: indices from 0, in rising
+    order."""
 
     kind: ClassVar[str] = "heaviest"
     places: Vector
@@ -73,7 +77,8 @@ class Heaviest(Query):
 
 @dataclass(frozen=True)
 class SketchState:
-    """The model, and the mean of what clients sent and the model has not yet used."""
+    """The server's state: the model, and the mean of the values that clients sent and the model has not used
+    yet."""
 
     model: Vector
     kept: Vector
@@ -81,7 +86,8 @@ class SketchState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class UnsentUpdate:
-    """What a client has yet to send: `velocity` is u, `backlog` is v; None before the first round."""
+    """A client's memory: `velocity` is u, and `backlog` is v, its unsent vector. Both are None before the
+    first round."""
 
     velocity: Vector | None = None
     backlog: Vector | None = None
@@ -139,13 +145,13 @@ class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
 
     @property
     def asked(self) -> int:
-        """The number of coordinates whose exact values are asked for, at most all."""
+        """The number of coordinates whose exact values are requested: k * p2, at most `dim`."""
         return min(self.k * self.p2, self.dim)
 
     limit = checks.CheckedBound("clip")
 
     def sums(self) -> tuple[Sum, ...]:
-        # An entry exceeds the norm of the vector only where many coordinates of one sign share a column.
+        # An entry exceeds the norm of the vector only if many coordinates of one sign share a column.
         table = Part(name=SKETCH, size=self.sketch.size, bits=self.bits, bound=LInf(self.limit))
         values = Part(name=VALUES, size=self.asked, bits=self.bits, bound=L2(self.limit))
         samples = ", and the sum of their samples" if self.weighted else ""
@@ -219,7 +225,7 @@ class SketchedClient(TrainingClient[SketchedSGD, UnsentUpdate]):
         velocity = self._learner.train(model, steps=algorithm.local_steps) - model
         if self._memory.velocity is not None:
             velocity = velocity + algorithm.momentum * self._memory.velocity
-        velocity = clipped(velocity, algorithm.limit)  # or one model of the server's outweighs all later ones
+        velocity = clipped(velocity, algorithm.limit)  # otherwise a huge update would dominate all later ones
         earlier = 0.0 if self._memory.backlog is None else self._memory.backlog
         return velocity, clipped(earlier + velocity, algorithm.limit)
 
@@ -232,7 +238,8 @@ class SketchedClient(TrainingClient[SketchedSGD, UnsentUpdate]):
 
 
 def _checked(places: Vector, dim: int) -> NDArray[np.intp]:
-    """Check the coordinates that a server asks for: each of them once, and all in range."""
+    """Return the coordinates that a server asks for, as integers. Raises `MalformedMessage` unless they are
+    in range and in rising order."""
     if (
         not ((places >= 0) & (places < dim) & (places == np.floor(places))).all()
         or (np.diff(places) <= 0).any()
@@ -243,13 +250,13 @@ def _checked(places: Vector, dim: int) -> NDArray[np.intp]:
     return places.astype(np.intp)
 
 
-_BLOCK: Final = 1 << 16  # coordinates that are read at a time, so that all rows of them stay in the cache
+_BLOCK: Final = 1 << 16  # coordinates that are estimated at a time, so that the data fit into the cache
 _HALF: Final = np.uint64(32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountSketch:
-    """Sketches of vectors of `dim` numbers: `rows` times `columns` numbers. Equal seeds give equal sketches.
+    """A count sketch of `rows` times `columns` numbers, for vectors of `dim` numbers. `seed` is public.
 
     >>> sketch = CountSketch(dim=1000, rows=5, columns=100)
     >>> heavy = np.zeros(1000)
@@ -274,7 +281,7 @@ class CountSketch:
         return self.rows * self.columns
 
     def of(self, vector: Vector) -> Vector:
-        """Return the sketch of a vector, row after row."""
+        """Return the sketch of `vector`: all rows of the table, one after another."""
         rows = (
             np.bincount(places, weights=np.where(signs, -vector, vector), minlength=self.columns)
             for places, signs in zip(self._places, self._signs, strict=True)
@@ -313,5 +320,6 @@ class CountSketch:
 
 
 def heaviest(vector: Vector, count: int) -> NDArray[np.intp]:
-    """Return the indices of the `count` largest sizes, in rising order; of equal ones, the first."""
+    """Return the indices of the `count` entries with the largest absolute values, in rising order. Of equal
+    values, the first are taken."""
     return np.sort(np.argsort(-np.abs(vector), kind="stable")[:count])

@@ -1,7 +1,8 @@
 """Operator splitting: FedAvg, FedProx, FedSplit, FedPi and FedRP are settings of one scheme.
 
-"A Unifying Framework for Federated Learning", (42)-(44): clients apply a map of their own, relax it by alpha,
-are drawn to or reflected at the mean of all by beta, and mix the outcome with where they were by gamma.
+"A Unifying Framework for Federated Learning", (42)-(44). Each client applies a map to its point u_i and
+relaxes the result by alpha, which gives z_i. Then beta moves z_i to the mean of all z, or reflects it there.
+Finally gamma mixes the result with the old u_i. See splitting_local_step.py for the formulas.
 
 | setting                                      | map      | alpha | beta | gamma |
 |----------------------------------------------|----------|-------|------|-------|
@@ -13,38 +14,37 @@ are drawn to or reflected at the mean of all by beta, and mix the outcome with w
 | reflected FedAvg (35): the mean is reflected | gradient | 1     | 2    | 1     |
 | reflected FedProx (36)                       | proximal | 1     | 2    | 1     |
 
-All that clients have to know of each other is the mean of their z_i: one secure sum in a round. Their u_i
-stay with them. The sum is of z_i minus a public vector, the last mean (where u is common: u), bounded by
-`clip`; a z_i that is further away is moved to that distance, and the client goes on with what it sent.
+A round needs only the mean of the z_i, which is one secure sum. The u_i stay on their clients. If beta = 1,
+all u_i are one common u. Clients send z_i minus a public vector (the last mean, or the common u). If the
+difference is longer than `clip`, it is shortened, and the client continues with the z_i that it sent.
 
-Participation. The mean is that of the clients in the round's sum, as in the chapter's released scripts. Who
-was not counted keeps its state, and completes its last step with the next mean that it receives. (A mean over
-the last z_i of all clients, updated by differences, would count a client that left in all later rounds.)
+Participation. The mean is that of the clients in the round's sum, as in the chapter's released scripts. A
+client that was not counted keeps its state, and completes its last step with the next mean that it receives.
+(A mean over the last z_i of all clients, updated by differences, would count a client that left in all later
+rounds.)
 
-Acceleration. With `memory` = tau above 0, Anderson's combination of the last tau + 1 rounds, from the round
-on in which there are more of them. Where u is common, the server combines what it has, and nothing more is
-sent. Otherwise the tau + 1 newest entries of the Gram matrix of all clients' residuals are in the round's
-own sum (see splitting_acceleration.py); the next query has weights, and clients combine their own images.
-Except for rounding, it is exactly what a party with the states of all clients would compute: with a tau of 5
-and more the bare form multiplies that by a million, even the rounding of floats, and needs `regularisation`.
+Acceleration. With `memory` = tau above 0, Anderson acceleration combines the last tau + 1 rounds, as soon as
+there are more of them. If u is common, the server does so alone, and nothing more is sent. Otherwise the
+round's sum also contains the newest row of the Gram matrix of all clients' residuals (see
+splitting_acceleration.py). The next query carries the weights, and clients combine their own images. Except
+for rounding, the result is what one party with the states of all clients would compute. With a tau of 5 and
+more, the unregularised form can amplify rounding errors by a million, and needs `regularisation`. A
+combination that is further than four times `clip` from the last image is not used, because it results from
+clipped residuals.
 
-A combination that leads further than four times `clip` from the last image is not taken: it comes of
-residuals that were clipped. With a `clip` as generous as 64 bits allow, that does not happen.
+Only rounds of the same clients are combined. The server notices a change of the cohort by the number of
+clients, or by a client that lacks rounds of the window. It then begins a new window with a plain step. To
+complete the Gram matrix it needs the mean of the new cohort's u_i. If gamma = 1, this is the mean of z in the
+round of the change. Otherwise, after one more round with the same clients, the server uses one round to ask
+for it: clients send u_i in place of z_i, without training. So a cohort that always changes is never
+accelerated, but loses no rounds. (If u is common, clients have no memory, and only a change of their number
+is noticed.)
 
-A combination is one of rounds of the same clients. A change of the cohort, which the server tells from the
-number of clients or from a client that lacks the window's rounds, begins a new window, and that round is a
-plain step. To complete the Gram matrix the server has to know the mean of the new cohort's u_i. With
-gamma = 1 it is the mean of z in the round of the change. Otherwise, after one more round with the same
-clients, the server uses one round to ask for it: clients send u_i in place of z_i, without any training, and
-no client moves. So a cohort that always changes is never accelerated, and loses no rounds either. (Where u
-is common, clients keep nothing, and only another number of them is noticed.)
-
-Where gamma is not 1, the mean of all u_i is also what combinations would lose: a server that follows it by
-itself, from rounding that it cannot see, has it multiplied by the weights of every round. So after a
-combination clients send z_i - lean u_i, with the lean (for FedPi, 1) for which the sum gives the mean of
-their next u_i, and the mean of z is that of what is sent plus lean times the mean of u_i. If just then the
-cohort changes, the last cohort's mean of u_i is used: in that one round the broadcast mean differs slightly
-from that of the new cohort's z. But the mean of its next u_i is known, and no query is needed for it.
+If gamma is not 1, the server's own estimate of the mean of the u_i would not stay accurate: the weights of
+every combination multiply its rounding error. So after a combination clients send z_i - lean u_i, with a
+factor lean (1 for FedPi) such that the sum gives the mean of the next u_i. The mean of z is the mean of the
+sent vectors plus lean times the mean of u_i. If the cohort changes in this round, the last cohort's mean of
+u_i is used, so the broadcast mean differs slightly from the mean of the new cohort's z.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ from secagg.sum_spec import SumSpec, Total
 
 _FEWEST_BITS: Final = 16
 _BITS_TO_COMBINE: Final = 48
-_WIDER: Final = 32.0  # by how much the unit of inner products grows where the right unit is unknown
-_FINEST: Final = 2.0**-44  # of the clip: the least unit, since shorter residuals are mostly rounding
-_FURTHEST: Final = 4.0  # clips: a combination that leads further away comes of clipping, not of progress
+_WIDER: Final = 32.0  # factor of the unit of inner products after the cohort has changed
+_FINEST: Final = 2.0**-44  # least unit, as a part of the clip: shorter residuals are mostly rounding
+_FURTHEST: Final = 4.0  # largest distance of a combination from the last image, in clips
 _ROW_REVEALS: Final = (
     ", and the sum of the inner products of each client's residual with those of its last rounds: the mean "
     "distance from a fixed point, and how straight the approach is; if gamma is not 1, also the sum of the "
@@ -93,12 +93,12 @@ _ROW_REVEALS: Final = (
 class SplittingState:
     """The server's state.
 
-    `step`     rounds that were completed.
-    `mean`     of the clients' z in the last of them: the model.
-    `point`    u, where it is common; otherwise the mean of the clients' u_i.
-    `average`  of all means so far, each with the weight eta_t, and
-    `weight`   the sum of these.
-    `window`   the last rounds, where the iteration is accelerated.
+    `step`     number of completed rounds.
+    `mean`     mean of the clients' z in the last completed round: the model.
+    `point`    u, if it is common; otherwise the mean of the clients' u_i.
+    `average`  mean of all `mean` so far, each with the weight eta_t.
+    `weight`   sum of these weights.
+    `window`   the last rounds, for the acceleration.
     """
 
     step: int
@@ -111,7 +111,7 @@ class SplittingState:
 
 @dataclass(frozen=True, kw_only=True)
 class Splitting(Algorithm[SplittingState, SplittingMemory]):
-    """The scheme (42)-(44), with all its settings."""
+    """The scheme (42)-(44), with all its settings as parameters."""
 
     memory_type: ClassVar[type] = SplittingMemory
     state_type: ClassVar[type] = SplittingState
@@ -244,7 +244,7 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
                 spec=spec,
                 reveals=reveals + _ROW_REVEALS,
                 lengths=lengths,
-                least_weight=0.0,  # by units and weights that no totals lead to
+                least_weight=0.0,  # a malicious server could send units and weights that no totals lead to
                 remedy="set memory to 0",
             ),
         )
@@ -304,7 +304,8 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self._outcome(state, mean, window.point(), window)
 
     def _changed(self, state: SplittingState, mean: Vector, count: int) -> Outcome[SplittingState]:
-        """Return the outcome of a round with another cohort. Its sum may give the mean of its new u_i."""
+        """Return the outcome of a round in which the cohort changed. Its sum may give the mean of the new
+        cohort's u_i."""
         unit = min(state.window.unit * _WIDER, LARGEST)
         is_known = self.gamma == 1 or (state.window.weights and self.scheme.lean)
         known = KNOWN if is_known else LOST
@@ -312,7 +313,7 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self._outcome(state, mean, image, state.window.restarted(count, unit=unit, mean=known))
 
     def _with_row(self, state: SplittingState, mean: Vector, total: Total) -> AndersonWindow:
-        """Return the window with this round in it, and the unit that follows from it."""
+        """Return the window with this round added, and with the unit for the next round."""
         window, weight = state.window, self._weight(total)
         units = window.units(self.memory, self._least_unit)
         entries = np.asarray(total[GRAM], np.float64) * units * (units[-1] / weight)
@@ -333,7 +334,7 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self.averaging.limit * _FINEST
 
     def _mean(self, reference: Vector, total: Total) -> Vector:
-        """Return the mean over clients. A total gives its difference from a public vector."""
+        """Return the mean over clients, from a total of differences from the public vector `reference`."""
         return as_vector(reference + self.averaging.mean(total))
 
     def _weight(self, total: Total) -> float:

@@ -1,33 +1,31 @@
-"""Anderson acceleration of splittings: the Gram matrix by clients' rows, and the server's window of rounds.
+"""Anderson acceleration of splittings: clients' rows of the Gram matrix, and the server's window of rounds.
 
-With r_i = u_i - T u_i = gamma (a_i - beta mean(z)) and a_i = u_i - (1 - beta) z_i, a client would need the
-mean of this round's z for its residual. It has those of the rounds before, and takes for this one what all
-clients and the server take, c: the last one, or the combination of the last ones by the same weights as u_i.
-With b_i = gamma (a_i - beta c) it sends inner products of b_i with its residuals of earlier rounds, which it
-knows, and with itself. All that is missing are products of d = mean(z) - c with means over clients, and these
-the server knows:
+The residual of a client is r_i = u_i - T u_i = gamma (a_i - beta mean(z)), with a_i = u_i - (1 - beta) z_i. A
+client does not know mean(z) of the current round. It uses a vector c instead, which the server and all
+clients know: the last mean of z, or the combination of the last means by the same weights as u_i. With b_i =
+gamma (a_i - beta c) it sends the inner products of b_i with its residuals of earlier rounds, which it knows,
+and with b_i itself. The missing terms are products of d = mean(z) - c with means over clients, which the
+server knows:
 
     mean <r, r_s> = mean <b, r_s> - gamma beta <d, mean r_s>
     mean <r, r>   = mean |b|^2 - gamma^2 (2 beta <d, mean(u) - mean(z)> + beta^2 |d|^2)
 
-Entries are divided by public units, one for each round: the root of its entry on the Gram matrix's diagonal,
-summed over clients, and for the new round that of the last. So a client's own residuals of earlier rounds are
-within their units, however fast residuals fall, and every entry has its bits where they matter: more than a
-common unit, the trace, would leave to the smallest. In the first round of a window, of which only the scale
-is used, the unit is a bound.
+Entries are divided by public units, one for each round. The unit of a round is the root of its diagonal entry
+of the Gram matrix, summed over clients. The new round uses the unit of the last one. So a client's residuals
+of earlier rounds are at most as long as their units, even if residuals fall fast, and small entries keep
+their precision. In the first round of a window, of which only the scale is used, the unit is a bound.
 
-A client that has no such row, because it was not in all rounds of the window or because its entries are too
-large for the unit, says so: no square is negative, but its entry on the diagonal is, by more than all others
-can make good. The server then forgets the window.
+A client may have no row, because it was not in all rounds of the window or because its entries are too large
+for the unit. It then sends a negative diagonal entry that exceeds the sum of all others. True diagonal
+entries are squares, so the server notices a negative total, and discards the window.
 
-An honest server's units and weights follow from totals. Those of a malicious one could leave a single client
-with a row of its own, or find out by bisection how long rows are, or take all u_i but one's far away: so the
-sum is refused where the server may be malicious.
+An honest server's units and weights follow from totals. A malicious server could choose them so that only one
+client has a row, or to find out by bisection how long rows are, or to move all u_i but one far away. So the
+sum is refused if the server may be malicious.
 
-The server's side is a window of the last rounds, in means and inner products. Where u is common, residuals
-and images of the iteration are the server's own. Where every client has a u_i, the iteration is that of all
-of them together. The server knows the means of their u_i, z_i and residuals, and the mean inner products of
-their residuals, the Gram matrix, but no single one of them.
+The server keeps a window of the last rounds. If u is common, the server knows residuals and images itself. If
+every client has its own u_i, the server knows the means of the u_i, z_i and residuals, and the mean inner
+products of the residuals (the Gram matrix), but those of no single client.
 """
 
 from __future__ import annotations
@@ -47,14 +45,12 @@ from secagg.sum_spec import LInf, Part
 GRAM: Final = "gram"
 _BITS: Final = 64
 _RELATIVE_BITS: Final = 40
-_LARGEST: Final = (
-    8.0  # in squares of the unit: how much one client's may exceed all clients' of the round before
-)
+_LARGEST: Final = 8.0  # largest entry of one client, in squares of the unit
 
 
 @dataclass(frozen=True, kw_only=True)
 class GramRow:
-    """Rows of `memory` + 1 entries, of at most `clients` clients."""
+    """The rows of the Gram matrix that clients send: `memory` + 1 entries, from at most `clients` clients."""
 
     memory: int
     clients: int
@@ -70,17 +66,19 @@ class GramRow:
 
     @property
     def signal(self) -> float:
-        """What a client without a row subtracts from the diagonal: more than all entries together."""
+        """The number that a client without a row subtracts from the diagonal entry: more than all entries
+        together."""
         return (self.clients + 1) * _LARGEST
 
     def part(self) -> Part:
         return Part(name=GRAM, size=self.memory + 1, bits=_BITS, bound=LInf(self.signal))
 
     def of(self, centred: Vector, residuals: Sequence[Vector], units: Vector, share: float) -> Vector | None:
-        """Return a client's row: b_i, `centred`, with its last residuals, oldest first, and with itself.
+        """Return a client's row, or None if an entry is too large.
 
-        None if an entry is too large. `units` are those of all places of the row, and `share` is the weight
-        of the client.
+        Its entries are the inner products of b_i, `centred`, with the client's last `residuals`, oldest
+        first, and with itself. `units` are the units of all places of the row, and `share` is the weight of
+        the client.
         """
         row = np.zeros(self.memory + 1)
         with np.errstate(all="ignore"):
@@ -91,7 +89,7 @@ class GramRow:
         return row if bool(np.all(np.abs(row) <= _LARGEST)) else None
 
     def none(self) -> Vector:
-        """Return what a client without a row sends."""
+        """Return the entries that a client without a row sends."""
         row = np.zeros(self.memory + 1)
         row[-1] = -self.signal
         return row
@@ -100,9 +98,10 @@ class GramRow:
 def completed(
     entries: Vector, past: Sequence[Vector], change: Vector, apart: Vector, *, beta: float, gamma: float
 ) -> Vector:
-    """Return the new row of the mean Gram matrix; `past` are the mean residuals, oldest first.
+    """Return the new row of the mean Gram matrix, from the mean of the clients' rows.
 
-    `entries`  the clients' mean row, in full units.
+    `entries`  the mean of the clients' rows, multiplied by the units.
+    `past`     the mean residuals of the earlier rounds, oldest first.
     `change`   mean(z) - c.
     `apart`    mean(u) - mean(z).
     """
@@ -114,8 +113,8 @@ def completed(
     return row
 
 
-# Whether the server knows the mean of all u_i: yes; not since the cohort changed; not yet, but the cohort is
-# what it was, and the mean is asked for next.
+# Whether the server knows the mean of all u_i: KNOWN; LOST, since the cohort changed; ASKED, if the cohort
+# has stayed the same since then, and the next query asks for the mean.
 KNOWN: Final = "known"
 LOST: Final = "lost"
 ASKED: Final = "asked"
@@ -123,18 +122,18 @@ ASKED: Final = "asked"
 
 @dataclass(frozen=True)
 class AndersonWindow:
-    """What the last rounds of one cohort left.
+    """The last tau + 1 rounds of one cohort, oldest first.
 
-    `pairs`      rounds since the window began; the last tau + 1 of them are kept:
-    `residuals`  the mean of u - T u of each, oldest first,
-    `images`     the mean of T u,
-    `means`      the mean of z, where each client has a u of its own, and
+    `pairs`      number of rounds since the window began.
+    `residuals`  the mean of u - T u in each round.
+    `images`     the mean of T u in each round.
+    `means`      the mean of z in each round; empty if u is common.
     `gram`       the mean inner products of the clients' residuals, row after row.
-    `weights`    the combination that the next round begins with; empty for a plain step.
-    `guard`      what the safeguard remembers.
-    `count`      clients in the last sum; 0 before the first.
+    `weights`    weights of the combination that the next round begins with; empty for a plain step.
+    `guard`      the state of the safeguard.
+    `count`      number of clients in the last sum; 0 before the first.
     `mean`       whether the mean of all u_i is known: "known", "lost" or "asked".
-    `unit`       about the length of all clients' residuals together in the next round; 0 where u is common.
+    `unit`       estimated norm of all clients' residuals together in the next round; 0 if u is common.
     """
 
     pairs: int = 0
@@ -149,15 +148,16 @@ class AndersonWindow:
     unit: float = 0.0
 
     def restarted(self, count: int, *, unit: float = 0.0, mean: str = KNOWN) -> AndersonWindow:
-        """Return an empty window for a cohort of that many. The state of the safeguard is kept."""
+        """Return an empty window for a cohort of `count` clients. The state of the safeguard is kept."""
         return AndersonWindow(guard=self.guard, count=count, mean=mean, unit=unit)
 
     def kept(self, memory: int) -> tuple[Vector, ...]:
-        """Return the mean residuals of the rounds that stay when another one is added, oldest first."""
+        """Return the mean residuals of the rounds that remain when another round is added, oldest first."""
         return self.residuals[-memory:]
 
     def centre(self, mean: Vector) -> Vector:
-        """Return c, the centre of Gram rows: the last means, combined as the last images are."""
+        """Return c, the centre of Gram rows: the last means, combined by `weights`, or `mean` if there are
+        none."""
         return combined(self.weights, self.means) if self.weights else mean
 
     def advanced(
@@ -170,7 +170,8 @@ class AndersonWindow:
         *,
         mean: Vector | None = None,
     ) -> AndersonWindow:
-        """Return the window with one more round: its products with those of `kept`, then with itself."""
+        """Return the window with one more round. `row` has the inner products of its residual with the
+        residuals of `kept`, then with itself."""
         images = (*self.images[-anderson.memory :], as_vector(image))
         gram = self._bordered(row)
         norm = float(np.sqrt(max(row[-1], 0.0)))
@@ -197,7 +198,7 @@ class AndersonWindow:
         return replace(self, weights=weights, guard=guard)
 
     def _bordered(self, row: Vector) -> Vector:
-        """Return the Gram matrix with a new round, and without the oldest if the window is full."""
+        """Return the Gram matrix with `row` added, and without the oldest round if the window is full."""
         size, kept = len(self.residuals), len(row) - 1
         gram = np.zeros((kept + 1, kept + 1))
         if kept:
@@ -206,28 +207,30 @@ class AndersonWindow:
         return gram
 
     def lengths(self, least: float) -> Vector:
-        """Return the length of all clients' residuals together in each kept round, at least `least`."""
+        """Return the norm of all clients' residuals together in each kept round, at least `least`."""
         size = len(self.residuals)
         squares = np.array(self.gram[:: size + 1] if size else ()) * self.count
         return np.asarray(np.sqrt(np.maximum(squares, least**2)), np.float64)
 
     def units(self, memory: int, least: float) -> Vector:
-        """Return the units of the next round's rows: those of the kept rounds, then its own."""
+        """Return the units of the next round's rows: those of the kept rounds, then that of the next
+        round."""
         found = np.full(memory + 1, self.unit)
         kept = self.lengths(least)[-memory:]
         found[memory - len(kept) : memory] = kept
         return as_vector(np.minimum(found, LARGEST))
 
     def within(self, reach: float) -> AndersonWindow:
-        """Return the window without its combination if that leads further than `reach` from the last image.
+        """Return the window without weights if their combination is further than `reach` from the last image.
 
-        Clipped residuals all have the same length, near or far. Weights from them are meaningless, and a
-        safeguard would not see a residual grow.
+        Clipped residuals all have the same length, so weights from them are meaningless, and the safeguard
+        would not notice growing residuals.
         """
         if not self.weights or np.linalg.norm(self.point() - self.images[-1]) <= reach:
             return self
         return replace(self, weights=())
 
     def point(self) -> Vector:
-        """Return where the iteration continues, in the mean: at the combination, or at the last image."""
+        """Return the mean point from which the iteration continues: the combination of images, or the last
+        image."""
         return as_vector(combined(self.weights or (1.0,), self.images))

@@ -1,6 +1,6 @@
 """Clients of the splitting schemes, and their queries.
 
-If beta = 1, all u_i are one vector u. The server holds and sends it, and clients keep nothing. Otherwise
+If beta = 1, all u_i are one vector u. The server holds and sends u, and clients have no memory. Otherwise
 every client keeps its u_i and the z_i that it sent last. The next query has the mean of all z, with which the
 client completes its step. A client that was absent uses the first mean that it receives.
 """
@@ -24,12 +24,12 @@ from protocols.splitting_local_step import SplittingScheme
 from protocols.weighted_mean import WeightedMean, clipped
 from secagg.errors import SERVER, MalformedMessage
 
-_ROUNDED: Final = 1e-6  # how far weights may be from adding up to one, as a part of their sizes
+_ROUNDED: Final = 1e-6  # largest error of the sum of weights, relative to the sum of their absolute values
 
 
 @dataclass(frozen=True)
 class AtPoint(Query):
-    """Asks for each client's z at this common point. `step` counts the completed rounds."""
+    """Asks for each client's z at the common point u = `point`. `step` is the number of completed rounds."""
 
     kind: ClassVar[str] = "split-common"
     point: Vector
@@ -47,11 +47,11 @@ class Split(Query):
 
 @dataclass(frozen=True)
 class AcceleratedSplit(Split):
-    """The same for an accelerated iteration.
+    """The query of an accelerated iteration, which also asks for a row of the Gram matrix.
 
-    `weights`  of the combination of the last images with which to begin; None for the last image alone.
-    `window`   how many of the last rounds have a place in the Gram matrix.
-    `units`    of its entries: each is divided by that of its place, and by the last.
+    `weights`  weights of the last images, whose combination is the new u_i; None for the last image alone.
+    `window`   number of the last rounds that have an entry in the row.
+    `units`    units of the rounds: each entry is divided by the unit of its round, and by the last unit.
     `measure`  whether to send u_i instead of taking a step.
     """
 
@@ -64,14 +64,14 @@ class AcceleratedSplit(Split):
 
 @dataclass(frozen=True, repr=False)  # it is private
 class SplittingMemory:
-    """The memory of a client.
+    """The memory of a client. The last three fields are used only if the iteration is accelerated.
 
-    `step`       of the round in which it was counted last; -1 before.
-    `point`      u_i of that round; None before.
-    `sent`       z_i of that round; None if there was none to send.
-    `residuals`  u_i - T u_i of the rounds before, oldest first, and
-    `images`     T u_i of the same rounds, and
-    `means`      the mean of all z in each: only if the iteration is accelerated.
+    `step`       number of the round in which the client was counted last; -1 before its first.
+    `point`      u_i of that round; None before its first.
+    `sent`       z_i that it sent in that round; None if it sent none.
+    `residuals`  u_i - T u_i of the earlier rounds, oldest first.
+    `images`     T u_i of the same rounds.
+    `means`      the mean of all z in each of these rounds.
     """
 
     step: int = -1
@@ -83,13 +83,13 @@ class SplittingMemory:
 
 
 def check_step(step: int) -> None:
-    """Raise unless the number can count rounds."""
+    """Raise `MalformedMessage` if `step` is negative."""
     if step < 0:
         raise MalformedMessage(SERVER, f"a step with the number {step}")
 
 
 class CommonClient(ClientRound[SplittingMemory]):
-    """A client of a scheme with a common u. It keeps nothing."""
+    """A client of a scheme with a common u. It has no memory."""
 
     def __init__(self, scheme: SplittingScheme, averaging: WeightedMean, learner: Learner) -> None:
         self._scheme = scheme
@@ -127,16 +127,17 @@ class SplitClient(ClientRound[SplittingMemory]):
         return self._averaging.contribution(sent - query.mean, self._learner.samples)
 
     def near(self, point: Vector, mean: Vector) -> Vector:
-        """Return u_i, no further from the mean than it can come in honest rounds.
+        """Return u_i = `point`. If it is further from `mean` than honest rounds can lead to, return it at
+        that distance.
 
-        Otherwise a distant mean would permanently move the u_i of all clients that receive it. In the next
-        sum the bound would leave one direction of each, which the server can predict, so that it could read
-        the answer of a client that had not received that mean.
+        Without this limit, a distant mean would permanently move the u_i of all clients that receive it.
+        Their next answers would then be clipped vectors in a direction that the server can predict. So it
+        could compute the answer of a client that had not received that mean.
         """
         return np.asarray(mean + clipped(point - mean, self._scheme.reach(self._averaging.limit)), np.float64)
 
     def relaxed(self, point: Vector, mean: Vector, step: int) -> Vector:
-        """Return z_i as it is sent, within the sum's bound of the last mean."""
+        """Return z_i as it is sent: at most `clip` from the last mean."""
         relaxed = self._scheme.relaxed(self._learner, point, step, average=mean)
         return np.asarray(mean + clipped(relaxed - mean, self._averaging.limit), np.float64)
 
@@ -145,7 +146,7 @@ class SplitClient(ClientRound[SplittingMemory]):
 
 
 class AcceleratedClient(SplitClient):
-    """A client that keeps its last pairs, and adds its row of the Gram matrix to what it sends."""
+    """A client that keeps its last residuals and images, and also sends its row of the Gram matrix."""
 
     def __init__(
         self,
@@ -185,9 +186,11 @@ class AcceleratedClient(SplitClient):
                 raise MalformedMessage(SERVER, "weights that do not add up to 1")
 
     def _completed(self, query: AcceleratedSplit) -> SplittingMemory:
-        """Return its memory after its last step is completed with the mean: one more pair.
+        """Return the client's memory after its last step is completed with the mean, which adds one residual
+        and image.
 
-        A client that was not in the last round drops its pairs: the mean is not that of its own last round.
+        A client that was not in the last round discards its residuals and images, because the mean is not
+        that of its own last round.
         """
         own, image = self._own, arrived(self._scheme, self._own, query.mean)
         if own.step != query.step - 1:
@@ -203,28 +206,28 @@ class AcceleratedClient(SplitClient):
         )
 
     def _begun(self, own: SplittingMemory, query: AcceleratedSplit) -> tuple[Vector, Vector]:
-        """Return u_i and c, by the weights that the server sent, or after a plain step."""
+        """Return u_i and c: combinations by the server's weights, or those of a plain step."""
         assert own.point is not None
         if query.weights is None or len(own.images) < len(query.weights):
             return own.point, query.mean
         return combined(query.weights, own.images), combined(query.weights, own.means)
 
     def _leaning(self, point: Vector, query: AcceleratedSplit) -> tuple[Vector, Vector]:
-        """Return what it sends, and the z_i that follows, within the sum's bound of its reference."""
+        """Return the vector that is sent, and the z_i that follows from it after clipping."""
         relaxed = self._scheme.relaxed(self._learner, point, query.step, average=query.mean)
         reference, scale = leaning(self._scheme, query, point)
         away = clipped((relaxed - reference) / scale, self._averaging.limit)
         return away, np.asarray(reference + scale * away, np.float64)
 
     def _keeping(self, own: SplittingMemory, step: int, point: Vector, sent: Vector) -> SplittingMemory:
-        """Return as many pairs as the next round needs: tau, and the one that this round begins."""
+        """Return the memory after this round, with the last tau residuals and images."""
         last = slice(-self._gram.memory, None)
         return SplittingMemory(
             step, as_vector(point), as_vector(sent), own.residuals[last], own.images[last], own.means[last]
         )
 
     def _row(self, own: SplittingMemory, query: AcceleratedSplit, centred: Vector) -> Vector | None:
-        """Return its row of the Gram matrix, if it has one."""
+        """Return the client's row of the Gram matrix, or None if it lacks rounds of the window."""
         is_here = query.step == 0 or own.step == query.step - 1
         first = len(own.residuals) - query.window
         if not is_here or first < 0:
@@ -234,7 +237,8 @@ class AcceleratedClient(SplitClient):
         return self._gram.of(centred, own.residuals[first:], query.units, share)
 
     def _measured(self, query: AcceleratedSplit, point: Vector) -> Mapping[str, ArrayLike]:
-        """Return u_i, moved to within the sum's bound of the last mean; the client keeps that."""
+        """Return u_i as an answer, moved to at most `clip` from the last mean. The client keeps the moved
+        u_i."""
         away = clipped(point - query.mean, self._averaging.limit)
         self._made = SplittingMemory(query.step, as_vector(query.mean + away))
         contribution = self._averaging.contribution(away, self._learner.samples)
@@ -242,18 +246,20 @@ class AcceleratedClient(SplitClient):
 
 
 def leaning(scheme: SplittingScheme, query: AcceleratedSplit, point: Vector) -> tuple[Vector, float]:
-    """Return the reference and the unit in which the z_i of a client at `point` is sent; the same for means.
+    """Return the reference and the unit in which the z_i of a client at `point` is sent. The same holds for
+    means.
 
-    After a plain step the reference is the last mean. After a combination it leans towards u_i, so that the
-    sum gives the mean of the next u_i. If the server instead used its own estimate of the mean of u_i, every
-    combination would multiply the error of that estimate, even rounding, by weights of any size.
+    After a plain step the reference is the last mean. After a combination, a part of u_i is added to it, so
+    that the sum gives the mean of the next u_i. If the server instead used its own estimate of the mean of
+    u_i, every combination would multiply the error of that estimate, even rounding, by weights of any size.
     """
     lean = 0.0 if query.weights is None else scheme.lean
     return np.asarray(query.mean + lean * (point - query.mean), np.float64), 1 + abs(lean)
 
 
 def arrived(scheme: SplittingScheme, own: SplittingMemory, mean: Vector) -> Vector:
-    """Return u_i once the mean is known. For a client that never took part, it is the mean itself."""
+    """Return the next u_i, given the mean of all z. For a client that never took part, it is the mean
+    itself."""
     if own.point is None:
         return mean
     return own.point if own.sent is None else scheme.image(own.point, own.sent, mean)

@@ -24,20 +24,11 @@ from protocols import checks
 from protocols.anderson import Anderson, combined, gram_of
 from protocols.learner import Learner, Steering
 from protocols.serialisation import Vector
-from secagg.errors import ParameterError
 
 SCHEDULES: Final = ("constant", "log", "sqrt", "linear", "exponential")
 MAPS: Final = ("proximal", "gradient")
 STARTS: Final = ("average", "point")
-_STEEPEST: Final = 16.0  # the most of u_i that is taken off z_i: every doubling costs a bit
-
-
-def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Raise unless the value is one of the known words."""
-    if value not in known:
-        raise ParameterError(
-            f"{name} must be one of {', '.join(known)}, not {checks.shown(value)}", parameter=name
-        )
+_STEEPEST: Final = 16.0  # largest multiple of u_i that is subtracted from z_i: every doubling costs a bit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +45,11 @@ class StepSizes:
 
     def __post_init__(self) -> None:
         checks.positive("eta", self.eta)
-        one_of("schedule", self.schedule, SCHEDULES)
+        checks.one_of("schedule", self.schedule, SCHEDULES)
         checks.whole("period", self.period, 1)
 
     def at(self, step: int) -> float:
-        """Return a step size that is above zero for any step."""
+        """Return the step size of round `step`, counted from 0. It is always above zero."""
         match self.schedule:
             case "log":
                 size = self.eta / (1 + math.log10(step + 1))
@@ -75,11 +66,11 @@ class StepSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class SplittingScheme:
-    """What a client computes: a setting of (alpha, beta, gamma), a map, and the sizes of its steps.
+    """The computations of a client, for given alpha, beta, gamma, local map and step sizes.
 
-    `local_map`  "proximal", or "gradient": `proximal.steps` of them with rate eta_t.
+    `local_map`  "proximal", or "gradient" for `proximal.steps` gradient steps of rate eta_t.
     `summed`     whether step sizes are for the sum of a client's losses over its samples, as in the
-                 chapter, and not for their mean, which is a learner's loss.
+                 chapter. Otherwise they are for the mean, which is a learner's loss.
     `start`      where local steps towards a proximal point begin: at the last mean, "average", as in the
                  released scripts, or at u_i, "point".
     """
@@ -97,21 +88,23 @@ class SplittingScheme:
         for name, most in (("alpha", 2.0), ("beta", 2.0), ("gamma", 1.0)):
             checks.positive(name, getattr(self, name))
             checks.real(name, getattr(self, name), 0, most)
-        one_of("local_map", self.local_map, MAPS)
-        one_of("start_at", self.start, STARTS)
+        checks.one_of("local_map", self.local_map, MAPS)
+        checks.one_of("start_at", self.start, STARTS)
 
     @property
     def is_common(self) -> bool:
-        """Whether all clients' u_i are the same: with beta = 1, averaging leaves no difference."""
+        """Whether the u_i of all clients are equal. They are if beta = 1, because then every w_i is the
+        mean."""
         return self.beta == 1.0
 
     @property
     def lean(self) -> float:
-        """The multiple of u_i to subtract from z_i in a sum that gives the mean of the next u_i.
+        """The multiple of u_i to subtract from z_i, so that the sum gives the mean of the next u_i.
 
         If m is the mean that clients receive, u_i becomes gamma (1 - beta) (z_i - lean u_i) + gamma beta m.
-        With the sum of z_i - lean u_i, the server knows the mean of that, however inexactly it knew that of
-        u_i. With gamma = 1 the sum of z_i is enough: the lean is 0, as it is if it would be too steep.
+        So the server knows the mean of the next u_i from the sum of z_i - lean u_i, even if it knew the mean
+        of u_i inexactly. With gamma = 1, lean is 0, because the sum of z_i is enough. It is also 0 if it
+        would be above 16.
         """
         if self.is_common:
             return 0.0
@@ -119,7 +112,7 @@ class SplittingScheme:
         return lean if abs(lean) <= _STEEPEST else 0.0
 
     def relaxed(self, learner: Learner, point: Vector, step: int, *, average: Vector) -> Vector:
-        """Return z_i, from u_i = `point` and the last mean (42)."""
+        """Return z_i, from u_i = `point` and the last mean, `average` (42)."""
         unit = float(learner.samples) if self.summed else 1.0
         eta = unit * self.sizes.at(step)
         if self.local_map == "gradient":
@@ -135,20 +128,21 @@ class SplittingScheme:
         return np.asarray((1 - self.gamma) * point + self.gamma * averaged, np.float64)
 
     def reach(self, clip: float) -> float:
-        """Return how far u_i can be from the last mean, if no z_i is more than `clip` from the one before.
+        """Return the largest distance of u_i from the last mean, if no z_i is more than `clip` from the mean
+        before.
 
-        u_i' - m' is (1 - gamma) (u_i - m) + gamma (1 - beta) (z_i - m) + (gamma beta - 1) (m' - m), and the
-        mean moves no further than z_i does.
+        u_i' - m' is (1 - gamma) (u_i - m) + gamma (1 - beta) (z_i - m) + (gamma beta - 1) (m' - m), and |m' -
+        m| is at most `clip`.
         """
         return clip * (self.gamma * abs(1 - self.beta) + abs(1 - self.gamma * self.beta)) / self.gamma
 
     def centred(self, point: Vector, sent: Vector, centre: Vector) -> Vector:
-        """Return the residual u_i - T u_i for the mean `centre`."""
-        # Differences are taken first: they are short, and lose no digits.
+        """Return b_i: the residual u_i - T u_i if `centre` were the mean of all z."""
+        # Differences are computed first: they are short, so no digits are lost.
         return np.asarray(self.gamma * ((point - centre) - (1 - self.beta) * (sent - centre)), np.float64)
 
     def image_of_means(self, point: Vector, mean: Vector) -> Vector:
-        """Return the mean of all next u_i, from that of the u_i and z_i. It does not depend on beta."""
+        """Return the mean of all next u_i, from the means of the u_i and z_i. It does not depend on beta."""
         return np.asarray((1 - self.gamma) * point + self.gamma * mean, np.float64)
 
 
@@ -162,17 +156,17 @@ class ProximalLearner(Protocol):
     """
 
     def proximal(self, point: Vector, eta: float) -> Vector:
-        """Return the model that minimises loss(w) + |w - point|^2 / (2 eta)."""
+        """Return the w that minimises loss(w) + |w - point|^2 / (2 eta)."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProximalSteps:
-    """How the proximal map is approximated if there is no closed form.
+    """The computation of the proximal map: in closed form, or approximately by local steps.
 
-    `steps`   local steps, as many as the learner takes by default.
-    `rate`    their learning rate, the learner's by default. It is at most eta, or the pull alone would make
-              them diverge.
+    `steps`   number of local steps; that of the learner by default.
+    `rate`    learning rate of the local steps; that of the learner by default. It is limited to eta, because
+              larger steps towards the point would diverge.
     `memory`  above 0, Anderson acceleration of `chunk` local steps at a time, with `memory` + 1 pairs.
     `chunk`   local steps in one application of the accelerated map.
     `exact`   whether a closed form is used if there is one.
@@ -195,7 +189,7 @@ class ProximalSteps:
     def point(
         self, learner: Learner, point: Vector, eta: float, *, start: Vector, unit: float = 1.0
     ) -> Vector:
-        """Return P(point), exactly or by local steps from `start`; `rate` is in units of `unit`."""
+        """Return P(point), in closed form or by local steps from `start`. `rate` is multiplied by `unit`."""
         if self.exact and isinstance(learner, ProximalLearner):
             return np.asarray(learner.proximal(point, eta), np.float64)
         steering = Steering(pull=1 / eta, anchor=point)
@@ -208,7 +202,8 @@ class ProximalSteps:
     def _accelerated(
         self, learner: Learner, steering: Steering, start: Vector, steps: int, rate: float
     ) -> Vector:
-        """Take the same number of local steps, with an extrapolation between every two chunks of them."""
+        """Return the model after `steps` local steps, with an Anderson combination after every chunk of
+        them."""
         mixing = Anderson(memory=self.memory)
         residuals: list[Vector] = []
         images: list[Vector] = []

@@ -1,32 +1,31 @@
-"""The superquantile of losses: the mean over a tail that is a part `theta` of all, and its weights.
+"""The superquantile of losses: the mean of the largest losses, a part `theta` of all n losses.
 
 It is the largest weighted mean whose weights add up to 1 and are at most 1 / (theta n) each. The best weights
-are found greedily, the largest losses first; the one at the boundary gets what is left. Every weight
-is a share, from 0 to 1, of that largest one, and the shares add up to theta n.
+are found greedily, the largest losses first; the loss at the boundary gets the remaining weight. A share is a
+weight divided by the largest one, so it is from 0 to 1. The shares add up to theta n.
 
-Smoothed weights pay for their distance from the uniform ones, so that a small change of a loss changes them
-little. The smoothing `nu` is in units of the loss:
+Smoothed weights have a penalty on their distance from the uniform weights, so that a small change of a loss
+changes them little. The smoothing `nu` is in units of the loss:
 
     quadratic   the penalty nu n / 2 |pi - 1/n|^2,  the shares clip(theta (1 + (loss - level) / nu), 0, 1)
     entropic    the penalty nu KL(pi, uniform),     the shares min(theta exp((loss - level) / nu), 1)
 
-with the level at which the shares add up. So a client that receives the level knows its own share. Near the
-uniform weights the two penalties are the same.
+with the level at which the shares add up to theta n. So a client that receives the level knows its own share.
+Near the uniform weights the two penalties are the same.
 
 "Federated Learning with Superquantile Aggregation for Heterogeneous Data", "Superquantiles at Work: Machine
 Learning Applications and Efficient Subgradient Computation". The package sqwash has nu / (2 n) where the
 quadratic penalty has nu n / 2 here: its smoothing coefficient is n^2 times ours.
 
-Which clients are in the tail is read off a histogram. The server finds where the tail begins, a threshold,
-and broadcasts it. From the threshold and its own loss, each client knows its share: 1 in the tail, 0 outside,
-and something between at the boundary.
+The server reads the threshold at which the tail begins from a histogram of m losses, and broadcasts it. From
+the threshold and its own loss, each client computes its share, by one of these rules:
 
-    share       Above the boundary bin, clients count 1, below it 0, and in it (theta m - above) / in_bin:
-                together, exactly as many as there should be. With one loss in the bin, these are the exact
-                weights of the superquantile.
-    indicator   Clients whose loss is the quantile or more count 1, all others 0.
-    quadratic,  The smoothed weights of the superquantile, with a level that is found from the histogram as
-    entropic    if all losses were in the middle of their bins.
+    share       Clients above the boundary bin have the share 1, those below it 0, and those in it
+                (theta m - above) / in_bin, so that the shares add up to theta m. With one loss in the bin,
+                these are the exact weights of the superquantile.
+    indicator   Clients whose loss is the quantile or more have the share 1, all others 0.
+    quadratic,  The smoothed weights of the superquantile. The level is computed from the histogram, as if all
+    entropic    losses were in the middle of their bins.
 """
 
 from __future__ import annotations
@@ -46,26 +45,28 @@ from secagg.errors import ParameterError
 
 
 def quadratic_share(losses: ArrayLike, level: float, theta: float, nu: float) -> Vector:
-    """Return the shares of clients with these losses."""
+    """Return the shares of clients with these losses, by the quadratic rule."""
     return np.clip(theta * (1 + _above(losses, level, nu)), 0.0, 1.0)
 
 
 def entropic_share(losses: ArrayLike, level: float, theta: float, nu: float) -> Vector:
-    """Return the shares of clients with these losses. No exponent beyond a share of 1 is computed."""
+    """Return the shares of clients with these losses, by the entropic rule. Exponents that would lead to
+    shares above 1 are limited, to avoid overflow."""
     exponent = np.minimum(_above(losses, level, nu), -np.log(theta))
     return np.asarray(np.minimum(theta * np.exp(exponent), 1.0))
 
 
 def _above(losses: ArrayLike, level: float, nu: float) -> Vector:
-    """Return how far losses are above a level. The level may be any float; on overflow a share is 0 or 1."""
+    """Return (losses - level) / nu. An overflow to infinity is harmless: the share is then 0 or 1."""
     with np.errstate(over="ignore"):
         return np.asarray((np.asarray(losses, np.float64) - level) / nu)
 
 
 def quadratic_level(losses: ArrayLike, theta: float, nu: float, counts: ArrayLike | None = None) -> float:
-    """Return the level at which shares add up to `theta` of all; `counts` says how often each loss occurs.
+    """Return the level at which the quadratic shares add up to `theta` times the number of losses.
 
-    Between points where one client's share reaches 0 or 1, the sum of the shares falls linearly.
+    `counts` says how often each loss occurs; once by default. The sum of the shares is a piecewise linear
+    function of the level, with corners where one client's share reaches 0 or 1.
     """
     values, often = _counted(losses, counts)
     _check_smoothing(theta, nu)
@@ -75,7 +76,8 @@ def quadratic_level(losses: ArrayLike, theta: float, nu: float, counts: ArrayLik
     def filled(level: float) -> float:
         return float(often @ quadratic_share(values, level, theta, nu))
 
-    low, high = 0, len(corners) - 1  # the sum reaches the target at `low`, and never beyond `high`
+    # The sum is at least the target at `low`, and at most the target at `high`.
+    low, high = 0, len(corners) - 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if filled(corners[middle]) >= target else (low, middle)
@@ -86,18 +88,19 @@ def quadratic_level(losses: ArrayLike, theta: float, nu: float, counts: ArrayLik
 
 
 def entropic_level(losses: ArrayLike, theta: float, nu: float, counts: ArrayLike | None = None) -> float:
-    """Return the level at which shares add up to `theta` of all; `counts` says how often each loss occurs.
+    """Return the level at which the entropic shares add up to `theta` times the number of losses.
 
-    The clients with the share 1 determine the level of all others. Their number is tried from 0 on; the
-    largest loss of the others must not itself have the share 1.
+    `counts` says how often each loss occurs; once by default. The clients with the share 1 determine the
+    level of all others. Their number is tried from 0 on, until the largest loss of the others has a share of
+    at most 1.
     """
     values, often = _counted(losses, counts)
     _check_smoothing(theta, nu)
     order = np.argsort(-values, kind="stable")
     values, often = values[order], often[order]
-    rest = np.logaddexp.accumulate((values / nu + np.log(often))[::-1])[::-1]  # of all from here on
+    rest = np.logaddexp.accumulate((values / nu + np.log(often))[::-1])[::-1]  # of this and smaller losses
     target, full = theta * often.sum(), often.cumsum()
-    with np.errstate(invalid="ignore", divide="ignore"):  # beyond the first that fits, anything may be
+    with np.errstate(invalid="ignore", divide="ignore"):  # values after the first that fits are not used
         levels = nu * (rest - np.log((target - (full - often)) / theta))
         fits = (values <= levels - nu * np.log(theta)) | (full >= target * (1 - _NEARLY))
     return float(levels[np.argmax(fits)])
@@ -111,7 +114,8 @@ def _losses(losses: ArrayLike) -> Vector:
 
 
 def _counted(losses: ArrayLike, counts: ArrayLike | None) -> tuple[Vector, Vector]:
-    """Return the losses that occur, and how often. Negative counts of a noisy histogram are dropped."""
+    """Return the losses that occur, and how often each occurs. Negative counts of a noisy histogram are
+    dropped."""
     values = _losses(losses)
     often = np.ones(len(values)) if counts is None else np.asarray(counts, np.float64)
     if often.shape != values.shape or not np.isfinite(often).all():
@@ -129,7 +133,7 @@ def _check_smoothing(theta: float, nu: float) -> None:
 
 
 class TailRule(StrEnum):
-    """How shares follow from losses."""
+    """The rule by which shares follow from losses; see the module's docstring."""
 
     SHARE = "share"
     INDICATOR = "indicator"
@@ -148,10 +152,10 @@ class TailRule(StrEnum):
 
 @dataclass(frozen=True)
 class TailThreshold:
-    """Where the tail begins.
+    """The threshold at which the tail begins.
 
-    `level`  the lower edge of the boundary bin; the quantile, or the level of smoothed weights.
-    `share`  of clients in the boundary bin, where there is one.
+    `level`  the lower edge of the boundary bin, the quantile, or the level of smoothed weights, by the rule.
+    `share`  the share of clients in the boundary bin; for the rule "share" only.
     """
 
     level: float
@@ -163,10 +167,11 @@ WHOLE_COHORT: Final = TailThreshold(0.0)  # all clients are in the tail
 
 @dataclass(frozen=True, kw_only=True)
 class LossTail:
-    """The part `theta` of all clients with the largest losses.
+    """The tail: the part `theta` of all clients with the largest losses.
 
-    `loss_bound`, `bins`  a histogram of equal bins from 0 to the bound, to which losses are clipped.
-    `rule`, `nu`          how shares follow from losses, and how smooth they are, in units of the loss.
+    `loss_bound`, `bins`  upper end and number of equal bins of the histogram; losses are clipped to the
+                          bound.
+    `rule`, `nu`          the rule by which shares follow from losses, and its smoothing in units of the loss.
     """
 
     theta: float
@@ -193,7 +198,7 @@ class LossTail:
 
     @property
     def is_all(self) -> bool:
-        """Whether the tail is the whole cohort, so that no loss has to be known."""
+        """Whether the tail is the whole cohort, so that losses are not needed."""
         return self.theta == 1
 
     most = checks.CheckedBound("loss_bound")
@@ -206,11 +211,12 @@ class LossTail:
     # --- a client's side ---
 
     def histogram(self, loss: float) -> NDArray[np.uint64]:
-        """Return one count, for a finite loss."""
+        """Return a client's histogram: one count in the bin of `loss`, which must be finite."""
         return one_hot(self._clipped(loss), self.edges)
 
     def share(self, loss: float, cut: TailThreshold) -> float:
-        """Return the client's share. It is from 0 to 1 for any threshold that a server sends."""
+        """Return the share, from 0 to 1, of a client with this loss. `cut` may be any threshold that a server
+        sends."""
         if self.is_all:
             return 1.0
         own = self._clipped(loss)
@@ -232,10 +238,8 @@ class LossTail:
     # --- the server's side ---
 
     def cut(self, heights: ArrayLike, count: float | None) -> TailThreshold:
-        """Return the threshold from the total of all histograms; `count` is its sum if that is public.
-
-        Raises `ValueError` if noise has left nothing to read.
-        """
+        """Return the threshold, from the sum of all clients' histograms. `count` is the sum of `heights` if
+        it is public. Raises `ValueError` if noise has made the histogram useless."""
         match self.rule:
             case TailRule.SHARE:
                 place, share = read_boundary(heights, self.edges, self.theta, count=count)

@@ -29,12 +29,12 @@ from secagg.errors import CorruptTotal, ParameterError
 from secagg.sum_spec import LInf, Part, SumSpec, Total
 
 TILT: Final = "tilt"
-_BITS: Final = 64  # of the one number that divides all others
+_BITS: Final = 64  # bits of the sum of weights, by which the server divides the sum of updates
 
 
 @dataclass(frozen=True)
 class Tilted(Query):
-    """Asks for each client's update of this model, and for its loss relative to `shift`."""
+    """Asks for each client's update of `model`, times exp(t (loss - shift)), and for these weights."""
 
     kind: ClassVar[str] = "tilted"
     model: Vector
@@ -43,7 +43,7 @@ class Tilted(Query):
 
 @dataclass(frozen=True)
 class TiltedState:
-    """The model, and the tilted loss of the one before it."""
+    """The server's state: the model, and `shift`, the tilted loss of the model before it."""
 
     model: Vector
     shift: float
@@ -51,7 +51,8 @@ class TiltedState:
 
 @dataclass(frozen=True, kw_only=True)
 class TERM(Algorithm[TiltedState, NoMemory]):
-    """Clients weight their updates by exp(t * loss at the common model), and the model moves by the mean."""
+    """Clients weight their updates by exp(t * loss at the common model). The model moves by the weighted
+    mean."""
 
     state_type: ClassVar[type] = TiltedState
 
@@ -94,7 +95,8 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def weight(self, loss: float, shift: float) -> float:
-        """Return the weight in units of `most`. The exponent is clipped, because the power could overflow."""
+        """Return the weight exp(t (loss - shift)), limited to `least` and `largest`, as a part of
+        `largest`."""
         assert self.loss_cap is not None
         exponent = self.t * (min(loss, self.loss_cap) - shift)
         return math.exp(min(max(exponent, math.log(self.least)), math.log(self.largest))) / self.largest
@@ -125,12 +127,14 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         if tilt <= 0 or clients <= 0:
             raise CorruptTotal("the weights of this sum's clients add up to nothing")
         model = as_vector(state.model + np.asarray(total[UPDATE], np.float64) / tilt)
-        # (1/t) log mean exp(t F). If weights were at a limit, it is nearer to that than the last one was.
+        # (1/t) log mean exp(t F). If weights were at a limit, this is inexact, but better than the last
+        # shift.
         shift = state.shift + math.log(tilt * self.largest / clients) / self.t if self.t else state.shift
         return Outcome(TiltedState(model, shift), {"tilted_loss": shift})
 
     def _clients(self, total: Total) -> float:
-        """Return the number of clients in a sum, each counted by its samples."""
+        """Return the total weight of the clients in a sum: their number, or the sum of their samples divided
+        by `cap`."""
         return int(total[WEIGHT][0]) / self.averaging.cap if WEIGHT in total.parts else total.count
 
     def client(self, learner: Learner, memory: NoMemory) -> TERMClient:

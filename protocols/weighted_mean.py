@@ -1,8 +1,8 @@
-"""The weighted mean of bounded updates: one sum, and the algorithms whose server needs nothing else.
+"""The weighted mean of bounded updates in one sum, and the base class of algorithms that need no other sum.
 
-A client with n samples has the weight min(n, cap) / cap, or 1 if all clients count the same. It contributes
-its update times that weight, with bounded norm, and the weight itself as the whole number min(n, cap). A
-client that is clipped does not lose weight.
+A client with n samples has the weight min(n, cap) / cap, or 1 if clients are not weighted. It adds its
+clipped update times that weight, and the whole number min(n, cap), to the sum. Clipping does not change a
+client's weight.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ WEIGHT: Final = "weight"
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedMean:
-    """How updates of `dim` numbers are averaged over at most `clients` clients.
+    """The weighted mean of updates of `dim` numbers over at most `clients` clients.
 
-    `clip`  the largest norm of an update; a longer one is scaled down to it.
-    `cap`   a client's largest weight, in samples; 1 for a plain mean of all clients.
-    `bits`  of every number on the wire.
-    `privacy`  a budget for noise, or None. With noise, all clients count the same, because samples would need
-               noise as well, and the noise decides the number of bits.
+    `clip`  largest norm of an update; a longer one is scaled down to it.
+    `cap`   largest weight of a client, in samples; 1 for the unweighted mean.
+    `bits`  bits of every number on the wire.
+    `privacy`  a budget for noise, or None. With noise, all clients have the same weight, because a sum of
+               samples would need noise as well. The noise then decides the number of bits.
     """
 
     dim: int
@@ -64,19 +64,19 @@ class WeightedMean:
 
     @cached_property
     def noise(self) -> Plan | None:
-        """The noise of the one sum in a round."""
+        """The noise plan of the one sum in a round; None without noise."""
         if self.privacy is None:
             return None
         goal, promise = self.privacy.per_sum(), self.privacy.promise
         return calibrate_vector(promise=promise, goal=goal, size=self.dim, clip=self.limit)
 
     def spec(self) -> SumSpec:
-        """Return a sum of these parts alone."""
+        """Return the spec of a sum that has only the parts of this mean."""
         return SumSpec(parts=self.parts(), promise=None if self.noise is None else self.noise.promise)
 
     @property
     def reveals(self) -> str:
-        """What a server learns from such a sum."""
+        """What a server learns from such a sum, in words."""
         samples = ", and of their samples" if self.cap > 1 else ""
         return "the sum of the clients' updates" + (samples if self.noise is None else ", with noise")
 
@@ -89,18 +89,19 @@ class WeightedMean:
         return (update, weight_part(self.cap, self.clients))
 
     def weight(self, samples: int) -> float:
-        """Return the weight of a client, from 0 to 1."""
+        """Return the weight of a client with `samples` samples: min(samples, cap) / cap."""
         return share_of(samples, self.cap)
 
     def contribution(self, update: Vector, samples: int) -> Mapping[str, ArrayLike]:
-        """Return what a client adds. It is clipped here too, so that its weight cannot widen the bound."""
+        """Return what a client adds to the sum. A weighted update is clipped first, so that a client's weight
+        does not change its bound."""
         if self.cap == 1:
             return {UPDATE: update}
         weighted = clipped(update, self.limit) * self.weight(samples)
         return {UPDATE: weighted, WEIGHT: np.array([min(samples, self.cap)], np.uint64)}
 
     def mean(self, total: Total) -> Vector:
-        """Return the mean that a total gives."""
+        """Return the weighted mean of the updates, from the total of the sum."""
         return mean_of(total, UPDATE, self.cap, weighted=self.cap != 1)
 
 
@@ -110,7 +111,8 @@ def weight_part(cap: int, clients: int) -> Part:
 
 
 def mean_of(total: Total, name: str, cap: int, *, weighted: bool) -> Vector:
-    """Return the mean of a part, by the clients' samples or by their number."""
+    """Return the mean of the part `name` of a total: divided by the sum of the clients' weights, or by their
+    number."""
     weight = int(total[WEIGHT][0]) / cap if weighted else total.count
     if weight <= 0:
         raise CorruptTotal("the clients of this sum have no samples at all")
@@ -118,15 +120,15 @@ def mean_of(total: Total, name: str, cap: int, *, weighted: bool) -> Vector:
 
 
 def share_of(samples: int, cap: int, *, weighted: bool = True) -> float:
-    """Return how much a client counts, from 0 to 1: by its samples up to `cap`, or 1 for all."""
+    """Return a client's weight, from 0 to 1: min(samples, cap) / cap if `weighted`, else 1."""
     return min(samples, cap) / cap if weighted else 1.0
 
 
 def norm(vector: Vector) -> float:
-    """Return the Euclidean norm, finite for all vectors whose norm is near a float.
+    """Return the Euclidean norm, without overflow of the squares.
 
-    Dividing by the largest coordinate first keeps the squares of huge ones from overflowing. A client with an
-    infinite distance would have no weight at all, and a server could choose which client that is.
+    The vector is divided by its largest coordinate first. A client with an infinite distance would get no
+    weight, and a server could choose which client that is.
     """
     largest = float(np.abs(vector).max(initial=0.0))
     return largest * float(np.linalg.norm(vector / largest)) if 0.0 < largest < math.inf else largest
@@ -136,7 +138,7 @@ def clipped(vector: Vector, limit: float) -> Vector:
     """Return `vector`, scaled down to the norm `limit` if it is longer."""
     largest = float(np.abs(vector).max(initial=0.0))
     if not 0.0 < largest < math.inf:
-        return vector  # the model diverged
+        return vector  # zeros, or a diverged model
     length = float(np.linalg.norm(vector / largest))
     return vector if length <= limit / largest else vector / largest * (limit / length)
 
@@ -154,11 +156,11 @@ class Update(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class AveragingAlgorithm(Algorithm[ModelState, M], Generic[M]):
-    """An algorithm whose common model moves by the mean of the clients' updates, one sum in a round.
+    """An algorithm whose common model moves by the mean of the clients' updates, with one sum in a round.
 
-    Clients differ in how they train what they send, and in what they keep.
+    Subclasses define how clients train the update, and what they keep.
 
-    `privacy`   a budget for noise on every sum, or None. All clients then count the same.
+    `privacy`   a budget for noise on every sum, or None. With noise, all clients have the same weight.
     """
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = PrivacyBudget
@@ -181,7 +183,7 @@ class AveragingAlgorithm(Algorithm[ModelState, M], Generic[M]):
 
     @property
     def server_rate(self) -> float:
-        """How far the model moves along the mean of the updates."""
+        """The factor by which the model moves along the mean of the updates."""
         return 1.0
 
     def sums(self) -> tuple[Sum, ...]:

@@ -10,13 +10,15 @@ from fl.attacks.registry import (
     ATTACKS,
     Attack,
     attack,
+    by_count,
+    by_samples,
     corrupt_data,
     corrupt_learners,
     is_on_messages,
     register,
 )
 from fl.attacks.ring_tampering import TAMPERINGS, tampering
-from fl.attacks.straggler import Straggler, by_count, by_samples, slow_down
+from fl.attacks.straggler import Straggler, slow_down
 from fl.attacks.updates import CorruptAnswer, Gaussian, SameValue, Scaling, SignFlip
 
 __all__ = [

@@ -21,7 +21,7 @@ class LearnerWrapper:
     rate: float
     steps: int
 
-    # Set only if the wrapped learner has it. Subclasses change its result like that of a training.
+    # Set only if the wrapped learner has this method. Subclasses change its result like that of `train`.
     proximal: Callable[[Array, float], Array]
 
     def __init__(self, learner: Any) -> None:
@@ -30,7 +30,7 @@ class LearnerWrapper:
             self.proximal = self._proximal
 
     def __getattr__(self, name: str) -> Any:
-        if name == "wrapped":  # `copy` asks for it before __init__ has run
+        if name == "wrapped":  # `copy` reads this attribute before __init__ has run
             raise AttributeError(name)
         return getattr(self.wrapped, name)
 
@@ -55,7 +55,8 @@ class LearnerWrapper:
 
 
 def generator(purpose: str, seed: int, client: int) -> np.random.Generator:
-    """Return a generator for that client alone: it does not depend on the draws of other clients."""
+    """Return a random generator for one client and `purpose`. It does not depend on the draws of other
+    clients."""
     if seed < 0 or client < 0:
         raise TrainingError(f"seed and client id must be 0 or more, not {seed} and {client}")
     return np.random.default_rng([zlib.crc32(purpose.encode()), seed, client])
@@ -64,9 +65,8 @@ def generator(purpose: str, seed: int, client: int) -> np.random.Generator:
 class WrappedLearners(Mapping[int, Any]):
     """Wrapped learners by client id, with the `together` of the mapping they came from, or None.
 
-    Learners that can train at the same time are a mapping with a callable `together`, which runs the jobs
-    of many clients. It must be passed on when learners are wrapped: in a plain dict they would train one by
-    one.
+    A mapping of learners that can train at the same time has a method `together`, which runs the jobs of many
+    clients. It must be passed on when learners are wrapped, otherwise they would train one by one.
     """
 
     def __init__(self, learners: Mapping[int, Any], together: Callable[..., Any] | None = None) -> None:
@@ -75,7 +75,8 @@ class WrappedLearners(Mapping[int, Any]):
 
     @classmethod
     def of(cls, learners: Mapping[int, Any], change: Callable[[int, Any], Any]) -> WrappedLearners:
-        """Return `change(client, learner)` for every client; they train together as `learners` do."""
+        """Return the mapping with `change(client, learner)` for every client, and the `together` of
+        `learners`."""
         changed = {client: change(client, learner) for client, learner in learners.items()}
         return cls(changed, getattr(learners, "together", None))
 

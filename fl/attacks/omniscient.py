@@ -25,15 +25,16 @@ class Exchange(Protocol):
     """A learner that can exchange values with the others that train at the same time."""
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
-        """Wait for all clients that still work on this sum; return the value of each, by client."""
+        """Wait until all other clients of this sum have called it or have ended. Return the value of each, by
+        client id."""
         ...
 
 
 class Omniscient(LearnerWrapper):
     """One client of a cohort in which the clients in `who` are corrupt.
 
-    Honest clients are wrapped too: they reveal their updates and submit them unchanged. `weighted` tells
-    whether the algorithm weights clients by their samples.
+    Honest clients are wrapped too: they share their updates with the corrupt ones and submit them unchanged.
+    `weighted` says whether the algorithm weights clients by their samples.
     """
 
     def __init__(self, learner: Any, client: int, who: Collection[int], *, weighted: bool = True) -> None:
@@ -55,7 +56,7 @@ class Omniscient(LearnerWrapper):
         return self._submitted(point, super()._proximal(point, eta))
 
     def _submitted(self, start: Array, trained: Array) -> Array:
-        """Return the submitted model, once all updates are known."""
+        """Return the model that this client submits, after waiting for the updates of all clients."""
         if not getattr(self._exchange, "in_batch", True):  # not in a batch: nothing is submitted
             return trained
         weight = float(self.samples if self._weighted else 1)
@@ -66,10 +67,8 @@ class Omniscient(LearnerWrapper):
 
 
 def against(updates: Mapping[int, tuple[Array, float]], who: Collection[int]) -> Array:
-    """Return what corrupt clients submit, given the honest update and weight of every client.
-
-    Diverged clients are in no sum, and are left out of the means.
-    """
+    """Return the update that corrupt clients submit, given the honest (update, weight) of every client by id.
+    Diverged clients are in no sum, so they are left out of the means."""
     clients = sorted(client for client, (update, _) in updates.items() if np.isfinite(update).all())
     corrupt = sorted(set(clients) & set(who))
     total, own = (sum(updates[client][1] for client in group) for group in (clients, corrupt))

@@ -19,7 +19,7 @@ _DIGITS, _LETTERS = 10, 26
 
 
 def flip_labels(samples: Samples, classes: int | None, *, rule: str = REVERSE) -> Samples:
-    """Replace every label by a fixed other one.
+    """Return the samples with every label replaced by another, according to `rule`:
 
     `reverse`     y becomes classes - 1 - y. With an odd number of classes, the middle one is unchanged.
     `characters`  for EMNIST's ten digits or 62 characters: a digit y becomes (7 y + 1) mod 10, and a letter
@@ -42,13 +42,13 @@ def _characters(labels: Array) -> Array:
 
 
 def random_labels(samples: Samples, classes: int | None, rng: np.random.Generator) -> Samples:
-    """Replace all labels by uniformly random ones."""
+    """Return the samples with all labels replaced by uniformly random ones."""
     classes = _check_labels(samples, classes, "drawn at random")
     return Samples(samples.x, rng.integers(classes, size=samples.y.shape).astype(samples.y.dtype))
 
 
 def negate_images(samples: Samples) -> Samples:
-    """Invert the images and keep the labels."""
+    """Return the samples with every pixel x replaced by 1 - x. Labels are kept."""
     x = samples.x
     if x.dtype.kind != "f" or (x.size and (x.min() < 0 or x.max() > 1)):
         raise DataError(
@@ -58,7 +58,8 @@ def negate_images(samples: Samples) -> Samples:
 
 
 def reverse_text(samples: Samples) -> Samples:
-    """Reverse windows of symbols with the next symbol, so that the first symbol is to be predicted."""
+    """Return the samples with each window and its next symbol reversed, so that the first symbol is the
+    target."""
     if samples.x.dtype.kind not in "iu" or samples.x.ndim != 2 or samples.y.ndim != 1:
         raise DataError(
             "only text can be reversed: rows of symbols as whole numbers, and the next one as target"

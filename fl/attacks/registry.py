@@ -1,17 +1,18 @@
-"""Registry of attacks, and how they are applied: to data before training, to learners, or to both.
+"""Registry of attacks, and functions that apply them: to data before training, to learners, or to both.
 
     flip = attack("label-flip", rule="characters")
     who = by_samples(federation.samples, 0.25, seed)
     federation = corrupt_data(federation, flip, who, rng)
     learners = corrupt_learners(learners, flip, who, seed)
 
-With `answers`, attacks on updates corrupt the clients' answers instead: see `fl.attacks.updates`. Both calls
-accept every attack, and change only what it affects. `register` adds an attack.
+Both calls accept every attack, and change only what it affects. With `answers`, attacks on updates corrupt
+the clients' answers instead: see `fl.attacks.updates`. `register` adds an attack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
@@ -45,7 +46,8 @@ Wrap: TypeAlias = Callable[[Any, int, frozenset[int], int], Any]
 
 @dataclass(frozen=True)
 class Attack:
-    """How corrupt clients' data and learners change; with `all_clients`, all learners are wrapped."""
+    """Functions that change corrupt clients' data and learners. With `all_clients`, the learners of all
+    clients are wrapped, if at least one client is corrupt."""
 
     poison: Poison | None = None
     wrap: Wrap | None = None
@@ -90,8 +92,8 @@ def corrupt_learners(
 ) -> WrappedLearners:
     """Return the learners, with those of clients in `who` corrupted. They train together as `learners` do.
 
-    `answers`  train honestly and corrupt the answers instead. Raise `TrainingError` for an attack
-               that corrupts no update.
+    `answers`  whether clients train honestly and their answers are corrupted instead. Raise `TrainingError`
+               for an attack that does not corrupt updates.
     """
     _check_who(who, learners)
     chosen, corrupt = _named(attack), frozenset(who)
@@ -124,6 +126,39 @@ def _check_who(who: Collection[int], clients: Collection[int]) -> None:
         raise TrainingError(
             f"clients {sorted(unknown)} cannot be corrupt: there are no clients with these ids"
         )
+
+
+# --- choice of the corrupt clients ---
+
+
+def by_samples(sizes: Mapping[int, int], level: float, seed: int) -> frozenset[int]:
+    """Return random clients that together hold more than the part `level` of all training samples.
+
+    Clients are added in random order until this is reached, as in "Robust Aggregation for Federated
+    Learning", where `level` is called corruption. At level 0 no client is corrupt. `sizes` has the number of
+    training samples of each client, as `Federation.samples`.
+    """
+    if not 0 <= level < 1:
+        raise TrainingError(f"the corrupt share of all samples must be from 0 to below 1, not {level!r}")
+    order, total = list(sizes), sum(sizes.values())
+    random.Random(seed - 1).shuffle(order)
+    chosen: set[int] = set()
+    held = 0
+    for client in order if level else ():
+        if held > level * total:
+            break
+        chosen.add(client)
+        held += sizes[client]
+    return frozenset(chosen)
+
+
+def by_count(ids: Iterable[int], fraction: float, seed: int) -> frozenset[int]:
+    """Return a random `fraction` of the clients `ids`, rounded to a whole number, as in the lp-proj paper."""
+    if not 0 <= fraction <= 1:
+        raise TrainingError(f"the fraction of clients must be from 0 to 1, not {fraction!r}")
+    clients = sorted(ids)
+    chosen = np.random.default_rng(seed).choice(clients, round(fraction * len(clients)), replace=False)
+    return frozenset(map(int, chosen))
 
 
 # --- the attacks ----------------------------------------------------------------------------------------

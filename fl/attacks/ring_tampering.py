@@ -1,9 +1,9 @@
-"""Attacks inside the ring: clients that put arbitrary residues into a sum.
+"""Attacks inside the ring: clients that add arbitrary residues to a sum.
 
-Such a client does not follow the protocol. Nothing clips its residues, and since they are masked, they are
-not visible to others. An attack on updates moves a total by at most what clipping allows. This one moves it
-by any amount, and no robust algorithm helps. Simulated channels take these attacks as tampering: they are
-called with the kind of a sum, a client's honest residues, and the bounds of the parts of the sum.
+Such a client does not follow the protocol. Its residues are not clipped, and nobody can check them, because
+they are masked. An attack on updates moves a total by at most what clipping allows. This one moves it by any
+amount, and no robust algorithm helps. Simulated channels accept these attacks as functions: they call them
+with the kind of a sum, a client's honest residues, and the bounds of the parts of the sum.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class SumPartBounds(Protocol):
 
 @dataclass(kw_only=True)
 class Tampering(ABC):
-    """An attack on residues. `parts` has the names of the parts to change; None for all."""
+    """An attack on residues. `parts` has the names of the parts of a sum to change; None for all parts."""
 
     parts: Collection[str] | None = None
 
     def __call__(
         self, _kind: str, residues: Sequence[Array], fields: Sequence[SumPartBounds], /
     ) -> tuple[Array, ...]:
-        """Return what goes into a sum of any kind in place of `residues`."""
+        """Return the residues that are added to a sum of any kind in place of `residues`."""
         return tuple(
             self.change(own.astype(np.uint64), part) if self.parts is None or part.name in self.parts else own
             for own, part in zip(residues, fields, strict=True)
@@ -59,12 +59,13 @@ class Tampering(ABC):
 
     @abstractmethod
     def change(self, own: Array, part: SumPartBounds) -> Array:
-        """Return as many 64-bit residues, of which the lowest `part.bits` bits count."""
+        """Return the residues that replace `own`, as 64-bit integers. Only their lowest `part.bits` bits
+        count."""
 
 
 @dataclass(kw_only=True)
 class Overflow(Tampering):
-    """Uniformly random residues: the total becomes uniformly random, and all information is lost."""
+    """Replaces the residues by uniformly random ones. The total is then uniformly random, too."""
 
     rng: np.random.Generator = field(repr=False)
 
@@ -74,10 +75,8 @@ class Overflow(Tampering):
 
 @dataclass(kw_only=True)
 class Wrap(Tampering):
-    """Half the modulus instead of the honest residues: a total near zero moves to the far end of the ring.
-
-    It is its own inverse, so an even number of such clients cancel each other.
-    """
+    """Replaces the honest residues by half the modulus, so that a total near zero moves to the far end of the
+    ring. The attacks of an even number of clients cancel each other."""
 
     def change(self, own: Array, part: SumPartBounds) -> Array:
         return np.full(own.shape, 1 << (part.bits - 1), np.uint64)
@@ -85,7 +84,8 @@ class Wrap(Tampering):
 
 @dataclass(kw_only=True)
 class LargestHonest(Tampering):
-    """The largest values that pass clipping: the most a client that follows the protocol can do.
+    """Replaces the residues by the largest values that pass clipping, the strongest attack within the
+    protocol.
 
     A vector with bounded norm has the same value in every coordinate. Counts with a bounded total have the
     largest allowed values, from the first on.
@@ -102,7 +102,7 @@ class LargestHonest(Tampering):
 
 @dataclass(kw_only=True)
 class Multiply(Tampering):
-    """The honest residues times an integer, as if that many clients had sent them."""
+    """Multiplies the honest residues by an integer, as if that many clients had sent them."""
 
     factor: int
 
@@ -123,9 +123,9 @@ TAMPERINGS: Final[Mapping[str, Callable[..., Tampering]]] = {
 
 
 def tampering(name: str, who: Collection[int], seed: int, **parameters: Any) -> dict[int, Tampering]:
-    """Return the same attack for each client in `who`, with separate randomness.
+    """Return the attack called `name` for each client in `who`, with separate randomness for each.
 
-    Call it anew for every channel.
+    Call it anew for every channel, because an attack may have a random state.
     """
     if name not in TAMPERINGS:
         raise unknown_name("tampering", name, TAMPERINGS, parameter="kind")

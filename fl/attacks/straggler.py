@@ -1,27 +1,27 @@
 """Stragglers: clients that submit their model after only some of their epochs.
 
 As in "Federated Optimization in Heterogeneous Networks" (FedProx): in every round a share of the clients are
-stragglers, and each of them runs 1 to E - 1 of E epochs, uniformly at random.
-
-Algorithms that rely on the number of steps, as SCAFFOLD's controls do, are not informed.
+stragglers, and each of them runs 1 to E - 1 of E epochs, uniformly at random. Algorithms are not told the
+reduced number of steps, even if they rely on it as SCAFFOLD does.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 import numpy as np
 
 from fl.attacks.learner_wrapper import LearnerWrapper, WrappedLearners, generator
+from fl.attacks.registry import by_count
 from fl.errors import TrainingError
 from fl.samples import Array
 from protocols.learner import NO_STEERING, Steering, TrainOptions
 
 
 class Straggler(LearnerWrapper):
-    """A learner that trains for fewer than its `epochs`, with probability `share` per training."""
+    """A learner that trains for fewer than its `epochs`. In each training this happens with probability
+    `share`."""
 
     def __init__(self, learner: Any, rng: np.random.Generator, *, epochs: int, share: float = 1.0) -> None:
         super().__init__(learner)
@@ -37,10 +37,8 @@ class Straggler(LearnerWrapper):
         return super().train(start, steering, **options)
 
     def _steps_done(self, steps: int) -> int:
-        """Return the steps done out of `steps`, at least one.
-
-        Draws the same amount of randomness in every case.
-        """
+        """Return the number of steps that are done out of `steps`; at least one, unless `steps` is 0. It
+        draws the same amount of randomness in every case."""
         late, epochs = self._rng.random() < self._share, int(self._rng.integers(1, max(self._epochs, 2)))
         if not late or not steps:
             return steps
@@ -50,10 +48,10 @@ class Straggler(LearnerWrapper):
 def slow_down(
     learners: Mapping[int, Any], *, fraction: float, epochs: int, seed: int, fixed: bool = False
 ) -> WrappedLearners:
-    """Return `learners` of which a `fraction` are stragglers.
+    """Return `learners`, of which a `fraction` are stragglers.
 
-    By default each client is drawn independently for every training, so their number varies around the
-    fraction. If `fixed`, exactly that many are chosen once and are always late.
+    By default each client is a straggler with this probability in every training, so the number varies. If
+    `fixed`, this fraction of the clients is chosen once, and they are always stragglers.
     """
     _check_share(fraction)
     late = by_count(learners, fraction, seed) if fixed else frozenset(learners)
@@ -71,32 +69,3 @@ def _check_share(share: float) -> float:
     if not 0 <= share <= 1:
         raise TrainingError(f"the share of stragglers must be from 0 to 1, not {share!r}")
     return share
-
-
-def by_samples(sizes: Mapping[int, int], level: float, seed: int) -> frozenset[int]:
-    """Return randomly ordered clients, until they hold more than `level` of all training samples.
-
-    As in "Robust Aggregation for Federated Learning", where `level` is called corruption. At level 0 no
-    client is corrupt. `sizes` has the number of training samples of each client, as `Federation.samples`.
-    """
-    if not 0 <= level < 1:
-        raise TrainingError(f"the corrupt share of all samples must be from 0 to below 1, not {level!r}")
-    order, total = list(sizes), sum(sizes.values())
-    random.Random(seed - 1).shuffle(order)
-    chosen: set[int] = set()
-    held = 0
-    for client in order if level else ():
-        if held > level * total:
-            break
-        chosen.add(client)
-        held += sizes[client]
-    return frozenset(chosen)
-
-
-def by_count(ids: Iterable[int], fraction: float, seed: int) -> frozenset[int]:
-    """Return that fraction of all clients, rounded to a whole number, as in the lp-proj paper."""
-    if not 0 <= fraction <= 1:
-        raise TrainingError(f"the fraction of clients must be from 0 to 1, not {fraction!r}")
-    clients = sorted(ids)
-    chosen = np.random.default_rng(seed).choice(clients, round(fraction * len(clients)), replace=False)
-    return frozenset(map(int, chosen))

@@ -1,11 +1,11 @@
-"""Corrupt updates: clients that submit something other than what they trained.
+"""Corrupt updates: clients that submit another update than the one they trained.
 
 The algorithm sees the model `start + corrupt update` in place of the trained one, and processes it as usual,
 including clipping. These clients follow the protocol; `fl.attacks.ring_tampering` has those that do not.
 `gradient` is passed on unchanged, so algorithms that send gradients instead of trained models are unaffected.
 
-Same value, sign flip, Gaussian and scaling with random labels are those of the lp-proj paper. In that paper a
-message is a whole model. `whole` selects this; by default the message is an update, which is what is sent.
+Same value, sign flip, Gaussian and scaling with random labels are attacks of the lp-proj paper. There, the
+corrupted message is a whole model, which `whole` selects. By default the corrupted message is an update.
 """
 
 from __future__ import annotations
@@ -59,11 +59,12 @@ class CorruptUpdate(LearnerWrapper, ABC):
 
     @abstractmethod
     def corrupt(self, message: Array, start: Array, /) -> Array:
-        """Return what replaces an honest message: an update from `start`, or with `whole`, a model."""
+        """Return the message that replaces an honest `message`: an update from `start`, or a model if
+        `whole`."""
 
 
 class SameValue(CorruptUpdate):
-    """One number in every coordinate, drawn from N(0, deviation^2)."""
+    """Replaces the message by the same number in every coordinate, drawn from N(0, deviation^2)."""
 
     def __init__(
         self, learner: Any, rng: np.random.Generator, *, deviation: float = 100.0, whole: bool = False
@@ -76,7 +77,7 @@ class SameValue(CorruptUpdate):
 
 
 class SignFlip(CorruptUpdate):
-    """The negated message, scaled by |N(0, deviation^2)|, or unscaled if `deviation` is None."""
+    """Replaces the message by its negative, times |N(0, deviation^2)|; times 1 if `deviation` is None."""
 
     def __init__(
         self, learner: Any, rng: np.random.Generator, *, deviation: float | None = 10.0, whole: bool = False
@@ -91,7 +92,7 @@ class SignFlip(CorruptUpdate):
 
 
 class Gaussian(CorruptUpdate):
-    """Noise in place of the message. `like` sets its scale:
+    """Replaces the message by noise. `like` selects its scale:
 
     `fixed`   N(0, deviation^2) in every coordinate.
     `spread`  N(0, s^2), where s is the standard deviation over the coordinates of the honest update ("gauss"
@@ -125,7 +126,8 @@ class Gaussian(CorruptUpdate):
 
 
 class Scaling(CorruptUpdate):
-    """The message times `factor`, or times N(0, deviation^2), drawn every time, if `deviation` is given."""
+    """Multiplies the message by `factor`, or if `deviation` is given, by a new draw of N(0, deviation^2)
+    every time."""
 
     def __init__(
         self,
@@ -148,21 +150,21 @@ class Scaling(CorruptUpdate):
 
 
 class CorruptAnswer(LearnerWrapper):
-    """A learner that trains honestly, and whose runner calls `answered` to corrupt its answers."""
+    """A learner that trains honestly. Its runner calls `answered` to corrupt its answers."""
 
     def __init__(self, corrupt: CorruptUpdate) -> None:
         super().__init__(corrupt.wrapped)
         self._corrupt = corrupt
-        self._rng = corrupt.rng  # so that it is saved with this learner
+        self._rng = corrupt.rng  # the generator's state is saved with this learner
 
     def answered(
         self, values: Mapping[str, Any], most: Mapping[str, int], sent: Sequence[Array]
     ) -> dict[str, Any]:
-        """Return the corrupted answer in place of `values`.
+        """Return the corrupted answer that replaces the honest answer `values`.
 
-        `most`  the largest value of each part of counts; all other parts are real.
-        `sent`  the vectors that came with the query. A `whole` message is the vector of equal length plus
-                the answer.
+        `most`  the largest value of each part that is counts; all other parts are real numbers.
+        `sent`  the vectors that came with the query. With `whole`, the corrupted message is the sum of the
+                answer and the vector of the same length.
         """
         arrays = {name: np.asarray(each) for name, each in values.items()}
         longest = max(map(np.size, arrays.values()), default=0)

@@ -11,11 +11,8 @@ from fl.samples import Array
 
 
 def scaled(parts: Sequence[Array], top: int = 255) -> Array:
-    """Return pixels 0..top of all parts, concatenated, as float32 in [0, 1].
-
-    Images are the largest data, so they are converted in one pass, without joining or transposing parts
-    first.
-    """
+    """Return pixels from 0 to `top` of all parts, concatenated, as float32 in [0, 1]. Images are the largest
+    data, so they are converted in one pass, without joining or transposing parts first."""
     out = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), np.float32)
     start = 0
     for part in parts:
@@ -27,7 +24,7 @@ def scaled(parts: Sequence[Array], top: int = 255) -> Array:
 def targets(values: Array, classes: int | None = None, first: int = 0) -> Array:
     """Return labels, counted from 0, as int64; or the targets of a regression, as float32.
 
-    `classes`  the number of classes, if known: it makes this a classification.
+    `classes`  the number of classes. If it is None and values are floats, they are targets of a regression.
     `first`    the label in the file that is class 0.
     """
     if values.ndim != 1 and values.size == len(values):
@@ -49,10 +46,11 @@ def targets(values: Array, classes: int | None = None, first: int = 0) -> Array:
 
 
 def inputs(parts: Sequence[Array]) -> Array:
-    """Return inputs of any file: bytes are pixels of images, floats are kept, integers are symbols.
+    """Return the inputs of any file, concatenated. Bytes are pixels of images, floats are kept, integers are
+    symbols.
 
-    Pixels become (n, channels, height, width). Of four axes, the last is the channels if its length is 1 or 3
-    and that of the second is not.
+    Images get the shape (n, channels, height, width). In an array with four axes, the last axis is the
+    channels if its length is 1 or 3 and the length of the second axis is not.
     """
     kinds = {f"{part.dtype} {part.shape[1:]}" for part in parts}
     if len(kinds) > 1:
@@ -65,7 +63,7 @@ def inputs(parts: Sequence[Array]) -> Array:
 
 
 def joined(parts: Sequence[Array]) -> Array:
-    """Return all parts, concatenated."""
+    """Return all parts, concatenated. Raise `DataError` if they differ in type or shape."""
     if any(not part.ndim for part in parts):
         raise DataError("there is a single number instead of a row for every sample")
     if len({(_kind(part), part.shape[1:]) for part in parts}) > 1:
@@ -75,7 +73,8 @@ def joined(parts: Sequence[Array]) -> Array:
 
 
 def _kind(values: Array) -> str:
-    """Return the kind of number. Long unsigned integers are separate, because numpy joins them as floats."""
+    """Return the kind of number. Integers that do not fit int64 are kept apart, because numpy joins them as
+    floats."""
     whole = values.dtype.kind in "iu" and np.can_cast(values.dtype, np.int64)
     return "whole" if whole else values.dtype.kind
 

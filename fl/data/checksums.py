@@ -87,7 +87,8 @@ def digest(kind: str, *pieces: bytes | memoryview) -> str:
 
 
 def verify(dataset: str, path: Path, *pieces: bytes | memoryview) -> None:
-    """Compare a file, whose unpacked content is `pieces`, with its known checksum, if there is one."""
+    """Raise `DataError` if a file, whose unpacked content is `pieces`, does not have its known checksum.
+    Files without a known checksum are accepted."""
     plain = path.name.removesuffix(".gz").replace(".idx", "-idx")
     if expected := CONTENT.get((dataset, plain)):
         compare(expected, digest(expected.partition(":")[0], *pieces))

@@ -1,8 +1,8 @@
 """CIFAR-10: 60,000 colour images of ten classes, from Python or binary batches.
 
-The Python batches are pickles, and a pickle can run arbitrary code. So the names in it are resolved to
-stand-ins that only record their arguments, other names are rejected, and numpy's own unpickling is never
-reached: the array is built here from its bytes, after they have been checked.
+The Python batches are pickles, and a pickle can run arbitrary code. So the names in a pickle are resolved to
+stand-ins that only record their arguments, and other names are rejected. Numpy's own unpickling is never
+used: the array is built here from its bytes, after they have been checked.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def cifar10(directory: str | Path, *, part: str = "all", check: bool = True) -> 
 
 
 def batch_files(directory: str | Path, part: str = "all") -> Iterator[Path]:
-    """Yield the batches of a part. Raise `DataError` if one is missing."""
+    """Yield the paths of the batches of `part`. Raise `DataError` if one is missing."""
     for name in (name for one in files.parts(part) for name in _BATCHES[one]):
         names, folders = (name, f"{name}.bin"), (".", "cifar-10-batches-py", "cifar-10-batches-bin")
         yield files.find(directory, names, _ORIGIN, folders)

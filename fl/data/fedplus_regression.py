@@ -33,7 +33,7 @@ from fl.samples import Array, Samples
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionRecipe:
-    """Sizes, and the variances of the paper; the last `outliers` parties have their own center."""
+    """The sizes and variances of the paper's data. The last `outliers` parties have their own center."""
 
     parties: int = 10
     outliers: int = 1
@@ -65,7 +65,8 @@ class RegressionRecipe:
 
 
 def fed_plus_regression(rng: Generator, recipe: RegressionRecipe | None = None) -> Federation:
-    """Return parties with their own linear models. Inputs and targets are in single precision."""
+    """Return a federation of parties with their own linear models. Inputs and targets are in single
+    precision."""
     recipe = recipe or RegressionRecipe()
     weights = true_weights(rng, recipe)
     return Federation(
@@ -75,7 +76,8 @@ def fed_plus_regression(rng: Generator, recipe: RegressionRecipe | None = None) 
 
 
 def true_weights(rng: Generator, recipe: RegressionRecipe) -> Array:
-    """Return the weights of all parties, one per row: the first draws of `fed_plus_regression`."""
+    """Return the true weights of all parties, one party per row. They are the first draws of
+    `fed_plus_regression`."""
     center, outlying = (
         rng.normal(0.0, sqrt(variance), recipe.features)
         for variance in (recipe.center, recipe.outlying_center)
@@ -86,7 +88,7 @@ def true_weights(rng: Generator, recipe: RegressionRecipe) -> Array:
 
 
 def input_variances(recipe: RegressionRecipe) -> Array:
-    """Return 1, 2^-1.1, ... up to 50^-1.1, repeated."""
+    """Return the variance of each input: 1, 2^-1.1, ... up to 50^-1.1, repeated."""
     return (1.0 + np.arange(recipe.features) % recipe.period) ** -recipe.decay
 
 

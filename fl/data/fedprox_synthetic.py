@@ -1,7 +1,7 @@
 """synthetic(alpha, beta): clients whose models differ by alpha and whose inputs differ by beta.
 
-The generator of "Federated optimization in heterogeneous networks" (FedProx), which several papers adopted
-with changes; `PRESETS` has those. For client k, with N(mean, standard deviation):
+This is the generator of "Federated optimization in heterogeneous networks" (FedProx). Several papers adopted
+it with changes, which are in `PRESETS`. For client k, with N(mean, standard deviation):
 
     u_k ~ N(0, alpha),  W_k and b_k ~ N(u_k, 1),  B_k ~ N(0, beta),  v_k ~ N(B_k, 1) in every coordinate,
     x ~ N(v_k, S) with variances S_jj = j^-1.2,  y = argmax(x W_k + b_k).
@@ -34,16 +34,17 @@ from fl.samples import Array, Samples
 class Recipe:
     """Number, heterogeneity and size of the clients, and the share of their samples used for testing.
 
-    `alpha`, `beta`  how far models and inputs differ.
+    `alpha`, `beta`  standard deviations between clients, of models and of inputs.
     `alike`          the number of clients that share one model, entries N(0, 1), and inputs around zero.
-    `draws`          unused draws that are made to reproduce the same numbers: `all` scripts but two also draw
-                     a model for clients that are alike; `models` omits those; `needed` also omits the means
-                     u and B.
-    `mean`, `sigma`  of the logarithm of a client's size, before it is rounded down;
-    `minimum`        is then added, and `times` multiplies the sum.
-    `equal`          one size is drawn, for all clients.
-    `largest`        limit on a client's size; the distribution has a heavy tail. None for no limit.
-    `softmax`        labels are the argmax of probabilities in double precision, as the scripts compute them.
+    `draws`          which unused draws are made, to reproduce the numbers of a script: `all` draws a model
+                     even for clients that are alike; `models` omits these models; `needed` also omits the
+                     means u and B.
+    `mean`, `sigma`  mean and standard deviation of the logarithm of a client's size, which is rounded down.
+    `minimum`        number that is added to the size.
+    `times`          factor of the resulting sum.
+    `equal`          whether one size is drawn for all clients.
+    `largest`        limit on a client's size, because the distribution has a heavy tail. None for no limit.
+    `softmax`        whether labels are the argmax of probabilities in double precision, as in the scripts.
                      They differ from the argmax of logits only if exponentials overflow or all vanish: then
                      probabilities are NaN, and the label is the first NaN class. For Fed+, nearly all labels
                      are then 0.
@@ -108,11 +109,8 @@ PRESETS: Final[Mapping[str, Recipe]] = {
 
 
 def synthetic(preset: str = "fedprox", *, seed: int, **changes: Any) -> Federation:
-    """Return the federation of a preset, with fields of its `Recipe` changed.
-
-    Changing `clients` alone is right only for presets without `alike` clients; to have fewer clients that
-    are all alike, change both.
-    """
+    """Return the federation of a preset, with `changes` to fields of its `Recipe`. If a preset has clients
+    that are `alike`, change `alike` together with `clients`."""
     if preset not in PRESETS:
         raise DataError(f"there is no preset {preset!r}: use one of {', '.join(PRESETS)}")
     try:
@@ -141,7 +139,7 @@ def variances(features: int) -> Array:
 
 
 def _clients(recipe: Recipe, rng: RandomState) -> list[Samples]:
-    """Return all samples of every client. The order of draws is part of the recipe."""
+    """Return the samples of every client. The order of draws reproduces that of the scripts."""
     sizes = _sizes(recipe, rng)
     needed = recipe.draws != "needed"
     model_means = rng.normal(0, recipe.alpha, recipe.clients) if needed else np.zeros(recipe.clients)

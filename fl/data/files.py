@@ -1,4 +1,4 @@
-"""Reading of data set files: where they are, how large they are, and whether they are intact.
+"""Reading of data set files: finding them, limiting their size, and detecting damage.
 
 Files are untrusted. The size that a file claims is compared with what it can contain before memory is
 allocated, and every error is reported as a `DataError` that starts with the path of the file.
@@ -29,7 +29,7 @@ _PARTS = {"train": ("train",), "test": ("test",), "all": ("train", "test")}
 
 
 def parts(part: str) -> tuple[str, ...]:
-    """Return the parts of a data set that `part` selects."""
+    """Return the parts of a data set that `part` selects: "train", "test", or both for "all"."""
     if part not in _PARTS:
         raise DataError(f"part must be one of {', '.join(_PARTS)}, not {part!r}")
     return _PARTS[part]
@@ -38,9 +38,11 @@ def parts(part: str) -> tuple[str, ...]:
 def find(
     directory: str | Path, names: Sequence[str], origin: str, subdirectories: Sequence[str] = (".",)
 ) -> Path:
-    """Return the first file with one of these names, plain or with .gz, in one of these subdirectories.
+    """Return the first file with one of these names, plain or with .gz, in one of these subdirectories of
+    `directory`.
 
-    The first subdirectory is the directory itself. Raise `DataError` if there is none.
+    The first subdirectory is `directory` itself. Raise `DataError`, with `origin` as a hint, if there is no
+    such file.
     """
     root = Path(directory)
     if not root.is_dir():
@@ -57,7 +59,7 @@ def find(
 
 @contextmanager
 def blame(path: Path) -> Iterator[None]:
-    """Report every error in reading a file as a `DataError` with its path."""
+    """Convert every error in reading the file at `path` to a `DataError` that names it."""
     try:
         yield
     except DataError as error:
@@ -79,7 +81,7 @@ def blame(path: Path) -> Iterator[None]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedIOBase]:
-    """Yield the bytes of a file, unpacked if its name ends in .gz."""
+    """Open a file for reading bytes, unpacked if its name ends in .gz."""
     with blame(path):
         if path.suffix == ".gz":
             with gzip.open(path) as packed:

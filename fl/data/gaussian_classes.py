@@ -5,8 +5,8 @@ scikit-learn's `make_classification`. This module makes the same numbers with nu
 class, centers that are not on a hypercube, and no repeated features:
 
 1. Every class has a corner of a hypercube of side 2 * `separation` around zero, in as many dimensions as
-   there are informative features. Its center is the corner, scaled by one random factor per class and one
-   per feature.
+   there are informative features. The center of the class is this corner, scaled by one random factor per
+   class and one per feature.
 2. Informative features: standard normal, times a random matrix of the class, plus its center.
 3. Redundant features: the informative ones, times a random matrix. All others: standard normal.
 4. A fraction `flip` of labels is drawn anew; samples, then features, are shuffled.
@@ -35,7 +35,8 @@ _BITS: Final = 30  # scikit-learn draws corners of more dimensions in two parts.
 
 @dataclass(frozen=True, kw_only=True)
 class ClassTask:
-    """The distribution of samples: the paper's numbers, and scikit-learn's default for `flip`."""
+    """The distribution of the samples. Defaults are the paper's, except that `flip` is scikit-learn's
+    default."""
 
     features: int = 20
     informative: int = 15
@@ -97,7 +98,8 @@ def _centers(task: ClassTask, rng: RandomState) -> Array:
 
 
 def _inputs(task: ClassTask, labels: Array, centers: Array, rng: RandomState) -> Array:
-    """Return inputs of samples sorted by label; features in the order informative, redundant, others."""
+    """Return the inputs of samples that are sorted by label. Features are in the order informative,
+    redundant, others."""
     inputs = np.zeros((len(labels), task.features))
     known = inputs[:, : task.informative]
     known[:] = rng.standard_normal(known.shape)
@@ -118,9 +120,7 @@ def _mixing(rows: int, columns: int, rng: RandomState) -> Array:
 @dataclass(frozen=True, kw_only=True)
 class ClientPopulation:
     """The number of clients of each kind, their samples, and the Dirichlet parameters of their labels.
-
-    Held-out clients have far fewer classes each: they test the fairness of a model.
-    """
+    Held-out clients have far fewer classes each, to test the fairness of a model."""
 
     clients: int = 2500
     validation: int = 500
@@ -144,9 +144,9 @@ def quantile_task(
 ) -> Federation:
     """Return the paper's federation: each client gets some of `total` samples, without replacement.
 
-    `seed` generates the samples, `rng` assigns them. Clients 0, 1, ... train. The held-out clients follow:
-    first those for validation, with their samples in `validation`, then those for testing, in `test`. Since
-    a client must have training data, both have the same samples in `train` as well.
+    `seed` generates the samples, and `rng` assigns them. Clients 0, 1, ... train. Held-out clients follow:
+    first those for validation, with their samples in `validation`, then those for testing, with their samples
+    in `test`. A client must have training data, so held-out clients have the same samples in `train` as well.
     """
     crowd, task = crowd or ClientPopulation(), task or ClassTask()
     pool = classification(total, task=task, seed=seed)

@@ -39,11 +39,11 @@ def leaf(
     letters: str = LETTERS,
     drop_empty: bool = False,
 ) -> OwnedSamples:
-    """Return all samples of the part, by user; a user in both parts is one owner.
+    """Return all samples of the part, with their users as owners; a user in both parts is one owner.
 
-    `shape`       of an input, such as (1, 28, 28): the files hold images as plain lists.
-    `drop_empty`  leave out users without samples, which are an error otherwise. All samples of a user may be
-                  of one class.
+    `shape`       shape of an input, such as (1, 28, 28): the files hold images as plain lists.
+    `letters`     vocabulary of texts.
+    `drop_empty`  whether users without samples are left out; otherwise they are an error.
     """
     users: dict[str, int] = {}
     pieces: list[Samples] = []
@@ -87,10 +87,8 @@ def _parsed(path: Path) -> Any:
 
 
 def _users(data: Any) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Yield each user with its inputs and targets.
-
-    Raise `DataError` if their number differs from num_samples.
-    """
+    """Yield each user with its inputs and targets. Raise `DataError` if the number of inputs or targets
+    differs from num_samples."""
     match data:
         case {"users": list(users), "num_samples": list(counts), "user_data": dict(held)}:
             if len(users) != len(counts):
@@ -125,7 +123,8 @@ def _samples(user: str, x: list[Any], y: list[Any], shape: tuple[int, ...] | Non
 
 
 def _numbers(values: list[Any], letters: str) -> Array:
-    """Return one row per value; characters of texts become indices in the vocabulary."""
+    """Return the values as an array with one row per value. Characters of texts become indices in
+    `letters`."""
     if any(isinstance(value, str) for value in values):
         rows = [encode(value, letters) for value in values if isinstance(value, str)]
         if len(rows) != len(values) or len({len(row) for row in rows}) > 1:
@@ -148,10 +147,8 @@ def _joined(pieces: list[Samples], directory: Path) -> Samples:
 
 
 def _single(values: Array) -> Array:
-    """Return floats of both precisions as float32.
-
-    json does not distinguish them from integers for some users.
-    """
+    """Return floats as float32, and integers unchanged. Some users may have float32 and some float64, because
+    json does not distinguish them."""
     return values.astype(np.float32, copy=False) if values.dtype.kind == "f" else values
 
 

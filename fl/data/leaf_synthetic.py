@@ -1,6 +1,6 @@
 """The synthetic data set of "LEAF: a benchmark for federated settings": clients' models form clusters.
 
-It differs from synthetic(alpha, beta), in spite of the name. With N(mean, standard deviation):
+In spite of the name, it is not synthetic(alpha, beta). With N(mean, standard deviation):
 
     Q ~ N(0, 1), (features + 1) x classes x clusters; a cluster's mean ~ N(c, 1) with c ~ N(0, 1);
     for every client: a cluster, B ~ N(0, 1), v ~ N(B, 1), x ~ N(v, S) with variances S_jj = j^-1.2,
@@ -27,7 +27,7 @@ from fl.federation import Federation
 from fl.samples import Array, Samples
 
 SEED: Final = 931231
-_SPREAD: Final = 0.1  # of models in a cluster, and of the noise of logits
+_SPREAD: Final = 0.1  # standard deviation of models in a cluster, and of the noise of logits
 
 
 def leaf_synthetic(
@@ -41,10 +41,11 @@ def leaf_synthetic(
     shares: SplitFractions = TENTH,
     seed: int = SEED,
 ) -> Federation:
-    """Return the federation of LEAF's script, draw by draw.
+    """Return the federation of LEAF's script, with the same random draws.
 
-    `clusters`  the probability of each; the script has one.
-    `minimum`   is added to a lognormal size with parameters 3 and 2, and `largest` limits the sum.
+    `clusters`  the probability of each cluster; the script has one cluster.
+    `minimum`   number of samples that is added to a lognormal size with parameters 3 and 2.
+    `largest`   limit on a client's size.
 
     LEAF's split into training and test samples is not reproduced.
     """
@@ -66,7 +67,7 @@ def leaf_synthetic(
 
 
 class _ClusterModel:
-    """The parameters common to all clients. The order of draws is that of the script."""
+    """The parameters common to all clients, drawn in the order of the script."""
 
     def __init__(self, rng: RandomState, classes: int, features: int, clusters: Sequence[float]) -> None:
         self._rng = rng
@@ -86,7 +87,8 @@ class _ClusterModel:
 
 
 def _labels(logits: Array) -> Array:
-    """Return the argmax of exponentials over their sums over samples, in logarithms to avoid overflow."""
+    """Return the labels: the argmax over classes of exp(logits), divided by their sums over all samples. It
+    is computed in logarithms to avoid overflow."""
     peak = logits.max(axis=0)
     totals = peak + np.log(np.exp(logits - peak).sum(axis=0))
     labels: Array = (logits - totals).argmax(axis=1)

@@ -24,12 +24,12 @@ from fl.errors import DataError
 from fl.federation import ClientData, Federation
 from fl.samples import Array, Samples
 
-SEED: Final = 100  # of all released scripts
+SEED: Final = 100  # the seed of all released scripts
 
 
 @dataclass(frozen=True, eq=False, repr=False)  # samples are private data
 class LeastSquaresProblem:
-    """Data `a` (users x rows x features) and targets `b` (users x rows), made with the model `truth`."""
+    """Data `a` (users x rows x features) and targets `b` (users x rows), generated from the model `truth`."""
 
     a: Array
     b: Array
@@ -45,19 +45,17 @@ class LeastSquaresProblem:
         return len(self.a)
 
     def objective(self, model: Array) -> float:
-        """Return the sum over users."""
+        """Return the sum of all users' objectives at `model`."""
         residuals = self.a @ model - self.b
         return 0.5 * float(np.vdot(residuals, residuals))
 
     def gradients(self, models: Array) -> Array:
-        """Return every user's gradient, one per row, at one model for all or one per user."""
+        """Return every user's gradient, one per row. `models` is one model for all users, or one per user."""
         return _times(self._squares, self._each(models)) - self._products
 
     def proximal(self, points: Array, eta: float) -> Array:
-        """Return (A'A + I/eta)^-1 (A'b + u/eta) of every user.
-
-        With infinite `eta`, it is the user's own optimum.
-        """
+        """Return the proximal operator (A'A + I/eta)^-1 (A'b + u/eta) of every user, at one point u for all
+        or one per user. With infinite `eta`, it is the user's own optimum."""
         inverse = 1.0 / positive_eta(eta)
         values, vectors = self._eigen
         if not inverse and values.min() <= 0:
@@ -68,8 +66,8 @@ class LeastSquaresProblem:
     def averaged(self, steps: float, eta: float) -> Array:
         """Return the limit of federated averaging with `steps` gradient steps of size `eta` per round (21).
 
-        With infinitely many steps of any size that converges, it is the mean of the users' own optima
-        (Theorem 2).
+        With infinitely many steps of a size that converges, it is the mean of the users' own optima (Theorem
+        2).
         """
         if math.isinf(steps):
             return np.asarray(self.proximal(np.zeros(self.a.shape[2]), math.inf).mean(axis=0))
@@ -87,7 +85,7 @@ class LeastSquaresProblem:
         return np.asarray(np.linalg.solve(self._squares.sum(axis=0), self._products.sum(axis=0)))
 
     def federation(self) -> Federation:
-        """Return the federation with all rows for training, in double precision."""
+        """Return a federation of the users, with all rows for training, in double precision."""
         return as_federation(self.a, self.b, None, "least squares")
 
     def _each(self, models: Array) -> Array:
@@ -156,7 +154,7 @@ def positive_eta(eta: float) -> float:
 
 
 def as_federation(a: Array, b: Array, classes: int | None, name: str) -> Federation:
-    """Return users as clients that have only training data."""
+    """Return a federation with one client per user, which has only training data."""
     nothing = Samples(a[0, :0], b[0, :0])
     clients = {user: ClientData(Samples(a[user], b[user]), nothing, nothing) for user in range(len(a))}
     return Federation(clients, classes=classes, name=name)

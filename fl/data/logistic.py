@@ -24,7 +24,7 @@ _FLIP: Final = 0.5  # Labels are flipped if the noise is at least this far from 
 
 @dataclass(frozen=True, eq=False, repr=False)  # samples are private data
 class LogisticProblem:
-    """Data `a` (users x rows x features) and labels `b` (users x rows), -1 or 1, made with `truth`."""
+    """Data `a` (users x rows x features) and labels `b` (users x rows), -1 or 1, generated from `truth`."""
 
     a: Array
     b: Array
@@ -45,12 +45,13 @@ class LogisticProblem:
         return 1.0 / self.b.size
 
     def objective(self, model: Array) -> float:
-        """Return the sum over users; the released scripts divide it by their number."""
+        """Return the sum of all users' objectives at `model`; the released scripts divide it by the number of
+        users."""
         losses = np.logaddexp(0.0, -(self._signed @ model))
         return float(losses.sum() + 0.5 * self.users * self.decay * (model @ model))
 
     def gradients(self, models: Array) -> Array:
-        """Return every user's gradient, one per row, at one model for all or one per user."""
+        """Return every user's gradient, one per row. `models` is one model for all users, or one per user."""
         each = np.broadcast_to(models, (self.users, self.a.shape[2]))
         return np.array([self._gradient(user, model) for user, model in enumerate(each)])
 
@@ -76,7 +77,7 @@ class LogisticProblem:
         return minimum(gradient, hessian, self.objective, np.zeros(self.a.shape[2]))
 
     def federation(self) -> Federation:
-        """Return the federation with classes 0 and 1, all rows for training, in double precision."""
+        """Return a federation with classes 0 and 1, with all rows for training, in double precision."""
         return as_federation(self.a, (self.b > 0).astype(np.int64), 2, "logistic regression")
 
     @cached_property

@@ -64,19 +64,21 @@ _FASHION = _IdxDataSet(
 
 
 def mnist(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
-    """Return the digits: 60,000 for training, 10,000 for testing. `check=False` also reads other editions."""
+    """Return the digits: 60,000 for training, 10,000 for testing. `check=False` accepts files with other
+    checksums."""
     return _load(directory, _MNIST, part, check)
 
 
 def fashion_mnist(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
-    """Return the clothes, from files named like MNIST's. `check=False` also reads other editions."""
+    """Return the images of clothes. Files have the same names as MNIST's. `check=False` accepts other
+    checksums."""
     return _load(directory, _FASHION, part, check)
 
 
 def emnist(
     directory: str | Path, *, split: str = "byclass", part: str = "all", check: bool = True
 ) -> Samples:
-    """Return the characters.
+    """Return the characters of a `split` of EMNIST.
 
     Labels of `byclass` are in the order 0-9, A-Z, a-z; those of `letters` become 0..25. EMNIST stores its
     images with rows and columns exchanged; here they are upright, like MNIST's. The files do not name the
@@ -86,7 +88,7 @@ def emnist(
 
 
 def look(name: str, directory: str | Path, *, split: str = "byclass", part: str = "all") -> None:
-    """Raise `DataError` unless all files of that data set exist."""
+    """Raise `DataError` unless all files of the data set `name` exist."""
     kinds = {"mnist": _MNIST, "fashion-mnist": _FASHION}
     for _ in _files(directory, _emnist(split) if name == "emnist" else kinds[name], part):
         pass
@@ -126,7 +128,7 @@ def _load(directory: str | Path, kind: _IdxDataSet, part: str, check: bool) -> S
 
 
 def _files(directory: str | Path, kind: _IdxDataSet, part: str) -> Iterator[tuple[Path, Path]]:
-    """Yield the paths of images and labels of every part."""
+    """Yield the paths of the images and of the labels, for every part that `part` selects."""
     for prefix in (kind.prefixes[one] for one in files.parts(part)):
         images = _path(directory, kind, f"{prefix}-images", 3)
         yield images, _path(directory, kind, f"{prefix}-labels", 1)
@@ -138,7 +140,7 @@ def _path(directory: str | Path, kind: _IdxDataSet, stem: str, axes: int) -> Pat
 
 
 def _read(path: Path, row: tuple[int, ...], kind: _IdxDataSet, check: bool) -> Array:
-    """Return the bytes of a file whose rows have this shape."""
+    """Return the content of an idx file of bytes, whose rows have the shape `row`."""
     axes = 1 + len(row)
     with files.opened(path) as stream:
         header = files.fill(stream, np.empty(4 + 4 * axes, np.uint8)).tobytes()

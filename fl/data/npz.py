@@ -45,7 +45,7 @@ _UNREADABLE = (
 
 
 def pooled(directory: str | Path, *, file: str, part: str = "all", classes: int | None = None) -> Samples:
-    """Return the samples of a file. `part`: "train", "test", or "all" of them."""
+    """Return the samples of a file. `part` is "train", "test", or "all" for both."""
     return _read(files.find(directory, (file,), ORIGIN), part, classes, None)[0]
 
 
@@ -58,10 +58,10 @@ def owned(
     classes: int | None = None,
     shrink: int = 1,
 ) -> OwnedSamples:
-    """Return the samples of a file with their owners: numbers or names, in an array called `owner`.
+    """Return the samples of a file with their owners, which are numbers or names in an array called `owner`.
 
-    In a file of several parts, the owners are in owner_train and owner_test. Images are averaged over
-    squares of `shrink` pixels, and become smaller by that factor.
+    In a file of several parts, the owners are in owner_train and owner_test. Images are averaged over squares
+    of `shrink` x `shrink` pixels.
     """
     path = files.find(directory, (file,), ORIGIN)
     samples, who = _read(path, part, classes, owner)
@@ -75,7 +75,7 @@ def owned(
 
 
 def members(path: Path, names: Sequence[str]) -> list[Array]:
-    """Return arrays of an npz file, by name. Pickled objects are never read."""
+    """Return the arrays of an npz file with these names. Pickled objects are never read."""
     with files.blame(path), zipfile.ZipFile(path) as archive:
         held = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         if missing := [name for name in names if name not in held]:
@@ -98,7 +98,7 @@ def _read(path: Path, part: str, classes: int | None, owner: str | None) -> tupl
 
 
 def _ends(path: Path, part: str) -> tuple[str, ...]:
-    """Return the suffixes of the array names: empty in a file that is not split."""
+    """Return the suffixes of the array names, such as "_train"; an empty one if the file is not split."""
     ends = tuple(f"_{one}" for one in files.parts(part))
     with files.blame(path), zipfile.ZipFile(path) as archive:
         if "x.npy" not in archive.namelist():
@@ -151,7 +151,7 @@ def _misshapen(name: str) -> DataError:
 
 
 def _check_names(owner: str, names: Array) -> None:
-    """Raise `DataError` for invalid characters, which Python could not show."""
+    """Raise `DataError` if a name has invalid characters, which Python could not print."""
     codes = np.ascontiguousarray(names).view(np.dtype(np.uint32).newbyteorder(names.dtype.byteorder))
     if ((codes > _LAST_CHARACTER) | ((codes >= 0xD800) & (codes < 0xE000))).any():
         raise DataError(f"{owner} has invalid characters: it is damaged")
@@ -164,12 +164,12 @@ DIGEST = "sha256:b2dab7b501728c22e9119ad76740b2e17c77a231e42d1e592380d90886f1a05
 
 
 def digits() -> Samples:
-    """Return the bundled digits: float32 in [0, 1], of shape (1797, 1, 8, 8), and labels 0..9."""
+    """Return the bundled digits: images as float32 in [0, 1] of shape (1797, 1, 8, 8), and labels 0..9."""
     return read(FILE)
 
 
 def read(path: Path) -> Samples:
-    """Return the content of the bundled file. Raise `DataError` if it is missing or modified."""
+    """Return the bundled digits in the file at `path`. Raise `DataError` if it is missing or modified."""
     if not path.is_file():
         raise DataError(f"{path} is missing from the installation: install the package again")
     if (found := checksums.digest("sha256", path.read_bytes())) != DIGEST:

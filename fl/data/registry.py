@@ -54,7 +54,7 @@ def _synthetic(**given: Any) -> Federation:
 def _like(
     function: Generate, parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]
 ) -> Generate:
-    """Return `function`, which takes any keywords, with the signature of what it passes them to."""
+    """Return `function`, which takes any keywords, with these parameters as its signature."""
     named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters.values()]
     function.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
     function.__annotations__ = {**hints, "return": Federation}
@@ -62,7 +62,7 @@ def _like(
 
 
 def _presets() -> Generate:
-    """Return the synthetic data with a preset, and every field of its recipe as a parameter."""
+    """Return the generator of synthetic data, with a preset and every field of `Recipe` as parameters."""
     taken = inspect.signature(fedprox_synthetic.synthetic).parameters
     recipe = inspect.signature(fedprox_synthetic.Recipe).parameters
     names = [each.name for each in fields(fedprox_synthetic.Recipe) if each.name != "name"]
@@ -103,10 +103,8 @@ SOURCES: dict[str, Source] = {
 
 
 def register(name: str, source: Source) -> None:
-    """Add a data set that can be loaded, and named by scenarios. Raise `DataError` if the name is taken.
-
-    Its return annotation is one of `Samples`, `OwnedSamples` and `Federation`.
-    """
+    """Add a data set, so that `load` and scenarios accept its name. Raise `DataError` if the name is taken.
+    The return annotation of `source` must be `Samples`, `OwnedSamples` or `Federation`."""
     if name in SOURCES:
         raise DataError(f"there is a data set {name!r} already: choose another name", parameter="name")
     SOURCES[name] = source
@@ -143,8 +141,8 @@ Look: TypeAlias = Callable[[str, Path, Mapping[str, Any]], Any]
 def look(kind: str, directory: Path, parameters: Mapping[str, Any]) -> None:
     """Raise `DataError` if files are missing, with the message that loading would give.
 
-    `parameters`  of the source; irrelevant ones are ignored. For an unknown source, only the existence of
-                  the directory is checked.
+    `parameters`  parameters of the source; irrelevant ones are ignored. For an unknown source, only the
+                  existence of the directory is checked.
     """
     if kind in _LOOKS:
         _LOOKS[kind](kind, directory, parameters)

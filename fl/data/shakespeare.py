@@ -42,10 +42,8 @@ def shakespeare(
     stride: int = 1,
     letters: str = LETTERS,
 ) -> OwnedSamples:
-    """Return windows of characters, as bytes of shape (n, window), and the next characters, by role.
-
-    A window starts at every `stride`-th character of a role.
-    """
+    """Return windows of characters, as bytes of shape (n, window), and the next characters, with roles as
+    owners. A window starts at every `stride`-th character of a role."""
     window, stride = counted("window", window), counted("stride", stride)
     path = text_in(directory, file)
     text = files.content(path, _LARGEST)
@@ -57,12 +55,13 @@ def shakespeare(
 
 
 def text_in(directory: str | Path, file: str | None = None) -> Path:
-    """Return the file of that name, or with a usual name. Raise `DataError` if there is none."""
+    """Return the path of the text: `file`, or a file with a usual name. Raise `DataError` if there is
+    none."""
     return files.find(directory, _NAMES if file is None else (file,), _ORIGIN, (".", "shakespeare"))
 
 
 def _tsv(lines: list[str]) -> Mapping[str, list[str]]:
-    """Return the lines of each role, from three columns."""
+    """Return the lines of each role, from a text with three columns."""
     if lines[0].split("\t") != ["play", "role", "line"]:
         raise DataError("the first line must be play, role and line, separated by tabs")
     spoken: dict[str, list[str]] = {}
@@ -85,7 +84,7 @@ def _speeches(lines: list[str]) -> Mapping[str, list[str]]:
 
 
 def _paragraphs(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield runs of non-empty lines, with the number of the first."""
+    """Yield runs of non-empty lines, each with the line number of its first line."""
     run: list[str] = []
     for number, line in enumerate([*lines, ""], 1):
         if line.strip():

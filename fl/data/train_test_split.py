@@ -15,10 +15,11 @@ from fl.samples import Samples
 
 @dataclass(frozen=True)
 class SplitFractions:
-    """`test` is the fraction of all samples for testing, `validation` that of the others for validation.
+    """`test` is the fraction of all samples for testing, and `validation` the fraction of the others for
+    validation.
 
-    Rounding follows the scripts released with the papers: the number not for testing is rounded down, and of
-    those, the number for validation.
+    Rounding follows the scripts released with the papers. The number of samples that are not for testing is
+    rounded down, and so is the number for validation.
     """
 
     test: float
@@ -32,7 +33,7 @@ class SplitFractions:
                 )
 
     def cuts(self, samples: int) -> tuple[int, int]:
-        """Return the indices at which validation and testing begin."""
+        """Return the indices at which validation and test samples begin, out of `samples` samples."""
         kept = int((1 - self.test) * samples)
         return kept - int(self.validation * kept), kept
 
@@ -41,7 +42,7 @@ TENTH: Final = SplitFractions(0.1)  # used by most papers
 
 
 def divided(samples: Samples, shares: SplitFractions, order: random.Random) -> ClientData:
-    """Return `samples` split, in the order that the standard library's `shuffle` gives."""
+    """Return `samples`, shuffled by `order` and split into training, validation and test samples."""
     indices = list(range(len(samples)))
     order.shuffle(indices)
     train, kept = shares.cuts(len(indices))

@@ -1,6 +1,6 @@
-"""Accuracy and loss over clients: on average, and for the worst-served clients.
+"""Accuracy and loss over clients: on average, and for the clients with the worst results.
 
-Accuracies and errors are fractions of one. `AccuracySpread` has the values that papers print, in percent.
+Accuracies and errors are fractions of one, except in `AccuracySpread`, which has percentages as in papers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fl.errors import FLError
 from fl.samples import Array
 from protocols.learner import Score
 
-# A tenth of 30 clients is 3, although 0.1 * 30 may be rounded below.
+# A tenth of 30 clients is 3, although 0.1 * 30 may be slightly below 3 in floats.
 _ROUNDING = 1e-9
 
 
@@ -52,10 +52,7 @@ class ClientScores:
 
     @staticmethod
     def of(scores: Iterable[Score]) -> ClientScores:
-        """Return the scores of the clients' learners, in the order given.
-
-        A loss of NaN counts as infinite.
-        """
+        """Return the scores of several clients, in the order given. A loss of NaN counts as infinite."""
         rows = [(each.correct, each.total, _or_infinite(each.loss)) for each in scores]
         if not rows:
             raise FLError("there are no scores: at least one client must evaluate the model")
@@ -77,22 +74,22 @@ class ClientScores:
 
     @property
     def accuracy(self) -> Floats:
-        """Return the accuracy of each client."""
+        """The accuracy of each client."""
         return np.asarray(self.correct / self.total)
 
     @property
     def error(self) -> Floats:
-        """Return the error rate of each client."""
+        """The error rate of each client."""
         return np.asarray((self.total - self.correct) / self.total)
 
     @property
     def mean_accuracy(self) -> float:
-        """Return the mean over clients, each with equal weight, as in Delta-FL."""
+        """The mean accuracy over clients, each with equal weight, as in Delta-FL."""
         return float(self.accuracy.mean())
 
     @property
     def pooled_accuracy(self) -> float:
-        """Return the mean over samples, each with equal weight, as in RFA and FedBC's global accuracy."""
+        """The mean accuracy over samples, each with equal weight, as in RFA and FedBC's global accuracy."""
         return float(self.correct.sum() / self.total.sum())
 
     @property
@@ -104,7 +101,7 @@ class ClientScores:
         return float((self.loss * self.total).sum() / self.total.sum())
 
     def spread(self) -> AccuracySpread:
-        """Return the accuracies as papers print them."""
+        """Return statistics of the clients' accuracies in percent, as papers print them."""
         accuracy = self.accuracy
         points = 100 * accuracy
         return AccuracySpread(
@@ -125,10 +122,11 @@ class ClientScores:
 class AccuracySpread:
     """Accuracies over clients, in percent.
 
-    `mean`          over clients with equal weight; `pooled`: over samples with equal weight.
-    `best_tenth`    the mean over the best tenth of clients, and `worst_tenth` over the worst (q-FFL).
-    `error_90`      the 90th percentile of the clients' errors (Delta-FL).
-    `variance`      over clients, in squared percentage points (q-FFL).
+    `mean`          mean over clients with equal weight.
+    `pooled`        mean over samples with equal weight.
+    `best_tenth`    mean over the best tenth of clients; `worst_tenth`: over the worst tenth (q-FFL).
+    `error_90`      90th percentile of the clients' errors (Delta-FL).
+    `variance`      variance over clients, in squared percentage points (q-FFL).
     """
 
     clients: int
@@ -162,18 +160,18 @@ def worst_share(accuracies: ArrayLike, share: float = 0.1) -> float:
 
 
 def best_share(accuracies: ArrayLike, share: float = 0.1) -> float:
-    """Return the mean over the highest `share` of the accuracies, counted as in `worst_share`."""
+    """Return the mean over the highest `share` of the accuracies: floor(share * n) of n, at least one."""
     numbers = np.sort(series("accuracies", accuracies))
     return float(numbers[-_tail(len(numbers), share) :].mean())
 
 
 def variance(values: ArrayLike) -> float:
-    """Return the population variance over clients."""
+    """Return the population variance of `values`."""
     return float(series("values", values).var())
 
 
 def variance_points(accuracies: ArrayLike) -> float:
-    """Return the variance of fractions in squared percentage points: 10,000 times that of the fractions."""
+    """Return the variance of `accuracies`, which are fractions, in squared percentage points."""
     return 1e4 * variance(accuracies)
 
 

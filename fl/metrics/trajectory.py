@@ -1,4 +1,4 @@
-"""Progress over rounds: movement of models at an aggregation, losses on a line, rounds to a target."""
+"""Progress over rounds: how far aggregations move models, losses between two models, rounds to a target."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fl.samples import Array
 class ModelChange:
     """How far an aggregation moves the models of clients (Figure 1 of Fed+).
 
-    `mean`, `std`  over clients, of the Euclidean length of the move. `relative`     the mean over clients
-    of the move relative to the norm of the model; None if a norm is zero.
+    `mean`, `std`  mean and standard deviation over clients of the Euclidean length of the move.
+    `relative`     mean over clients of the move divided by the norm of the model; None if a norm is zero.
     """
 
     mean: float
@@ -27,9 +27,10 @@ class ModelChange:
 
 
 def change(after: ArrayLike, before: ArrayLike) -> ModelChange:
-    """Return the change from the models `before`, one per row, to those that clients continue with.
+    """Return the change from the models `before`, one per row, to the models `after` with which clients
+    continue.
 
-    `after` is one model if all continue with the common one, or has one row per client.
+    `after` is one vector if all clients continue with a common model, otherwise it has one row per client.
     """
     rows = _rows(before)
     targets = _targets(after, len(rows))
@@ -47,17 +48,16 @@ def change(after: ArrayLike, before: ArrayLike) -> ModelChange:
 
 @dataclass(frozen=True, eq=False)
 class LossLine:
-    """Losses between a local model, at 0 in `shares`, and the common one, at 1 (Figure 3 of Fed+)."""
+    """Losses on the line from a local model, at 0 in `shares`, to the common model, at 1 (Figure 3 of
+    Fed+)."""
 
     shares: Floats
     losses: Floats
 
 
 def line_losses(loss: Callable[[Array], float], local: Array, common: Array, points: int = 11) -> LossLine:
-    """Return the loss at evenly spaced models from `local` to `common`, both included.
-
-    `loss` is called with models in the precision of `local`, at least single.
-    """
+    """Return the loss at `points` evenly spaced models from `local` to `common`, both included. `loss` is
+    called with models in the precision of `local`, at least single precision."""
     if points < 2:
         raise FLError(f"points must be at least 2, not {points}")
     start, end = vector("the local model", local), vector("the common model", common)

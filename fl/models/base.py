@@ -1,4 +1,4 @@
-"""Base classes of the models: they accept any batch that fits and have no state besides parameters.
+"""Base classes of the models: they reshape inputs if necessary, and have no state besides parameters.
 
 The models have no buffers, so a flat vector is the whole model. All of them run under `functional_call` and
 `vmap`, so the models of many clients can be computed at once. If there are several layers, the first is
@@ -17,7 +17,7 @@ from fl.errors import TrainingError
 
 
 class Model(nn.Module, ABC):
-    """A model for inputs of one `shape`."""
+    """A model for inputs of the shape `shape`."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Model(nn.Module, ABC):
 
 
 class Chain(Model):
-    """Layers applied in sequence; parameters are named after the layers given here."""
+    """A model of layers that are applied in sequence. Parameters are named by the keys of `layers`."""
 
     def __init__(self, shape: tuple[int, ...], layers: Mapping[str, nn.Module]) -> None:
         super().__init__(shape)
@@ -47,11 +47,10 @@ class Chain(Model):
 
 
 def fitted(batch: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return the batch with inputs of that shape.
+    """Return the batch with inputs reshaped to `shape`. Raise `TrainingError` if they do not fit.
 
-    Flat inputs are reshaped to images and images to flat inputs; axes of length 1 are added or removed.
-    Nothing else is reshaped: the same numbers in another order, such as channels last, would be a different
-    image.
+    Flat inputs are reshaped to images and images to flat inputs; axes of length 1 are added or removed. No
+    other reshaping is allowed: it would change the order of pixels, for example if channels come last.
     """
     given = tuple(batch.shape[1:])
     same_count = math.prod(given) == math.prod(shape)

@@ -17,10 +17,14 @@ _KERNEL: Final = 5
 class ConvNet(Chain):
     """Two blocks of convolution, ReLU and 2 x 2 max pooling, then dense layers.
 
-    `channels`    of an input image. `size`        its height and width. `classes`     the number of
-    classes. `filters`     of the first and the second convolution. `hidden`      widths of the dense layers
-    before the last one. `padded`      whether convolutions pad the image and keep its size. `normalised`
-    whether local response normalisation is applied after the first and before the second pooling.
+    `channels`    number of channels of an input image.
+    `size`        height and width of an input image.
+    `classes`     number of classes.
+    `filters`     numbers of filters of the first and the second convolution.
+    `hidden`      widths of the dense layers before the last one.
+    `padded`      whether convolutions pad the image and keep its size.
+    `normalised`  whether local response normalisation is applied after the first and before the second
+                  pooling.
     """
 
     def __init__(
@@ -59,7 +63,8 @@ class ConvNet(Chain):
 
 
 def _side(size: int, padding: int) -> int:
-    """Return height and width after both blocks. Raise `TrainingError` if the image is too small."""
+    """Return the height and width of an image after both blocks. Raise `TrainingError` if the image is too
+    small."""
     side = size
     for _ in range(2):
         side = (side + 2 * padding - _KERNEL + 1) // 2

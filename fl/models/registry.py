@@ -60,12 +60,12 @@ def build(name: str, *, seed: int = 0, **parameters: Any) -> nn.Module:
 
 
 def size_of(name: str, **parameters: Any) -> int:
-    """Return the number of parameters of that model."""
+    """Return the number of parameters of the model called `name`."""
     return sum(parameter.numel() for parameter in build(name, **parameters).parameters())
 
 
 def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
-    """Return the settable parameters with their defaults."""
+    """Return the settable parameters of the model called `name`, with their defaults."""
     if name not in MODELS:
         raise unknown_name("model", name, MODELS, parameter="model")
     return inspect.signature(MODELS[name]).parameters

@@ -1,8 +1,8 @@
-"""Residual networks with group normalisation, so that they have no running statistics.
+"""Residual networks with group normalisation, which has no running statistics.
 
-The networks of "Federated Learning with Partial Model Personalization", at any width: a 3 x 3 stem without
-pooling, stages of residual blocks of which each but the first halves the image, and a linear layer on the
-spatial mean. Adapters are small personal layers after both convolutions of every block.
+The networks are those of "Federated Learning with Partial Model Personalization", at any width: a 3 x 3 stem
+without pooling, stages of residual blocks of which each but the first halves the image, and a linear layer on
+the spatial mean. Adapters are small personal layers after both convolutions of every block.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _ADAPTER_SCALE: Final = 1e-4
 class ResNet(Model):
     """A residual network. Widths 64, 128, 256, 512 with 2 blocks each give ResNet-18.
 
-    `channels`  of an input image.
-    `size`      its height and width.
-    `classes`   the number of classes.
-    `widths`    channels of the stages.
-    `blocks`    residual blocks per stage.
-    `adapters`  whether there are adapters.
+    `channels`  number of channels of an input image.
+    `size`      height and width of an input image.
+    `classes`   number of classes.
+    `widths`    number of channels of each stage.
+    `blocks`    number of residual blocks per stage.
+    `adapters`  whether every block has adapters.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Block(nn.Module):
 
 
 class Adapter(nn.Module):
-    """x + W norm(x), with a channels x channels matrix W applied at every pixel."""
+    """A layer x + W norm(x), with a channels x channels matrix W applied at every pixel."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -124,6 +124,7 @@ def _conv(before: int, after: int, *, kernel: int, stride: int = 1) -> nn.Conv2d
 
 
 def _norm(channels: int) -> nn.GroupNorm:
-    """Return group normalisation: 8 channels per group up to 64, 16 beyond, and at most 32 groups."""
+    """Return a group normalisation with 8 channels per group up to 64 channels, and 16 beyond, at most 32
+    groups."""
     wanted = max(1, channels // 8) if channels <= 64 else min(32, channels // 16)
     return nn.GroupNorm(math.gcd(wanted, channels), channels)

@@ -73,7 +73,8 @@ PARTITIONS: Final[Mapping[str, Callable[..., tuple[Array, ...]]]] = MappingProxy
 
 
 def register(name: str, split: Callable[..., tuple[Array, ...]]) -> None:
-    """Add a partition that takes labels, clients and a generator. Raise `DataError` if the name is taken."""
+    """Add a partition: a function of labels, number of clients and generator. Raise `DataError` if the name
+    is taken."""
     if name in _PARTITIONS:
         raise DataError(f"there is a partition {name!r} already: choose another name", parameter="name")
     _PARTITIONS[name] = split
@@ -82,10 +83,8 @@ def register(name: str, split: Callable[..., tuple[Array, ...]]) -> None:
 def partition(
     name: str, labels: Array, clients: int | None, rng: Generator, **parameters: Any
 ) -> tuple[Array, ...]:
-    """Return the partition called `name`. Only `by_owner` accepts None clients, which means all owners.
-
-    Raise `DataError` for an unknown name, or an unknown or missing parameter.
-    """
+    """Return the partition called `name`. Only for `by_owner`, `clients` may be None, which means all owners.
+    Raise `DataError` for an unknown name, or an unknown or missing parameter."""
     if name not in PARTITIONS:
         raise unknown_name("partition", name, PARTITIONS, DataError, parameter="kind")
     _, _, _, *known = inspect.signature(PARTITIONS[name]).parameters.values()

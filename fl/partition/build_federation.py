@@ -36,14 +36,13 @@ def federate(
     """Return a federation whose client k holds the samples at `parts[k]`.
 
     `validation`, `test`  shares of a client's samples, rounded up; the rest is for training.
-    `held_out`   clients that never train: their number, fraction, or ids. They are split like others.
-    `classes`    the number of classes; None counts them up to the largest label. Floats have none.
-    `transform`  changes a client's samples before they are split: called with its id, the samples and `rng`.
-    `shuffle`    False takes the first samples of a part for training and the last for testing.
+    `held_out`   clients that never train: their number, fraction, or ids. Their samples are split as well.
+    `classes`    the number of classes; by default the largest label + 1. Float targets have no classes.
+    `transform`  function that changes a client's samples before the split, given its id, samples and `rng`.
+    `shuffle`    if False, the first samples of a part are for training and the last for testing.
 
-    A client always has a training sample, at the cost of the test share, then of validation: with one
-    sample it trains on that and has no test sample, with two it has one of each. A client may have a single
-    class, and is then tested on that class. An empty part raises `DataError`.
+    A client always has at least one training sample, even if its test or validation set is then too small:
+    with one sample it has no test sample, with two it has one of each. An empty part raises `DataError`.
     """
     _check_parts(parts, len(samples))
     _check_shares(validation, test)
@@ -93,10 +92,8 @@ def federate_pair(
 def divide(
     clients: Mapping[int, ClientData], fractions: Sequence[float], rng: Generator
 ) -> tuple[dict[int, ClientData], ...]:
-    """Return groups of clients, drawn at random: for example held-out clients for validation and for testing.
-
-    If the fractions sum to less than 1, the rest of the clients are left out.
-    """
+    """Return disjoint random groups of clients, for example held-out clients for validation and for testing.
+    `fractions` are the sizes of the groups. If they add up to less than 1, the other clients are left out."""
     if not fractions or not (min(fractions) > 0 and sum(fractions) <= 1 + _ROUNDING):
         raise DataError(f"fractions must be above 0 and sum to at most 1, not {list(fractions)!r}")
     shares = np.array([*fractions, max(0.0, 1 - sum(fractions))])
@@ -134,7 +131,8 @@ def _check_shares(validation: float, test: float) -> None:
 
 
 def _split(samples: Samples, validation: float, test: float) -> ClientData:
-    """Return the first samples for training, the next for validation, the last for testing."""
+    """Return the samples split in order: the first for training, the next for validation, the last for
+    testing."""
     there = len(samples)
     tested = min(ceil(test * there - _ROUNDING), there - 1)
     chosen_by = min(ceil(validation * there - _ROUNDING), there - 1 - tested)
@@ -153,7 +151,8 @@ def _federation(
 
 
 def chosen(clients: Collection[int], choice: ClientChoice, rng: Generator) -> frozenset[int]:
-    """Return clients by number or fraction, drawn at random, or by id."""
+    """Return the ids of the chosen clients. `choice` is a number or a fraction, which are drawn at random, or
+    ids."""
     if isinstance(choice, float | np.floating):
         if not 0 <= choice <= 1:
             raise DataError(f"a fraction of clients must be from 0 to 1, not {choice!r}")
@@ -186,10 +185,11 @@ def _classes(labels: Array, classes: int | None) -> int | None:
 
 
 def matching(labels: Array, parts: Sequence[Array], test_labels: Array, rng: Generator) -> tuple[Array, ...]:
-    """Return parts of the test set in which clients have the same share of every class as in their `parts`.
+    """Return parts of a test set in which clients have the same share of every class as in their training
+    `parts`.
 
-    Test samples of classes that no client has are left out. A class with fewer test samples than clients
-    goes to the clients with most of it. Raise `DataError` if a client gets none at all.
+    Test samples of classes that no client has are left out. If a class has fewer test samples than clients,
+    the clients with most training samples of it get them. Raise `DataError` if a client gets no test samples.
     """
     pools = Pools(test_labels, rng)
     pieces: list[list[Array]] = [[np.empty(0, np.intp)] for _ in parts]

@@ -17,10 +17,8 @@ _NAMED: Final = 10
 
 
 class Pools:
-    """Samples by class, in random order; each is handed out once.
-
-    Classes are identified by their index in `classes`, which has the labels in ascending order.
-    """
+    """Samples by class, in random order. Each sample is returned only once. Classes are identified by their
+    index in `classes`, which has the labels in ascending order."""
 
     def __init__(self, labels: Array, rng: Generator) -> None:
         labels = class_labels(labels)
@@ -31,7 +29,7 @@ class Pools:
 
     @property
     def left(self) -> Array:
-        """Return the number of remaining samples of each class."""
+        """The number of remaining samples of each class."""
         return np.array([len(pool) for pool in self._pools])
 
     def take(self, index: int, count: int) -> Array:
@@ -57,14 +55,15 @@ def class_labels(labels: Array) -> Array:
 
 
 def few_enough(classes: int, there: int) -> int:
-    """Return `classes`. Raise `DataError` if a client is to have more classes than there are."""
+    """Return `classes`, the number of classes per client. Raise `DataError` if it exceeds `there`, the number
+    of all."""
     if counted("classes", classes) > there:
         raise DataError(f"{classes} classes for each client, but there are {there}: ask for at most {there}")
     return classes
 
 
 def enough(samples: int, needed: int, what: str) -> None:
-    """Raise `DataError` if `what` needs more samples than there are."""
+    """Raise `DataError` if `needed` is more than `samples`. `what` describes the need in the error."""
     if needed > samples:
         raise DataError(
             f"{what} takes {needed} samples, but there are {samples}: "
@@ -83,7 +82,8 @@ def proportions(weights: Array) -> Array:
 
 
 def apportion(weights: Array, total: int) -> Array:
-    """Divide `total` into integers by `weights`: rounded down, then one more for the largest remainders."""
+    """Return `total` divided into integers in proportion to `weights`: rounded down, then one more for the
+    largest remainders."""
     exact = proportions(weights) * total
     shares: Array = np.floor(exact).astype(np.intp)
     # The sum of floors falls short by less than one per share.
@@ -93,7 +93,7 @@ def apportion(weights: Array, total: int) -> Array:
 
 
 def cut(order: Array, sizes: Array) -> tuple[Array, ...]:
-    """Return consecutive pieces of `order`; samples after the last piece are left out."""
+    """Return consecutive pieces of `order` with these sizes. Samples after the last piece are left out."""
     return tuple(np.split(order, np.cumsum(sizes))[:-1])
 
 
@@ -119,7 +119,8 @@ Range: TypeAlias = tuple[int, float, int]
 
 @dataclass(frozen=True)
 class PartitionSummary:
-    """Minimum, median and maximum of the clients' sizes; `classes` is None for a regression."""
+    """A summary of a partition: minimum, median and maximum of the clients' numbers of samples and classes.
+    `used` of `there` samples belong to a client. `classes` is None for a regression."""
 
     clients: int
     used: int
@@ -139,7 +140,7 @@ class PartitionSummary:
 
 
 def describe(parts: Sequence[Array], labels: Array) -> PartitionSummary:
-    """Return the numbers of samples and classes of the clients. Its `str` is a table."""
+    """Return a summary of the numbers of samples and classes of the clients. Its `str` is a table."""
     if not parts:
         raise DataError("there are no parts to describe")
     sizes = [len(part) for part in parts]

@@ -18,9 +18,9 @@ from fl.samples import Array
 def shards(labels: Array, clients: int, rng: Generator, *, per_client: int = 2) -> tuple[Array, ...]:
     """Sort samples by label, cut them into equal shards, and give each client `per_client` shards at random.
 
-    The partition of "Communication-efficient learning of deep networks from decentralized data" (FedAvg).
-    All samples are used. If the size of a class is not a multiple of that of a shard, some shards have two
-    classes, and a client may have more than `per_client` classes; `lp_proj` gives exactly that many.
+    This is the partition of "Communication-efficient learning of deep networks from decentralized data"
+    (FedAvg). All samples are used. If the size of a class is not a multiple of that of a shard, some shards
+    have two classes, and a client may have more than `per_client` classes; `lp_proj` gives exactly that many.
     """
     total = counted("clients", clients) * counted("per_client", per_client)
     enough(len(labels), total, "one for each shard")
@@ -57,8 +57,8 @@ def lp_proj(
 ) -> tuple[Array, ...]:
     """Give every client one shard of each of `classes` classes.
 
-    The released recipe of the paper on lp-proj: every class is cut into clients * `classes` / (number of
-    classes) equal shards; each client in turn takes one shard of each of the classes with the most shards
+    This is the released recipe of the paper on lp-proj. Every class is cut into clients * `classes` / (number
+    of classes) equal shards. Each client in turn takes one shard of each of the classes with the most shards
     left, at random among equals. `equal` first cuts all classes to the size of the smallest. The paper has
     100 clients of 2 classes on MNIST and Fashion-MNIST, 200 of 2 on CIFAR-10, 248 of 10 on EMNIST; a fifth
     of a client's training samples are for validation (`federate`), and its test samples have the same
@@ -89,7 +89,7 @@ def _least(load: Array, count: int, rng: Generator) -> Array:
     return np.lexsort((rng.random(len(load)), load))[:count]
 
 
-_NOTHING: Final = 1e-12  # Below this, proportions cannot be normalised.
+_NOTHING: Final = 1e-12  # Proportions with a smaller sum cannot be normalised.
 
 
 def dirichlet(
@@ -102,10 +102,10 @@ def dirichlet(
 ) -> tuple[Array, ...]:
     """Draw every client's label proportions from a symmetric Dirichlet distribution.
 
-    `alpha`    its parameter, one for all or one per client: small values mean few classes per client.
-    `samples`  per client; None divides all samples equally.
+    `alpha`    parameter of the distribution, one for all or one per client: small values mean few classes.
+    `samples`  number of samples per client; None divides all samples equally.
 
-    The partition of "Measuring the effects of non-identical data distribution for federated visual
+    This is the partition of "Measuring the effects of non-identical data distribution for federated visual
     classification". The paper on differentially private quantiles (superquantile objective) has
     `samples=100`, 2500 clients that train with `alpha` 0.5, and 1000 others with 0.01.
 

@@ -77,10 +77,8 @@ def mnist_robust(
     held_out: ClientChoice = 0,
     name: str = "MNIST-robust",
 ) -> Federation:
-    """Return parties with equally many images, some of them negated.
-
-    `negated` gives their number, fraction, or ids: in the paper 0.1 of 10 parties, 0.2 of 50.
-    """
+    """Return parties with equally many images. The images of some parties are negated. `negated` gives the
+    number, fraction, or ids of these parties: in the paper 0.1 of 10 parties, 0.2 of 50."""
     split = {"validation": validation, "test": test, "held_out": held_out, "name": name}
     return _parties(samples, clients, rng, negated, None, split)
 

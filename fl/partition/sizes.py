@@ -40,7 +40,7 @@ def by_owner(
 ) -> tuple[Array, ...]:
     """Make one client per owner (writer, role, user) with at least `minimum` samples, in the order of owners.
 
-    `clients` of them are drawn; None takes all. `owner[part[0]]` is the owner of a part. "Robust
+    `clients` of these owners are drawn; None takes all. `owner[part[0]]` is the owner of a part. "Robust
     aggregation for federated learning" (RFA) takes 1000 writers of more than 100 images each, the
     superquantile papers take those of at least 100.
     """

@@ -23,12 +23,12 @@ DISTRIBUTIONS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that ``argv`` (by default the process's arguments) asks for."""
+    """Run the command that ``argv`` (by default the process's arguments) names. Return the exit status."""
     return run_command(_parser(), argv)
 
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
-    """Parse ``argv``, run what it asks for, and turn a `UserError` into a message and an exit status."""
+    """Parse ``argv``, run the command, and turn a `UserError` into a message. Return the exit status."""
     return guarded(lambda: _run(parser, argv))
 
 
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_all(subparsers)
     _add_version(subparsers)
     parser.epilog = commands.listing(subparsers)
-    subparsers.help = argparse.SUPPRESS  # as the listing says more
+    subparsers.help = argparse.SUPPRESS  # the listing in the epilog replaces it
     return parser
 
 
@@ -97,10 +97,8 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]  # the overloads add nothing that is used here
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse as the base class does, but report unknown arguments in the parser of the command.
-
-        Otherwise the root parser would report them and point to its own help.
-        """
+        """Parse as the base class does, but report unknown arguments in the parser of the command. Otherwise
+        the root parser would report them and refer to its own help."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -115,18 +113,19 @@ WRITE_FAILED = 1
 INTERRUPTED = 128 + 2
 PIPE_CLOSED = 128 + 13
 
-# A full disk, a quota, a file that may not grow, a terminal that is gone, an output that is not open.
+# Errors of writing: disk full, quota, file too large, terminal gone, output not open.
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 
 def guarded(run: Callable[[], int]) -> int:
-    """Return the status of `run`, or of a signal or a closed output. Other errors pass through."""
+    """Return the exit status of `run`, or that of an interrupt or a closed output. Other errors are
+    raised."""
     _replace_unknown_characters()
     try:
         try:
             return run()
         finally:
-            # Flush here: an error at the interpreter's end could not be caught.
+            # Flush here, because an error at the interpreter's exit could not be caught.
             print(end="", flush=True)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -134,7 +133,7 @@ def guarded(run: Callable[[], int]) -> int:
         _discard_output()
         return PIPE_CLOSED
     except OSError as error:
-        # An error of opening a file names the file; one of writing to an open one does not.
+        # An error of opening a file has a filename; an error of writing to an open file has none.
         if error.errno not in _UNWRITABLE or error.filename is not None:
             raise
         _discard_output()
@@ -143,7 +142,8 @@ def guarded(run: Callable[[], int]) -> int:
 
 
 def _replace_unknown_characters() -> None:
-    """Print a question mark for a character that the terminal cannot show, instead of failing."""
+    """Make the output print a question mark for a character that the terminal cannot show, instead of
+    failing."""
     # Other kinds of streams handle this themselves; a closed output has no characters.
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
@@ -151,7 +151,8 @@ def _replace_unknown_characters() -> None:
 
 
 def _discard_output() -> None:
-    """Discard buffered output: the interpreter would flush it once more when it ends."""
+    """Redirect the output to nowhere, because the interpreter would flush buffered output once more when it
+    ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""``secagg audit``: what a run revealed, its privacy cost, and whether its records are intact."""
+"""``secagg audit``: reports what a run revealed, its privacy cost, and whether its records are intact."""
 
 import argparse
 import json
@@ -84,7 +84,7 @@ def _show(args: argparse.Namespace, audits: "list[Audit]") -> None:
 
 
 def _wrapped(line: str) -> str:
-    """Break long lines between words on a terminal; keep them whole for a program."""
+    """Return the line, broken between words if the output is a terminal, and unchanged otherwise."""
     if not sys.stdout.isatty() or not line:
         return line
     indent = " " * (len(line) - len(line.lstrip()) + 2)
@@ -104,7 +104,7 @@ def _compare(args: argparse.Namespace, audits: "list[Audit]") -> None:
 
 
 def _key(text: str) -> bytes:
-    """Return a public key, given as text or as a file that holds it."""
+    """Return the public key that `text` contains, or that is in the file called `text`."""
     if HEX_KEY.fullmatch(text):
         return bytes.fromhex(text)
     try:

@@ -29,7 +29,7 @@ MOST_SHOWN = 10
 
 
 def lines(audit: "Audit", *, everything: bool = False) -> Iterator[str]:
-    """Yield the lines of an audit. `everything` lists each sum."""
+    """Yield the lines of an audit. With `everything`, every sum is listed."""
     yield from _subject(audit.subject)
     yield from (f"  {remark}" for remark in audit.remarks)
     yield from _section("Integrity", _integrity(audit.integrity))
@@ -43,12 +43,12 @@ def lines(audit: "Audit", *, everything: bool = False) -> Iterator[str]:
 
 
 def printable(line: str) -> str:
-    """Return the line without control characters: names in a run directory are untrusted."""
+    """Return the line with control characters escaped, because names in a run directory are untrusted."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
 def _section(title: str, content: Iterator[str]) -> Iterator[str]:
-    """Yield a title and its indented content; nothing without content."""
+    """Yield the title and the indented content of a section; nothing if there is no content."""
     for number, line in enumerate(content):
         if number == 0:
             yield ""
@@ -116,7 +116,7 @@ def _kind(kind: "SumKind", times: int, sigmas: Sequence[str]) -> Iterator[str]:
 
 
 def _sigmas(kind: "SumKind", releases: "Sequence[Release]") -> list[str]:
-    """Return the noise of every part, over all releases."""
+    """Return, for every part of a kind of sum, the range of the noise over all its releases, as text."""
     own = [release.sigmas for release in releases if release.kind == kind.kind and release.sigmas]
     texts = []
     for index, part in enumerate(kind.parts):

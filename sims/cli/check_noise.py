@@ -1,4 +1,4 @@
-"""``secagg check-noise``: measures whether the noise of a sum is as promised."""
+"""``secagg check-noise``: measures whether the noise of a sum has the promised distribution."""
 
 import argparse
 import json

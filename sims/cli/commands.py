@@ -11,8 +11,8 @@ A command is a module in this folder that defines ``add``, and a function that r
         ...
 
 ``extra`` names the extra that the command needs, and is left out if it needs none. Every start of
-the command line imports every command's module, so what is slow to import or belongs to an extra
-is imported inside ``run``.
+the command line imports the modules of all commands. So a module that is slow to import, or that
+belongs to an extra, is imported inside ``run``.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def add_all(subparsers: Subparsers) -> None:
 
 
 class UserError(Exception):
-    """An error that the user can correct: its text is the one sentence that the user sees."""
+    """An error that the user can correct. Its text is all that the user sees."""
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def user_errors(command: str, *errors: type[Exception]) -> Iterator[None]:
         raise UserError("\n".join(f"secagg {command}: {line}" for line in lines)) from None
 
 
-# The modules that each extra of pyproject.toml brings.
+# The modules that each extra of pyproject.toml installs.
 MODULES = {
     "deploy": ("pydantic",),
     "fl": ("torch",),
@@ -75,7 +75,7 @@ def require(extra: str) -> None:
 
 
 def _is_there(module: str) -> bool:
-    """Look a module up without importing it: few commands use all modules of an extra, and some are slow."""
+    """Return whether a module is installed, without importing it, because some modules import slowly."""
     if module in sys.modules:
         return sys.modules[module] is not None
     return find_spec(module) is not None
@@ -86,7 +86,7 @@ _NARROWEST = 40
 
 
 def listing(commands: Subparsers) -> str:
-    """Return all commands that were added, by group; those without a group come last."""
+    """Return a text that lists all commands in `commands` by group; those without a group come last."""
     # argparse keeps the help of commands in private actions.
     helps = {str(each.dest): str(each.help) for each in commands._choices_actions}
     grouped = {title: [name for name in names if name in helps] for title, names in GROUPS.items()}

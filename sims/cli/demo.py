@@ -1,4 +1,5 @@
-"""``secagg demo``: what a server sees of secure sums, and then learning under attack over real processes."""
+"""``secagg demo``: shows what a server sees of secure sums, and then training under attack over real
+processes."""
 
 import argparse
 from contextlib import redirect_stdout

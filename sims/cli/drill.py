@@ -37,9 +37,9 @@ def add(subparsers: Subparsers) -> None:
     WholeNumberOption("--workers", 0, 1024, 0, "processes that host all clients; 0: one per client").add(
         parser
     )
-    WholeNumberOption("--neighbours", 0, 1024, 0, "least neighbours on a ring; 0: the complete graph").add(
-        parser
-    )
+    WholeNumberOption(
+        "--neighbours", 0, 1024, 0, "least neighbours on a ring; 0: the graph depends on the cohort"
+    ).add(parser)
     WholeNumberOption("--seed", 0, 1 << 32, 0, "seed of inputs and kills; keys are always fresh").add(parser)
     parser.add_argument("--insecure-plain-tcp", action="store_true", help="without TLS, to measure its cost")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -1,4 +1,4 @@
-"""``secagg enrol``: makes and changes the registry of all clients, signed by the authority."""
+"""``secagg enrol``: creates and changes the registry of all clients, signed by the authority."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""``secagg keygen``: makes an identity: a private key and a certificate."""
+"""``secagg keygen``: creates an identity: a private key and a certificate."""
 
 import argparse
 import re

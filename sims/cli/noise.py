@@ -81,13 +81,14 @@ def _add_client_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_real(parser: argparse.ArgumentParser, name: str, default: Fraction, text: str) -> None:
-    """Add an option for a real number above zero, read exactly."""
+    """Add an option for a number above zero, which is parsed as an exact fraction."""
     text = f"{text} (default {default})"
     parser.add_argument(name, type=_positive, default=default, metavar="NUMBER", help=text)
 
 
 def _positive(text: str) -> Fraction:
-    """Parse a number for argparse that is above zero as a float, too."""
+    """Parse a number for argparse. Refuse numbers that are not above zero, or would be zero or infinite as
+    floats."""
     number = fraction(text)
     if not SMALLEST <= number <= LARGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0, or is too small or too large")
@@ -95,7 +96,7 @@ def _positive(text: str) -> Fraction:
 
 
 def _bits(text: str) -> int | None:
-    """Parse a number of bits for argparse."""
+    """Parse a number of bits for argparse; "auto" gives None."""
     return None if text == AUTO else whole(1, 64)(text)
 
 
@@ -197,5 +198,5 @@ def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
 
 
 def _is_coarse(plan: "Plan") -> bool:
-    """Return whether tau costs more as zCDP than as a part of epsilon."""
+    """Return whether the grid is so coarse that its cost tau adds more to rho than to epsilon."""
     return plan.rho > plan.goal.rho_per_sum * NOTICEABLE

@@ -1,4 +1,4 @@
-"""Options that commands share. The help of each states its range and its default."""
+"""Options that several commands have. The help of each states its range and its default."""
 
 import argparse
 from collections.abc import Callable
@@ -11,7 +11,7 @@ TRUST_LEVELS = ("curious_server", "malicious_server")
 
 @dataclass(frozen=True)
 class WholeNumberOption:
-    """A whole number from `least` to `most`."""
+    """An option for a whole number from `least` to `most`. `text` is the beginning of its help."""
 
     name: str
     least: int
@@ -32,7 +32,7 @@ class WholeNumberOption:
 def add_choice(
     parser: argparse.ArgumentParser, name: str, choices: tuple[str, ...], *, default: str, text: str
 ) -> None:
-    """Add an option that takes one of a few words, which argparse shows."""
+    """Add an option whose value is one of the words in `choices`."""
     parser.add_argument(name, choices=choices, default=default, help=f"{text} (default {default})")
 
 
@@ -47,7 +47,8 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def add_corrupt(parser: argparse.ArgumentParser, default: int | Fraction, text: str) -> None:
-    """Add the number or the part of clients that collude with the server."""
+    """Add the option `--corrupt`: the number of clients that collude with the server, or their part of all
+    clients."""
     parser.add_argument(
         "--corrupt",
         type=number_or_proportion,
@@ -58,7 +59,7 @@ def add_corrupt(parser: argparse.ArgumentParser, default: int | Fraction, text: 
 
 
 def colluders(args: argparse.Namespace) -> int:
-    """Return how many clients `--corrupt` stands for. A part of all is rounded down."""
+    """Return the number of clients that `--corrupt` gives. A part of all clients is rounded down."""
     corrupt: int | Fraction = args.corrupt
     return corrupt if isinstance(corrupt, int) else floor(corrupt * args.clients)
 
@@ -67,7 +68,7 @@ _MOST_DIGITS = 1000
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """Return a type for argparse: a whole number from `least` to `most`."""
+    """Return a function that parses a whole number from `least` to `most` for argparse."""
 
     def parse(text: str) -> int:
         try:
@@ -82,7 +83,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def fraction(text: str) -> Fraction:
-    """Parse a fraction for argparse: 0.1 is one tenth, not the nearest binary number."""
+    """Parse a number for argparse as an exact fraction: 0.1 is one tenth, not the nearest binary number."""
     try:
         # Check the exponent first: an exact 1e999999999 would take all memory.
         if abs(int(text.lower().partition("e")[2] or 0)) > _MOST_DIGITS or len(text) > _MOST_DIGITS:
@@ -93,7 +94,7 @@ def fraction(text: str) -> Fraction:
 
 
 def proportion(text: str) -> Fraction:
-    """Parse a fraction for argparse, from 0 up to, but not including, 1."""
+    """Parse an exact fraction for argparse, from 0 to below 1."""
     share = fraction(text)
     if not 0 <= share < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not at least 0 and below 1")
@@ -101,7 +102,7 @@ def proportion(text: str) -> Fraction:
 
 
 def delta(text: str) -> float:
-    """Parse a delta for argparse, above 0 and below 1 also as a float."""
+    """Parse a delta for argparse: above 0 and below 1, also after conversion to a float."""
     number = float(fraction(text))
     if not 0 < number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and below 1")

@@ -1,8 +1,9 @@
-"""Check that `protocols`, `fl` and `sims` are the packages of this distribution, and not others of that name.
+"""Checks that `protocols`, `fl` and `sims` are the packages of this distribution, and not others of these
+names.
 
-These names are common. Another package of that name earlier on the path would fail deep inside, or would not
-fail at all. This module imports nothing of ours: it looks up each package and reads its `__init__.py`.
-`secagg.__main__` runs this file by its path, before it trusts the name `sims`.
+These names are common. If another package of such a name is earlier on the path, errors would be obscure or
+absent. This module imports none of our packages: it looks up each package and reads its `__init__.py`.
+`secagg.__main__` runs this file by its path, because the name `sims` might lead to another package.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from pathlib import Path
 DISTRIBUTION = "secagg"
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("protocols", "fl", "sims")
-# The line in the `__init__.py` of each of our packages that says whose it is.
+# The line in the `__init__.py` of each of our packages that marks it as ours.
 MARK = f'__distribution__ = "{DISTRIBUTION}"'
 
 
 def complaint() -> str | None:
-    """Return a line for each conflict, with what to do about it, or None if all packages are ours."""
+    """Return a text with one line for each conflict and its remedy, or None if all packages are ours."""
     return "\n".join(map(_sentence, conflicts())) or None
 
 
 def conflicts() -> Iterator[tuple[str, Path | None]]:
-    """Yield every name that leads to another package, and where it leads."""
+    """Yield (name, location) for every name that leads to another package. The location is None if there is
+    none."""
     for name in PACKAGES:
         location = _location(name)
         if location is None or location.parent != ROOT or not _is_marked(location / "__init__.py"):
@@ -66,5 +68,6 @@ def _sentence(found: tuple[str, Path | None]) -> str:
 
 
 def _owners(name: str) -> list[str]:
-    """Return other distributions that installed that name. Slow: called only after a conflict."""
+    """Return the other distributions that installed a package `name`. It is slow, so it is called only on a
+    conflict."""
     return sorted({each for each in metadata.packages_distributions().get(name, ()) if each != DISTRIBUTION})

@@ -84,7 +84,7 @@ def _add_graph_and_form(parser: argparse.ArgumentParser) -> None:
 
 
 class _Given(argparse.Action):
-    """Stores the value, and records that the option was given."""
+    """An argparse action that stores the value, and records in `given` that the option was used."""
 
     def __call__(
         self,
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Case:
-    """The arguments, as parts of all clients and as numbers of clients."""
+    """The clients that are corrupt or drop out, as parts of all clients and as numbers of clients."""
 
     corrupt_part: Fraction
     dropout: Fraction  # over all sums
@@ -151,7 +151,8 @@ def _find(case: _Case, args: argparse.Namespace) -> "GraphParameters":
 
 
 def _graph(args: argparse.Namespace) -> str:
-    """Return the graph to use. If only the form is given, use a ring where one is possible."""
+    """Return the graph to use. If --form is given and --graph is not, it is a ring, unless the server is
+    malicious."""
     form_only = "form" in args.given and "graph" not in args.given
     return "ring" if form_only and args.trust != "malicious_server" else str(args.graph)
 

@@ -78,7 +78,7 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
         ("--delta", "of epsilon, such as 1e-5"),
     ):
         parser.add_argument(name, type=fraction, metavar="NUMBER", help=f"{text} (default None)")
-    # No default, to detect that they are given without a budget.
+    # These options have no default, so that it can be detected if they are given without a budget.
     for name, least, text in (
         ("--rounds", 1, "rounds that share that budget, 1 to 1048576; if not given, 100 (default None)"),
         (
@@ -161,7 +161,7 @@ def _cost_plan(args: argparse.Namespace) -> "CostPlan":
 
 
 def _explained(error: "LocalError", args: argparse.Namespace) -> str:
-    """Return the message of the error in terms of the command's options."""
+    """Return the text of an error, with hints about the command's options."""
     from protocols.checks import MissingBound, MissingBounds
     from secagg.errors import SpecTooLarge
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from protocols.privacy_budget import PrivacyBudget
 
 _ROUNDS = 100
-_STEP = 0.1  # a placeholder step, to find what else is missing
+_STEP = 0.1  # a placeholder for a missing step, to find further missing parameters
 _WORDS: dict[str, object] = {"true": True, "yes": True, "false": False, "no": False, "none": None}
 _OPTIONS = {"dim": "--dim", "clients": "--clients", "privacy": "--rho or --epsilon"}
 _OF_THE_BUDGET = {
@@ -25,7 +25,7 @@ _OF_THE_BUDGET = {
 
 
 def build(entry: "CatalogueEntry", args: argparse.Namespace) -> "AnyAlgorithm":
-    """Return the algorithm with the given settings. Raises `ParameterError` or `UserError`."""
+    """Return the algorithm with the settings of the command line. Raises `ParameterError` or `UserError`."""
     from protocols.checks import MissingBound, MissingBounds
     from secagg.errors import ParameterError
 
@@ -38,7 +38,7 @@ def build(entry: "CatalogueEntry", args: argparse.Namespace) -> "AnyAlgorithm":
     try:
         settings["privacy"] = _privacy(entry, args, budget)
     except MissingBound as missing:
-        # With a placeholder, the algorithm reports what else is missing.
+        # With a placeholder, the algorithm reports further missing parameters.
         settings["privacy"] = _privacy(entry, args, budget | {missing.name: _STEP})
         try:
             _made(entry, args, settings)
@@ -88,13 +88,14 @@ def _refuse_budget(entry: "CatalogueEntry", args: argparse.Namespace, settings: 
 def _made(entry: "CatalogueEntry", args: argparse.Namespace, settings: dict[str, Any]) -> "AnyAlgorithm":
     try:
         return entry.build(dim=args.dim, clients=args.clients, **settings)
-    except TypeError:  # a text or a list where a number belongs, deep inside a bound
+    except TypeError:  # a bound was given a text or a list instead of a number
         odd = [name for name, value in settings.items() if isinstance(value, str | list | tuple | dict)]
         raise _wrong(f"{entry.name}: the value of {' or '.join(odd) or '--set'} has the wrong type") from None
 
 
 def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, Any]) -> "PrivacyBudget":
-    """Return the budget that this algorithm takes."""
+    """Return the privacy budget of the class that this algorithm needs. `own` are parameters of that
+    class."""
     from secagg.noise.privacy_goal import Goal
     from secagg.noise_assumptions import NoiseAssumptions
 
@@ -109,7 +110,8 @@ def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, A
 
 
 def _dropouts(args: argparse.Namespace) -> int:
-    """Return the drop-outs to plan noise for. If planned for the mean, every second round would fail."""
+    """Return the number of drop-outs to plan noise for. It is above the mean, which half of all rounds would
+    exceed."""
     from sims.plan.completion_probability import dropouts_to_plan_for
 
     if args.dropouts is not None:
@@ -125,7 +127,7 @@ def _float(number: Fraction | None) -> float | None:
 
 
 def _value(text: str) -> object:
-    """Parse a number, a truth value or a list in Python syntax; everything else is text."""
+    """Parse a number, a truth value or a list in Python syntax. Any other text is returned unchanged."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:

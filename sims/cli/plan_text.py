@@ -1,4 +1,4 @@
-"""Text output of ``secagg plan``."""
+"""Renders a plan as lines of text for ``secagg plan``."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -104,7 +104,7 @@ def _consequence(group: "GroupCost") -> str:
 
 
 def _chance(probability: float) -> str:
-    """Format with four digits; a probability below 1 is never written as 1."""
+    """Return a probability as text with four digits. A probability below 1 is never written as 1."""
     text = f"{probability:.4g}"
     return "more than 0.9999" if text == "1" and probability < 1 else text
 
@@ -126,7 +126,7 @@ def parameter_lines(name: str, settings: Sequence["Parameter"]) -> Iterator[str]
 
 
 def _plain(value: object) -> object:
-    """Return the value as a user would type it."""
+    """Return the value as a user would type it on the command line."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, int | float) else str(value)

@@ -126,14 +126,15 @@ def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
 
 
 def _known(kept: Path) -> set[str]:
-    """Return the digests of cells that have results, and so need no data. Creates nothing."""
+    """Return the digests of the cells that have results in `kept`, and so need no data. No file is
+    created."""
     from sims.sweep import read_records
 
     return {each.digest for each in read_records(kept)} if os.access(kept, os.R_OK) else set()
 
 
 def _data(args: argparse.Namespace) -> Path:
-    """Return the directory that holds directories of data."""
+    """Return the directory that contains the directories of data."""
     return args.data if args.data is not None else Path(os.environ.get(DATA_VARIABLE, ""))
 
 
@@ -189,7 +190,7 @@ def _say_stopping() -> None:
 
 
 def _say_stopped(args: argparse.Namespace, summary: "SweepSummary", tasks: "Mapping[str, CellTask]") -> int:
-    """Say where the runs are kept, and which command resumes them."""
+    """Print where the stopped runs are saved, and which command resumes them. Return the exit status."""
     for cell in summary.stopped:
         directory = tasks[cell.digest].directory
         assert directory is not None  # only these can be stopped
@@ -218,7 +219,7 @@ def _say(text: str) -> None:
 def _say_kept(
     args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "SweepSummary"
 ) -> None:
-    """Say where the runs are, and which results have no run there."""
+    """Print where the runs are, and how many results have no run there."""
     from sims.sweep.cell_runs import without_run
     from sims.text_format import counted
 
@@ -235,7 +236,7 @@ def _say_kept(
 
 
 def _page(where: Path) -> str:
-    """Write the missing reports of single runs, and the report of all; return where that one is."""
+    """Write the missing reports of single runs, and the report of all runs. Return where the latter is."""
     from secagg.errors import LocalError
     from sims.records import find_runs
     from sims.report import write_report

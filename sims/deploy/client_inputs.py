@@ -1,6 +1,7 @@
-"""Reads a client's values from a file or from a function of its owner. Unusable values decline the sum.
+"""Reads a client's values from a file or from a function of its owner. If values are invalid, the client
+declines.
 
-No message contains values: of an exception in the owner's code, only the type is reported.
+Error messages never contain values: of an exception in the owner's code, only the type is reported.
 """
 
 from __future__ import annotations
@@ -30,10 +31,8 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 def open_source(section: InputSection, directory: Path) -> Source:
-    """Return the source of the values. Raises `ConfigError` if it is ambiguous or cannot be imported.
-
-    A file may be created later. The module of a function may be in `directory`.
-    """
+    """Return the source of the values. Raises `ConfigError` if it is ambiguous or cannot be imported. The
+    file need not exist yet. The module of a function may be in `directory`."""
     if (section.values is None) == (section.answer is None):
         raise ConfigError("needs either values, a file, or answer, a function, and not both")
     if section.values is not None:
@@ -43,12 +42,14 @@ def open_source(section: InputSection, directory: Path) -> Source:
 
 
 def is_static(section: InputSection, source: Source) -> bool:
-    """Return whether the values do not depend on the question: a file's, or a `secagg.static` function's."""
+    """Return whether the values are the same for all questions: from a file, or from a `secagg.static`
+    function."""
     return section.values is not None or bool(getattr(source, "static", False))
 
 
 def usable(source: Source, asked: Asked) -> Arrays:
-    """Return the values for a question as arrays that fit its spec. Raises `InputError` with a reason."""
+    """Return the values for a question as arrays that fit its spec. Raises `InputError` with the reason if
+    they do not."""
     try:
         question = replace(asked, payload=without_nonce(asked.payload))
         return _fitting(source(question), asked.spec)
@@ -59,7 +60,8 @@ def usable(source: Source, asked: Asked) -> Arrays:
 
 
 def _fitting(values: Mapping[str, Any], spec: SumSpec) -> Arrays:
-    """Return the arrays of the spec. There may be others, for other kinds of sums."""
+    """Return the arrays that the spec names, checked. `values` may contain others, for other kinds of
+    sums."""
     if not isinstance(values, Mapping):
         raise InputError(f"the values are not a mapping but {type(values).__name__}")
     absent = [part.name for part in spec.parts if part.name not in values]

@@ -1,7 +1,7 @@
 """The files `serve.toml` and `join.toml`: the settings of an operator.
 
-Every key is checked, and an unknown key is an error, because a misspelt limit would be no limit. File names
-are relative to the file that they are in.
+Every key is checked. An unknown key is an error, because a misspelt limit would have no effect. File names
+are relative to the directory of the configuration.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STDOUT: Final = "-"
 
 def _file(value: object, info: ValidationInfo) -> Path:
     if isinstance(value, Path):
-        return value  # from a program, not from a file
+        return value  # set by a program, not read from a file
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError(f"must be the name of a file, in quotes, not {shown(value)}")
     assert info.context is not None  # `load` gives one
@@ -59,7 +59,7 @@ def _server(value: object) -> Address:
 
 
 File = Annotated[Path, BeforeValidator(_file)]
-# None is the standard output.
+# None means the standard output.
 Log = Annotated[Path | None, BeforeValidator(_log)]
 Place = Annotated[Address, PlainValidator(_address)]
 ServerPlace = Annotated[Address, PlainValidator(_server)]
@@ -72,7 +72,7 @@ class ConfigSection(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-# --- what both have ---------------------------------------------------------------------------------
+# --- server and client ------------------------------------------------------------------------------
 
 
 class PatienceSection(ConfigSection):
@@ -103,7 +103,8 @@ class ServeFileServer(ConfigSection):
 
 
 class SessionSection(ConfigSection):
-    """The terms of a session, as `ServerMachine` takes them, and how sessions follow each other."""
+    """The parameters of a session, as `ServerMachine` takes them, and the number of sessions and the pause
+    between them."""
 
     trust: TrustName
     corrupt: int
@@ -138,7 +139,7 @@ class SessionSection(ConfigSection):
 
 
 class AskSection(ConfigSection):
-    """One query."""
+    """One question that the server asks in every session: the kind of sum, and the file of its payload."""
 
     kind: str
     payload: File | None = None
@@ -194,7 +195,7 @@ class ClientSection(ConfigSection):
 
 
 class PolicySection(ConfigSection):
-    """The fields of a `Policy`."""
+    """The fields of a client's `Policy`."""
 
     trust: TrustName
     corrupt: int
@@ -215,7 +216,7 @@ class PolicySection(ConfigSection):
 
 
 class InputSection(ConfigSection):
-    """The source of a client's values: one of the two."""
+    """The source of a client's values: either a file, `values`, or a function, `answer`."""
 
     values: File | None = None
     answer: str | None = None
@@ -236,7 +237,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def load(path: Path, model: type[M]) -> M:
-    """Return the configuration in a file. Raises `ConfigError` with all problems."""
+    """Return the configuration in the file at `path`. Raises one `ConfigError` that lists all problems."""
     try:
         return model.model_validate(toml_tables(path), context={"directory": path.parent})
     except ValidationError as error:
@@ -245,25 +246,26 @@ def load(path: Path, model: type[M]) -> M:
         raise problems.error() from None
 
 
-# What a file is called in a message, and where it is.
+# The name of a file in error messages, and its path.
 Named: TypeAlias = tuple[str, Path]
 
 
 def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> bool:
-    """Check that no two files are the same; several queries may have the same payload."""
+    """Return whether all files of a configuration differ, and add a problem for each that does not. Several
+    questions may have the same payload."""
     payloads: dict[Path, str] = {}
     for number, ask in enumerate(config.ask, start=1):
         if ask.payload is not None:
             payloads.setdefault(ask.payload, f"ask#{number}.payload")
     beside = [("the configuration", path), ("the seal of server.ledger", seal_path(config.server.ledger))]
-    if config.server.registry.suffix != ".pem":  # or there could be none, which is a problem of its own
+    if config.server.registry.suffix != ".pem":  # otherwise the name is invalid, which is reported elsewhere
         beside.append(("the file of certificates of server.registry", bundle_path(config.server.registry)))
     named = _named("server", config.server)
     return _check([*beside, *named, *((key, file) for file, key in payloads.items())], problems)
 
 
 def check_client_files(path: Path, config: JoinConfig, problems: Problems) -> bool:
-    """Check that no two files are the same."""
+    """Return whether all files of a configuration differ, and add a problem for each that does not."""
     ledger = config.client.ledger
     beside = [("the configuration", path), ("the seal of client.ledger", seal_path(ledger))]
     beside.append(("the tag key of client.ledger", tag_key_path(ledger)))

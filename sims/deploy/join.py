@@ -1,4 +1,4 @@
-"""`secagg join`: verify a client's configuration, then take part in its server's sessions."""
+"""`secagg join`: verifies a client's configuration, then takes part in the sessions of its server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ from sims.deploy.sum_specs_file import read_table
 
 
 def join(path: Path, *, sessions: int = 0) -> None:
-    """Take part until SIGTERM, or in `sessions` sessions. Raises `ConfigError`, or another `SecaggError`."""
+    """Take part until SIGTERM, or in `sessions` sessions if above 0. Raises `ConfigError`, or another
+    `SecaggError`."""
     forbid_core_dumps()
     plan = load_client_setup(path)
     with open_log(plan.config.client.log) as log, plan.open_ledger() as ledger:
@@ -46,7 +47,7 @@ def join(path: Path, *, sessions: int = 0) -> None:
 
 
 class JoinRunner:
-    """Takes part in sessions, answers their questions, and counts them."""
+    """Takes part in sessions, answers their questions, and ends after the wanted number of sessions."""
 
     def __init__(self, plan: ClientSetup, ledger: ClientLedger, log: EventLog, *, sessions: int) -> None:
         self._plan = plan
@@ -129,7 +130,7 @@ NEW_LEDGER: Final = "secagg join --new-ledger"
 
 @dataclass(frozen=True)
 class ClientSetup:
-    """A verified configuration, and everything made from it."""
+    """A verified configuration of a client, and the objects that are made from it."""
 
     config: JoinConfig
     table: Table
@@ -150,7 +151,7 @@ class ClientSetup:
 
     @property
     def cautions(self) -> list[str]:
-        """What an operator should know about a configuration that works."""
+        """Warnings to the operator about a configuration that is valid."""
         kinds = ", ".join(kind for kind in self.static_kinds if not self.table[kind].is_private)
         return [DIFFERENCING.format(kinds=kinds)] if kinds else []
 
@@ -159,7 +160,7 @@ class ClientSetup:
 
 
 def new_ledger(path: Path) -> Path:
-    """Verify a configuration and make the ledger that it names. Raises `ConfigError`."""
+    """Verify a configuration, create the ledger that it names, and return its path. Raises `ConfigError`."""
     plan = load_client_setup(path, with_ledger=False)
     section, problems = plan.config.client, Problems(path)
     with problems.about("client.ledger"):
@@ -170,7 +171,10 @@ def new_ledger(path: Path) -> Path:
 
 
 def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
-    """Load and verify a configuration. Raises `ConfigError` with all problems."""
+    """Load and verify the configuration at `path`. Raises one `ConfigError` that lists all problems.
+
+    `with_ledger`  whether the ledger must exist and is verified, too.
+    """
     config = load(path, JoinConfig)
     problems = Problems(path)
     clear = check_client_files(path, config, problems)
@@ -184,7 +188,7 @@ def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
         patience = config.patience.made()
     with problems.about("input"):
         source = open_source(config.input, path.parent)
-    if clear:  # or the log could be the file of something else, which to check for would create
+    if clear:  # otherwise the check could create a file that belongs to something else
         with problems.about("client.log"):
             check_log(config.client.log)
     credentials = client_credentials(config.client, problems, now=int(time.time()))
@@ -203,9 +207,10 @@ def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
 def _check_machine(
     config: JoinConfig, table: Table, policy: Policy, credentials: ClientCredentials, problems: Problems
 ) -> None:
-    """Check that the table fits the policy. Memory is checked later, because a check must not change it."""
+    """Add a problem if the table does not fit the policy. The ledger is checked elsewhere: a machine would
+    change it."""
     if credentials.registry.members.get(config.client.member) != credentials.identity.public:
-        return  # which is a problem of its own
+        return  # this is reported elsewhere
     identity, registry = _signer(policy, credentials)
     with problems.about("policy"):
         ClientMachine(

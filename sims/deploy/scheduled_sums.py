@@ -2,8 +2,8 @@
 
 A client records every question that it answered, by kind and payload, and never answers it again. So each
 payload begins with a nonce of 16 random bytes, followed by the current content of the payload's file, if
-there is one. A round is one pass through the questions: sums of one group within it are over the
-same clients. Rounds only ascend, also across restarts, because clients refuse groups of earlier rounds.
+there is one. A round is one pass through the list of questions: sums of one group within it are over the same
+clients. Round numbers only rise, also across restarts, because clients refuse groups of earlier rounds.
 
 Each total is a file: `00000012-03-mean.npz` is sum 3 of its session, in round 12. It holds an array for each
 part, by its name, and `_kind`, `_round`, `_clients` (how many are in the total) and `_invited`. Names of
@@ -39,19 +39,20 @@ PAYLOAD: Final = FileKind("a payload", "write it, or correct the path", ConfigEr
 
 
 def fresh(payload: bytes) -> bytes:
-    """Return the payload with a new nonce, so that clients take it for a new question."""
+    """Return the payload with a new nonce in front, so that clients accept it as a new question."""
     return secrets.token_bytes(NONCE_BYTES) + payload
 
 
 def without_nonce(payload: bytes) -> bytes:
-    """Return the payload without its nonce. Raises `ConfigError` if there is no nonce."""
+    """Return the payload without its nonce. Raises `ConfigError` if it is too short to have a nonce."""
     if len(payload) < NONCE_BYTES:
         raise ConfigError(f"the question does not begin with a nonce of {NONCE_BYTES} bytes")
     return payload[NONCE_BYTES:]
 
 
 def content(_kind: str, payload: bytes) -> bytes:
-    """Return what a payload asks for. Two payloads that differ in their nonces ask for the same."""
+    """Return the payload without its nonce. Payloads that differ only in the nonce ask for the same
+    values."""
     return payload[NONCE_BYTES:]
 
 
@@ -65,7 +66,7 @@ DIFFERENCING: Final = (
 
 @dataclass(frozen=True)
 class ScheduledSum:
-    """One sum to ask for."""
+    """One sum that the server asks for: sum number `sum_index` of its session, in round `round_number`."""
 
     kind: str
     round_number: int
@@ -73,12 +74,13 @@ class ScheduledSum:
     payload_file: Path | None
 
     def payload(self) -> bytes:
-        """Read the file and add a nonce. Raises `ConfigError` if the file cannot be read."""
+        """Return the content of the payload's file, with a new nonce. Raises `ConfigError` if it cannot be
+        read."""
         return fresh(b"" if self.payload_file is None else PAYLOAD.read(self.payload_file))
 
 
 class SumSchedule:
-    """The questions of all sessions. `next_round` is the first unused round."""
+    """The sums of all sessions: `sums` in each. `next_round` is the first unused round number."""
 
     def __init__(self, asks: Sequence[AskSection], *, sums: int, next_round: int) -> None:
         self._asks = tuple(asks)
@@ -86,7 +88,7 @@ class SumSchedule:
         self._next_round = next_round
 
     def of_session(self) -> Iterator[ScheduledSum]:
-        """Yield `sums` questions. Every pass through the list is a round."""
+        """Yield the `sums` sums of the next session. Every pass through the list of questions is a round."""
         first = self._next_round
         self._next_round += -(-self.sums // len(self._asks))
         for index in range(self.sums):
@@ -96,13 +98,15 @@ class SumSchedule:
 
 
 def round_after(ledger: Path) -> int:
-    """Return the first round after all rounds in the ledger. Raises `LedgerError`."""
+    """Return the first round number after all rounds in the ledger. Raises `LedgerError` if it cannot be
+    read."""
     asked = (row.body["round"] for row in read_ledger(ledger).rows if row.body["entry"] == "asked")
     return max(asked, default=-1) + 1
 
 
 def check_asks(asks: Sequence[AskSection], table: Table, problems: Problems) -> None:
-    """Check that clients would accept the questions: their kinds, and how often each is asked."""
+    """Add a problem for each question that clients would refuse: for its kind, or because it is asked too
+    often."""
     if not asks:
         problems.add("ask", "is empty; say which kinds of sums are asked for")
     asked: Counter[str] = Counter()
@@ -133,26 +137,28 @@ class TotalsDirectory:
     directory: Path
 
     def prepare(self) -> None:
-        """Make the directory, if its parent exists."""
+        """Create the directory, if it does not exist. Raises `ConfigError` if this is impossible."""
         try:
             self.directory.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{self.directory} cannot be a directory: {error.strerror}") from None
 
     def check_writable(self) -> None:
-        """Raise `ConfigError` unless a total could be stored now. Clients pay for a sum when asked."""
+        """Raise `ConfigError` unless a total can be stored now. It is called before a sum, which costs
+        clients privacy."""
         probe = self.directory / f".probe-{secrets.token_hex(8)}"
         TOTAL.create(probe, b"", mode=PRIVATE)
         probe.unlink(missing_ok=True)
 
     def check_free(self, question: ScheduledSum) -> None:
-        """Raise `ConfigError` if there already is a total of this question."""
+        """Raise `ConfigError` if there is already a total of this sum."""
         path = self._path(question)
         if os.path.lexists(path):
             raise ConfigError(f"{path} is there already; move it away, or set session.first_round beyond it")
 
     def round_after(self) -> int:
-        """Return the first round after all totals here. Raises `ConfigError` if it cannot be read."""
+        """Return the first round number after all totals in the directory. Raises `ConfigError` if it cannot
+        be read."""
         try:
             found = [_NAME.match(name) for name in os.listdir(self.directory)]
         except OSError as error:
@@ -161,7 +167,8 @@ class TotalsDirectory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the directory: two servers would use the same names. The lock ends with the process."""
+        """Lock the directory for the duration of the context, because two servers would use the same file
+        names."""
         try:
             handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -181,7 +188,7 @@ class TotalsDirectory:
             raise ConfigError(f"{self.directory} cannot be locked: {error.strerror}") from None
 
     def store(self, total: Total, question: ScheduledSum) -> Path:
-        """Write the total to disk. Raises `ConfigError` if that fails."""
+        """Write the total to a new file, and return its path. Raises `ConfigError` if this fails."""
         about = {
             "kind": question.kind,
             "round": question.round_number,
@@ -198,7 +205,8 @@ class TotalsDirectory:
 
 
 def _npz(arrays: dict[str, NDArray[Any]]) -> bytes:
-    """Return what `numpy.savez` would write. That function takes no array named `file`."""
+    """Return the bytes that `numpy.savez` would write. `savez` itself does not accept an array named
+    `file`."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in arrays.items():

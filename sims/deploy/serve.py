@@ -1,4 +1,4 @@
-"""`secagg serve`: verify a server's configuration, then hold sessions with the same questions in each.
+"""`secagg serve`: verifies a server's configuration, then runs sessions that all ask the same questions.
 
 If a sum or a session fails, the log says so and the next one follows. The server ends on a signal, or on an
 error that only its operator can repair: a ledger or a directory that cannot be written, an expired registry.
@@ -55,7 +55,8 @@ _HINTS: Final = {
 
 
 def serve(path: Path) -> None:
-    """Serve until SIGTERM, or until all sessions are held. Raises `ConfigError`, or another `LocalError`."""
+    """Run sessions until SIGTERM, or until `session.sessions` were held. Raises `ConfigError`, or another
+    `LocalError`."""
     forbid_core_dumps()
     plan = load_server_setup(path)
     problems = Problems(path)
@@ -73,7 +74,7 @@ def serve(path: Path) -> None:
 
 @contextmanager
 def _totals(plan: ServerSetup) -> Iterator[None]:
-    """Create, lock and check the directory of totals."""
+    """Create, check and lock the directory of totals, for the duration of the context."""
     totals = TotalsDirectory(plan.config.server.totals)
     totals.prepare()
     with totals.held():
@@ -90,13 +91,14 @@ class ServeRunner:
         self._ledger = ledger
         self._log = log
         self._totals = TotalsDirectory(plan.config.server.totals)
-        # Rounds with a total are used, even if the ledger was lost.
+        # Rounds that have a total are not used again, even if the ledger was lost.
         known = round_after(plan.config.server.ledger), self._totals.round_after()
         first = max(self._section.first_round, *known)
         self._questions = SumSchedule(plan.config.ask, sums=plan.sums, next_round=first)
 
     async def run(self) -> None:
-        """Run all sessions, or run forever. Raises `ConfigError` if the address cannot be used."""
+        """Run `session.sessions` sessions, or sessions without end if it is 0. Raises `ConfigError` if the
+        address cannot be used."""
         held = 0
         async with AsyncExitStack() as stack:
             server = await self._listen(stack)
@@ -184,7 +186,7 @@ NEW_LEDGER: Final = "secagg serve --new-ledger"
 
 @dataclass(frozen=True)
 class ServerSetup:
-    """A verified configuration, and everything made from it."""
+    """A verified configuration of a server, and the objects that are made from it."""
 
     path: Path
     config: ServeConfig
@@ -200,7 +202,7 @@ class ServerSetup:
 
     @property
     def cautions(self) -> list[str]:
-        """What an operator should know about a configuration that works."""
+        """Warnings to the operator about a configuration that is valid."""
         section, found = self.config.session, []
         if self.capacity.uploads <= section.corrupt:
             found.append(
@@ -221,7 +223,7 @@ class ServerSetup:
 
 
 def new_ledger(path: Path) -> Path:
-    """Verify a configuration and make the ledger that it names. Raises `ConfigError`."""
+    """Verify a configuration, create the ledger that it names, and return its path. Raises `ConfigError`."""
     plan = load_server_setup(path, with_ledger=False)
     problems = Problems(path)
     with problems.about("server.ledger"):
@@ -232,7 +234,10 @@ def new_ledger(path: Path) -> Path:
 
 
 def load_server_setup(path: Path, *, with_ledger: bool = True) -> ServerSetup:
-    """Load and verify a configuration. Raises `ConfigError` with all problems."""
+    """Load and verify the configuration at `path`. Raises one `ConfigError` that lists all problems.
+
+    `with_ledger`  whether the ledger must exist and is verified, too.
+    """
     config = load(path, ServeConfig)
     problems = Problems(path)
     clear = check_server_files(path, config, problems)
@@ -286,7 +291,7 @@ def _check_totals(directory: Path, problems: Problems) -> None:
 
 
 def _check_session(config: ServeConfig, table: Table, registry: Registry, problems: Problems) -> None:
-    """Check the parameters of the session with the fewest and the most clients that may come."""
+    """Add the problems of a session to `problems`, for the smallest and the largest possible cohort."""
     section, sums = config.session, _sums(config)
     try:
         _machine(section, table, sums, registry)
@@ -307,7 +312,7 @@ def _check_session(config: ServeConfig, table: Table, registry: Registry, proble
 
 
 def _sums(config: ServeConfig) -> int:
-    """Return the sums of a session. An empty list of questions is reported elsewhere."""
+    """Return the number of sums in a session: by default one for each question, at least 1."""
     return max(len(config.ask), 1) if config.session.sums is None else config.session.sums
 
 

@@ -1,7 +1,7 @@
 """The tables of a scenario: the complete description of one simulation.
 
-Tables with a `kind` (or, for an algorithm, a `name`) take the parameters of that kind as further keys. Which
-ones those are is known to the packages that offer the kinds, and checked in `sims.scenario.kind_parameters`.
+Tables with a `kind` (or, for an algorithm, a `name`) take the parameters of that kind as further keys. The
+packages that implement the kinds define these parameters, and `sims.scenario.kind_parameters` checks them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Section(BaseModel):
-    """A table. It refuses unknown keys and values of another type."""
+    """A table of a scenario. It refuses unknown keys and values of a wrong type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class OpenSection(Section):
-    """A table that also takes the parameters of its kind."""
+    """A table of a scenario that also takes the parameters of its kind."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -50,12 +50,12 @@ class DataSection(OpenSection):
 
 
 class PartitionSection(OpenSection):
-    """How samples are distributed over clients, and which part of each client's is not for training.
+    """The distribution of samples over clients, and the split of each client's samples.
 
-    `clients`     how many; if samples have owners, by default all of them.
-    `validation`, `test`  parts of every client's samples; a `test` of "given" is the test set of the data,
+    `clients`     number of clients; if samples have owners, by default the number of owners.
+    `validation`, `test`  parts of every client's samples. If `test` is "given", the test set of the data is
                   distributed over clients like the training samples.
-    `held_out`    clients that never train.
+    `held_out`    number of clients that never train.
     """
 
     kind: str = "iid"
@@ -77,7 +77,7 @@ class ModelSection(OpenSection):
 
 
 class ScheduleSection(Section):
-    """How the learning rate falls from round to round: see `fl.training_settings`."""
+    """The schedule of the learning rate over rounds: see `fl.training_settings`."""
 
     kind: str = "constant"
     every: Count = 100
@@ -85,11 +85,11 @@ class ScheduleSection(Section):
 
 
 class TrainingSection(Section):
-    """The local training of a client between two sums. Without `batch`, a step takes all its data.
+    """The local training of a client in a round. Without `batch`, a step uses all data of the client.
 
-    `clip`  bounds the norm of every step's gradient.
+    `clip`  largest norm of every step's gradient.
     `loss`  by default, cross-entropy for classes and squared for a regression.
-    `way`   train clients together on one device, or one after another; by default the faster one.
+    `way`   whether clients train together on one device or one after another; by default the faster way.
     """
 
     rate: Positive
@@ -111,13 +111,14 @@ class AlgorithmSection(OpenSection):
 
 
 class ServerSection(OpenSection):
-    """How the server moves the common model along a round's update: see `protocols.server_optimiser`."""
+    """The optimiser by which the server moves the common model: see `protocols.server_optimiser`."""
 
     kind: str
 
 
 class PrivacySection(OpenSection):
-    """A budget that all rounds of a private variant share: `rho`, or `epsilon` and `delta`."""
+    """A privacy budget that all rounds share: `rho`, or `epsilon` and `delta`. It selects an algorithm's
+    private variant."""
 
     rho: Positive | None = None
     epsilon: Positive | None = None
@@ -136,7 +137,7 @@ class CohortSection(Section):
 class AttackSection(OpenSection):
     """The attack of some clients.
 
-    `fraction`   of the clients, or of all training samples, according to `selection`.
+    `fraction`   corrupt part of the clients, or of all training samples, according to `selection`.
     `level`      "update" for attacks that follow the protocol, poisoned data included; "answer" for the same
                  kinds, where the answer is corrupt instead of the trained model; and "message" for attacks
                  that do not follow the protocol: arbitrary residues inside a sum.
@@ -150,7 +151,7 @@ class AttackSection(OpenSection):
 
 @dataclass(frozen=True)
 class ObserverKind:
-    """What an observer needs; the observers themselves are in `sims.simulation.observers`."""
+    """The requirements of an observer. The observers themselves are in `sims.simulation.observers`."""
 
     reads_clients: bool = False  # the memory of clients, which must run in this process
     needs_optimum: bool = False  # the best model, which is known for linear models only
@@ -171,7 +172,7 @@ OBSERVER_KINDS: Final[dict[str, ObserverKind]] = {
 
 
 class EvaluationSection(Section):
-    """What an observer that sees all clients measures, every `every` rounds and at the end."""
+    """The measurements of an observer that sees all clients, every `every` rounds and after the last one."""
 
     every: Count = 10
     what: Literal["common", "personal", "both"] = "common"  # the common model, or every client's own
@@ -191,14 +192,14 @@ def _known_channel(kind: str) -> str:
 
 
 class ChannelSection(Section):
-    """How sums are computed. All kinds give the same numbers.
+    """The channel that computes sums. All kinds give the same numbers.
 
-    `kind`     "plain" adds up without protection, "secure" runs the real machines in one process, and
-               "processes" runs them in separate processes over TLS.
+    `kind`     "plain" adds up without protection, "secure" runs the protocol in one process, and "processes"
+               runs it in separate processes over TLS.
     `trust`, `corrupt`, `dropout`  the assumptions of a session: what the server may do, how many clients
                collude with it, and which part of the cohort may be missing by the end.
-    `workers`  how many worker processes share the clients; 0 is one for each client.
-    `sums`     most sums of one session.
+    `workers`  number of worker processes that share the clients; 0 means one for each client.
+    `sums`     largest number of sums in one session.
     `graph`    which clients share secrets; by default, it depends on the size of the cohort.
     """
 
@@ -223,7 +224,8 @@ class ChannelSection(Section):
 
 
 class DropoutSection(Section):
-    """Which clients drop out, and when: drawn from the seed, for each client and round alike."""
+    """The probabilities with which clients drop out. Drop-outs are drawn from the seed, for each client and
+    round."""
 
     training: PartOfAll = 0.0  # part of the invited that sends no masked input in a round's first sum
     between: PartOfAll = 0.0  # probability to miss a later sum that is in no group with an earlier one
@@ -236,11 +238,11 @@ class DropoutSection(Section):
 
 
 class OutputSection(Section):
-    """What is kept besides a line for every finished cell.
+    """The files that are kept besides a line of results for every finished cell.
 
-    `keep`      "run" keeps a directory of every cell, with its ledger, its metrics and its report; "table"
+    `keep`      "run" keeps a directory for every cell, with its ledger, its metrics and its report; "table"
                 keeps the line alone.
-    `identity`  a key file of `secagg keygen`, which signs the head of the ledger; by default, one is made.
+    `identity`  a key file of `secagg keygen`, which signs the head of the ledger; by default, a key is made.
     """
 
     keep: Literal["run", "table"] = "run"
@@ -248,7 +250,7 @@ class OutputSection(Section):
 
 
 class AuditSection(Section):
-    """Trials of the noise itself: `canaries` is the number of sums with and without a known client."""
+    """Tests of the noise: `canaries` is the number of sums with, and of sums without, a known client."""
 
     canaries: Whole = 0
 
@@ -263,10 +265,10 @@ class TailSection(Section):
 
 
 class Settings(Section):
-    """One simulation. Its `seed` determines everything that is drawn.
+    """The settings of one simulation. Its `seed` determines all random draws of the simulation.
 
-    `insecure_seed`  whether it also determines keys, rounding and noise, so that everything can be computed
-                     from the seed. By default only over a plain channel, where nothing is secret.
+    `insecure_seed`  whether the seed also determines keys, rounding and noise, so that everything can be
+                     computed from it. By default only over a plain channel, where nothing is secret.
     """
 
     seed: Whole = 0
@@ -295,10 +297,12 @@ class Settings(Section):
 
 
 def insecure_seed(seed: int) -> bytes:
-    """Return the bytes that make keys, rounding and noise repeatable. Nothing is secret then."""
+    """Return the bytes from which keys, rounding and noise are derived, so that a run can be repeated. They
+    are public."""
     return hashlib.sha256(f"secagg simulation {seed}".encode()).digest()
 
 
 def insecure_server(seed: int) -> Identity:
-    """Return the identity that signs the ledger of such a run. It is public."""
+    """Return the identity that signs the ledger of a run with `insecure_seed`. Its private key is public,
+    too."""
     return Identity.from_secret(digest("insecure identity of a server", insecure_seed(seed)))

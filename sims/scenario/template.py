@@ -1,7 +1,7 @@
 """A commented scenario to start from, with every key and its meaning.
 
-Lines that begin with `# ` are comments. Lines that begin with `#` without a blank are settings that are left
-out; each of them works as it is.
+Lines that begin with `# ` are comments. Lines that begin with `#` without a blank are disabled settings; each
+of them is valid if its `#` is removed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
 from secagg.errors import ParameterError
 
 _WIDTH: Final = 100
-# Parameters that a simulation provides: of rates, those that an algorithm requires.
+# Parameters that a simulation provides itself. A `rate` is provided only if the algorithm requires one.
 _PROVIDED: Final = frozenset({"rate", "population"})
-# Values that noise, which may be enabled below, requires.
+# Values that the private variant requires, so that [privacy] can be enabled.
 _WITH_NOISE: Final = {"weighted": False, "fast": False}
 _STEP: Final = 0.5
-# Learning rates on digits: with the pull that lp-proj-2 has by default, larger steps diverge.
+# Learning rates on digits: with the default pull of lp-proj-2, larger rates diverge.
 _RATE: Final = 0.3
 _RATES: Final = {"lp-proj-2": 0.05}
 
@@ -133,7 +133,8 @@ keep = "run"  # a directory for every run, with ledger, metrics and report; "tab
 
 
 def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") -> str:
-    """Return the text of a scenario that runs as it is. Raises `ParameterError` for an unknown algorithm."""
+    """Return the text of a scenario that runs without changes. Raises `ParameterError` for an unknown
+    algorithm."""
     entry = find(algorithm)
     built = entry.build(dim=10, clients=20, **entry.example)
     per_round = "" if built.needs_all_clients else "#per_round = 20  # clients drawn for every round; all\n"
@@ -147,7 +148,7 @@ def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") ->
 
 
 def _what(built: AnyAlgorithm) -> str:
-    """Return which models to evaluate: also the personal ones if the algorithm has them."""
+    """Return the models to evaluate: "common", "personal" or "both", depending on which the algorithm has."""
     if built.table is None:
         return "personal"
     within = built.algorithm if isinstance(built, WithServerOptimiser) else built

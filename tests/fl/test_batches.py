@@ -57,6 +57,6 @@ def test_whoever_takes_everything_needs_no_order() -> None:
 
 def test_numbers_for_the_lots_of_a_model_are_all_different() -> None:
     named = [(seed, client, call) for seed in range(4) for client in range(4) for call in range(4)]
-    numbers = [BatchSampler(3, 2, seed, client).number(call) for seed, client, call in named]
+    numbers = [BatchSampler(3, 2, seed, client).layer_seed(call) for seed, client, call in named]
     assert len(set(numbers)) == len(named)
-    assert numbers == [BatchSampler(9, None, seed, client).number(call) for seed, client, call in named]
+    assert numbers == [BatchSampler(9, None, seed, client).layer_seed(call) for seed, client, call in named]
