@@ -28,12 +28,21 @@ from secagg.hooks import ClientHooks
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger
+from secagg.ledger.file_path import tag_key_path
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.messages import Query
 from secagg.params import SessionParams
 from secagg.query_context import Question
 from secagg.residue_ring import Residues
-from secagg.sequence_rules import RepeatPlanner, Rule, SetLog, SumSequence, content_sequence, whole_payload
+from secagg.sequence_rules import (
+    RepeatPlanner,
+    Rule,
+    SetLog,
+    SumSequence,
+    content_sequence,
+    static,
+    whole_payload,
+)
 from secagg.server import ServerMachine
 from secagg.sum_spec import LInf, Part, SumSpec, Table
 
@@ -316,3 +325,42 @@ def test_a_ledger_of_the_parent_says_so(tmp_path: Path, monkeypatch: pytest.Monk
             _ = ledger.spend
         monkeypatch.undo()
         assert ledger.spend.unnoised == 0
+
+
+def test_a_child_only_forgets_the_ledger_of_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = ClientLedger.create(tmp_path / "ledger", member=5)
+    connection = ledger._file._connection
+    with monkeypatch.context() as child:
+        child.setattr("os.getpid", lambda: -1)
+        ledger.close()
+    assert connection is not None
+    assert connection.execute("SELECT count(*) FROM entries").fetchone() == (1,)  # the parent's is open
+    connection.close()
+
+
+def test_a_key_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    with ClientLedger.create(tmp_path / "ledger", member=5) as ledger:
+        tag_key_path(tmp_path / "ledger").mkdir()
+        with pytest.raises(LedgerError, match="cannot be written"):
+            ledger.tag(b"values")
+
+
+def test_a_function_can_be_marked_as_static() -> None:
+    @static
+    def answer(_asked: object) -> dict[str, list[int]]:
+        return {"visits": [12]}
+
+    assert vars(answer)["static"]
+    assert answer(None) == {"visits": [12]}
+
+
+def test_sets_are_saved_with_their_sequences() -> None:
+    log, kept = SetLog(), SumSequence(Rule.KIND, b"mean")
+    log.add(kept, [5, 1])
+    log.add(kept, [2])
+    log.add(sequence(b"model"), [7])
+    assert sorted(log.entries(), key=str) == sorted(
+        [(kept, (1, 5)), (kept, (2,)), (sequence(b"model"), (7,))], key=str
+    )
