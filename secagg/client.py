@@ -247,7 +247,8 @@ class ClientMachine(OneTime):
     def _enter_cohort(self, cohort: CohortView) -> ClientStep:
         """Record the session of a checked cohort. Return the frame with the shares for the neighbours."""
         client_checks.check_new_session(cohort.session, self._memory)
-        self._memory.remember_session(cohort.session, self._rules.members_to_know(cohort))
+        self._rules.check_cohort(cohort)
+        self._memory.remember_session(cohort.session)
         self._context = cohort.session
         self._cohort = cohort
         self._position = cohort.position[self.member]

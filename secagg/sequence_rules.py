@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,6 +31,7 @@ from secagg.errors import (
     ParameterError,
     RepeatedQuery,
     SmallDifference,
+    SmallThreshold,
     TooFewClients,
     UnchangedValues,
 )
@@ -44,6 +45,7 @@ from secagg.sum_spec import Part, Table
 from secagg.trust_levels import Trust
 
 F = TypeVar("F", bound=Callable[..., Any])
+_WHOLE: Final = 2.0**63
 SumId: TypeAlias = tuple[bytes, int]  # session id, index of the sum
 # (kind, payload) -> the part of the payload that is not about the round: nonces and round numbers are not.
 ContentOf: TypeAlias = Callable[[str, bytes], bytes]
@@ -107,7 +109,7 @@ class SetLog:
         """Note the survivors of an answered sum."""
         ids = tuple(survivors)
         for sequence in self._answered.pop(sum_id, ()):
-            del self._unconfirmed[sequence][sum_id]
+            self._unconfirmed[sequence].pop(sum_id, None)
             self.add(sequence, ids)
 
     def add(self, sequence: SumSequence, survivors: Iterable[int]) -> None:
@@ -131,7 +133,8 @@ class SetLog:
 
         The total of a sum that was answered and never confirmed may be over any part of its roster. For
         `STATIC` sequences, `members` are therefore also compared with the rosters of such sums: they must be
-        the same, or have `least` clients that the roster does not have. `current` is the sum to leave out.
+        the same, or have `least` clients that the roster does not have. (If the roster itself was not what
+        was released, a majority knows that, and refuses.) `current` is the sum to leave out.
 
         This is not needed for the other rules. A total that was released under `malicious_server` was
         confirmed by more than half of the honest clients, and those that are asked again refuse.
@@ -200,30 +203,43 @@ class SequenceRules:
         policy = self._policy
         return bool(self._static or policy.min_difference or policy.trust is Trust.MALICIOUS)
 
-    def members_to_know(self, cohort: CohortView) -> tuple[int, ...]:
-        """Return the ids of the cohort if a rule needs them. Raises `HiddenMembers` if they are not known."""
+    def check_cohort(self, cohort: CohortView) -> None:
+        """Check, if a rule applies, that this client knows all members and that a majority has to reveal.
+
+        Two disjoint sets of clients could otherwise reveal two sums, each without knowing of the other.
+        """
         if not self.need_members:
-            return ()
+            return
         if len(cohort.neighbourhood) < cohort.size:
             raise HiddenMembers(
                 SERVER, "a ring hides its members, and this client compares the clients of successive sums"
             )
-        return tuple(cohort.position)
+        if 2 * cohort.threshold <= cohort.size:
+            raise SmallThreshold(
+                SERVER,
+                f"threshold {cohort.threshold} of {cohort.size} clients; this client compares the clients of "
+                "successive sums, and needs a majority",
+            )
 
     def of_query(self, question: Question) -> tuple[SumSequence, ...]:
-        """Return the sequences to which a query belongs, whatever the answer is."""
+        """Return the sequences of the rules `KIND` and `CONTENT` to which a query belongs.
+
+        They do not depend on the values. For static kinds, the stronger rule `STATIC` replaces `CONTENT`.
+        """
         query, found = question.query, []
         if self._policy.min_difference:
             found.append(SumSequence(Rule.KIND, query.kind.encode("ascii")))
-        if self._policy.trust is Trust.MALICIOUS and not question.spec.is_private:
+        computed = query.kind not in self._static and not question.spec.is_private
+        if computed and self._policy.trust is Trust.MALICIOUS:
             found.append(content_sequence(query.kind, query.payload, self._content_of))
         return tuple(found)
 
     def of_values(self, question: Question, values: Mapping[str, ArrayLike]) -> tuple[SumSequence, ...]:
         """Return the sequences of unchanged values: one for each part without noise of a static kind.
 
-        The same values in sums of different kinds are one sequence. Raises `InputError` if the values do not
-        match the spec.
+        The same values of a part of the same name are one sequence in sums of different kinds too. Parts of
+        other names are not compared: a refusal would tell that two different quantities are equal. Raises
+        `InputError` if the values do not match the spec.
         """
         if question.query.kind not in self._static:
             return ()
@@ -259,10 +275,12 @@ def refuse(rule: Rule, least: int) -> None:
 
 
 def _canonical(part: Part, values: Mapping[str, ArrayLike]) -> bytes:
-    """Return the bytes that stand for the values of a part."""
+    """Return the bytes that stand for the values of a part, whatever their type and the part's bound."""
     array = checked(part, values.get(part.name, ()))
-    wire = array.astype("<u8") if part.counts else array.astype("<f8") + 0.0  # no negative zeros
-    return framed("values", np.ascontiguousarray(wire).tobytes())
+    if array.dtype.kind == "f" and (np.trunc(array) == array).all() and (np.abs(array) < _WHOLE).all():
+        array = array.astype(np.int64)  # a count may be given as floats
+    form = "<f8" if array.dtype.kind == "f" else "<u8"  # negative numbers modulo 2^64
+    return framed("values", part.name.encode("ascii"), form.encode(), array.astype(form).tobytes())
 
 
 class RepeatPlanner:
@@ -275,6 +293,7 @@ class RepeatPlanner:
     def __init__(self, log: SetLog, params: SessionParams, *, table: Table, content_of: ContentOf) -> None:
         self._log = log
         self._least = params.min_contributors
+        self._dropout = params.dropout > 0
         self._signed = params.trust is Trust.MALICIOUS
         self._table = table
         self._content_of = content_of
@@ -283,7 +302,8 @@ class RepeatPlanner:
         """Return the clients to ask: all of `members`, without some clients of every earlier set.
 
         Whoever drops out then, the survivors differ enough from each earlier set. If fewer than `need`
-        clients would be left, return an earlier set. Raises `TooFewClients` if that cannot be asked.
+        clients would be left, or no drop-outs are expected, return an earlier set. Raises `TooFewClients` if
+        none can be asked.
         """
         sequences, present = self.sequences(kind, payload), frozenset(members)
         earlier = [each for sequence in sequences for each in self._log.confirmed(sequence)]
@@ -292,9 +312,9 @@ class RepeatPlanner:
             missing = self._least - len(each - chosen)
             order = sorted(each & chosen, key=lambda member: _order(sequences[0], member))
             chosen.difference_update(order[: max(0, missing)])
-        if len(chosen) >= need or not earlier:
-            return tuple(sorted(chosen))
         same = next((each for each in earlier if each <= present), None)
+        if not earlier or (len(chosen) >= need and (same is None or self._dropout)):
+            return tuple(sorted(chosen))
         if same is None:
             raise TooFewClients(
                 "this query was confirmed before, over clients that are not all here: too few others are left"

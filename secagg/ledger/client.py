@@ -17,13 +17,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from secagg.bitmap import PositionSet
 from secagg.client_budget import Budget, Spend
 from secagg.client_memory import AnswerEntry, SumFacts, VolatileMemory
 from secagg.errors import SERVER, ForeignLedger, LedgerError, RepeatedQuery, SessionLive
 from secagg.keys import KEY_BYTES
 from secagg.ledger.chain import Body, Owner, describe
-from secagg.ledger.file_path import tag_key_path
+from secagg.ledger.file_path import sync_directory, tag_key_path
 from secagg.ledger.ledger import Ledger
 from secagg.noise.accounting import Adjacency
 from secagg.sequence_rules import Rule, SetLog, SumId, SumSequence
@@ -42,7 +41,7 @@ class ClientLedger(Ledger):
 
     def __init__(self, path: Path | str, owner: Owner) -> None:
         self._known = VolatileMemory()
-        self._members: dict[str, tuple[int, ...]] = {}  # session -> ids of its clients, if rules need them
+        self._rosters: dict[SumId, tuple[int, ...]] = {}  # of answered sums whose survivors are not known
         self._tag_check = ""  # the tag of empty data, to recognise the key; empty if there is no key yet
         self._tag_key = b""
         self._session_live = False
@@ -64,12 +63,12 @@ class ClientLedger(Ledger):
         match body["entry"]:
             case "session":
                 self._known.remember_session(bytes.fromhex(body["session"]))
-                self._members[body["session"]] = tuple(body.get("members", ()))
             case "answer":
                 self._known.take_answer(self._answer_of(body))
             case "survivors":
                 sum_id = (bytes.fromhex(body["session"]), body["sum index"])
-                self._known.remember_survivors(sum_id, self._ids(body["session"], body["members"]))
+                left = set(self._rosters.pop(sum_id)) - set(body["dropped"])
+                self._known.remember_survivors(sum_id, tuple(left))
             case "tag key":
                 self._tag_check = body["check"]
             case "registry":
@@ -101,22 +100,21 @@ class ClientLedger(Ledger):
     # --- sessions ---
 
     def open_session(self) -> None:
+        self._file.check_process()
         with self._file.mutex:
             if self._session_live or not self._file.lock():
                 raise SessionLive(SERVER, "this identity already takes part in a session")
             self._session_live = True
 
     def close_session(self) -> None:
-        with self._file.mutex:
-            self._session_live = False
-            self._file.unlock()
+        self._session_live = False
+        self._file.unlock()
 
     def knows_session(self, session: bytes) -> bool:
         return self._now.knows_session(session)
 
-    def remember_session(self, session: bytes, members: tuple[int, ...] = ()) -> None:
-        about = {"members": list(members)} if members else {}
-        self._file.append(lambda: {"entry": "session", "session": session.hex(), **about})
+    def remember_session(self, session: bytes) -> None:
+        self._file.append(lambda: {"entry": "session", "session": session.hex()})
 
     # --- answers ---
 
@@ -158,35 +156,25 @@ class ClientLedger(Ledger):
             return {}
         return {
             "sequences": [[str(each.rule), each.key.hex()] for each in answer.sequences],
-            "members": self._bitmap(answer.sum_id[0].hex(), answer.roster),
+            "members": list(answer.roster),
         }
 
     def remember_survivors(self, sum_id: SumId, survivors: tuple[int, ...]) -> None:
         """Record the survivors of an answered sum, before any share is released."""
-        session, index = sum_id[0].hex(), sum_id[1]
-        body = {"entry": "survivors", "session": session, "sum index": index}
-        self._file.append(lambda: {**body, "members": self._bitmap(session, survivors)})
-
-    def _bitmap(self, session: str, ids: tuple[int, ...]) -> str:
-        """Return a set of clients as a bitmap over the members of its session."""
-        members = self._members[session]
-        position = {member: index for index, member in enumerate(members)}
-        return PositionSet(position[member] for member in ids).pack(len(members)).hex()
-
-    def _ids(self, session: str, bitmap: str) -> tuple[int, ...]:
-        members = self._members[session]
-        present = PositionSet.parse(bytes.fromhex(bitmap), len(members), sender=SERVER)
-        return tuple(members[position] for position in present)
+        dropped = sorted(set(self._rosters[sum_id]) - set(survivors))
+        body = {"entry": "survivors", "session": sum_id[0].hex(), "sum index": sum_id[1], "dropped": dropped}
+        self._file.append(lambda: body)
 
     def _answer_of(self, body: Body) -> AnswerEntry:
         """Return the fields of an "answer" row that memory needs. Its other fields are for readers."""
         about: dict[str, Any] = {}
         if "sequences" in body:
-            session = body["sum"]["session"]
+            sum_id = (bytes.fromhex(body["sum"]["session"]), body["sum"]["sum index"])
+            self._rosters[sum_id] = tuple(body["members"])
             about = {
-                "sum_id": (bytes.fromhex(session), body["sum"]["sum index"]),
+                "sum_id": sum_id,
                 "sequences": tuple(SumSequence(Rule(r), bytes.fromhex(k)) for r, k in body["sequences"]),
-                "roster": self._ids(session, body["members"]),
+                "roster": self._rosters[sum_id],
             }
         return AnswerEntry(
             group=body["group"],
@@ -208,12 +196,16 @@ class ClientLedger(Ledger):
         """
         self._file.catch_up()
         if not self._tag_key:
-            self._tag_key = self._read_tag_key() if self._tag_check else self._make_tag_key()
+            if not self._tag_check:
+                self._file.append(self._new_tag_key)
+            self._tag_key = self._read_tag_key()
         return hmac.digest(self._tag_key, data, "sha256")
 
     def _read_tag_key(self) -> bytes:
         path = tag_key_path(self._path)
         try:
+            if path.stat().st_mode & 0o077:
+                raise LedgerError(f"{path} can be read by others; make it private with chmod 600")
             key = path.read_bytes()
         except OSError as error:
             raise LedgerError(
@@ -223,7 +215,10 @@ class ClientLedger(Ledger):
             raise LedgerError(f"{path} is not the key of this ledger; restore it with the ledger")
         return key
 
-    def _make_tag_key(self) -> bytes:
+    def _new_tag_key(self) -> Body:
+        """Write a new key and return its row. No other process can do so at the same time."""
+        if self._tag_check:
+            raise LedgerError(f"{self._path} got a tag key from another process just now; try again")
         path, key = tag_key_path(self._path), secrets.token_bytes(KEY_BYTES)
         try:
             path.unlink(missing_ok=True)  # an unused key of a process that was killed before the append below
@@ -232,14 +227,14 @@ class ClientLedger(Ledger):
                 file.write(key)
                 file.flush()
                 os.fsync(handle)
+            sync_directory(path.parent)  # a new file is safe only when its name is
         except OSError as error:
             raise LedgerError(f"{path} cannot be written: {error.strerror}") from None
-        check = hmac.digest(key, b"", "sha256").hex()
-        self._file.append(lambda: {"entry": "tag key", "check": check})
-        return key
+        return {"entry": "tag key", "check": hmac.digest(key, b"", "sha256").hex()}
 
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None:
         """Record the number of clients in a sum. Errors are ignored here; the next answer raises them."""
+        self._file.check_process()  # a forked copy of this client must not reveal anything
         body = {
             "entry": "confirmed",
             "session": session.hex(),

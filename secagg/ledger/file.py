@@ -21,6 +21,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -54,7 +55,38 @@ READING_AT_REST: Final = "mode=ro&immutable=1"
 
 Apply = Callable[[Row], None]
 
-_OF_PARENTS: Final[list[sqlite3.Connection | None]] = []  # connections inherited by a fork, never closed
+_AFTER_FORK: Final = "open ledgers after the fork only, or start processes by spawning them"
+
+
+class _Forks:
+    """The ledgers that were open when this process was forked. SQLite does not survive a fork.
+
+    A child must not use them, and must not open the same files again: SQLite would mix up the locks of both.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0  # how many forks led from the process that imported this module to this one
+        self.connections: list[sqlite3.Connection | None] = []  # of parents, never closed
+        self._opened: Counter[Place] = Counter()
+        self._inherited: set[Place] = set()
+
+    def note_open(self, place: Place) -> None:
+        """Note that this process opens a ledger. Raise `LedgerError` if its parent had opened it before."""
+        if place in self._inherited:
+            raise LedgerError(f"{place.path} was opened before this process was forked; {_AFTER_FORK}")
+        self._opened[place] += 1
+
+    def note_closed(self, place: Place) -> None:
+        self._opened[place] -= 1
+
+    def count(self) -> None:
+        self.number += 1
+        self._inherited |= set(+self._opened)
+        self._opened.clear()
+
+
+_forks: Final = _Forks()
+os.register_at_fork(after_in_child=_forks.count)
 
 
 def create_file(path: Path, body: Body) -> None:
@@ -146,10 +178,11 @@ class LedgerFile:
         self._connection: sqlite3.Connection | None = None
         self._seal: Seal | None = None
         self.mutex = RLock()
-        self._process = os.getpid()
+        self._fork = _forks.number
         self.head = START
         check_usable(path, writing=access == WRITING)
         self._place = Place.of(path)
+        _forks.note_open(self._place)
         try:
             self._open(access)
         except BaseException:
@@ -205,10 +238,10 @@ class LedgerFile:
 
     def catch_up(self) -> None:
         """Apply the rows that other processes have appended."""
+        self.check_process()
         with self.mutex:
             if self._connection is None:
                 raise LedgerError(f"{self._path} was closed; open it again, or look at it with read_ledger")
-            self._check_process()
             with self._clear_errors(), self._transaction("BEGIN"):
                 self._take_new()
 
@@ -238,7 +271,7 @@ class LedgerFile:
         No other process can append in between. If `make` raises, nothing is appended. When `append` returns,
         the row is on disk.
         """
-        self._check_process()
+        self.check_process()
         with self.mutex, self._clear_errors():
             with self._transaction("BEGIN IMMEDIATE"):
                 self._take_new()
@@ -287,16 +320,18 @@ class LedgerFile:
 
     def unlock(self) -> None:
         """Unlock the ledger. Do nothing if the file was closed, or in a child process after a fork."""
+        if self._fork != _forks.number:
+            return
         with self.mutex:
-            if self._seal is not None and os.getpid() == self._process:
+            if self._seal is not None:
                 self._seal.unlock()
 
     # --- errors and the end ---
 
-    def _check_process(self) -> None:
+    def check_process(self) -> None:
         """Raise `LedgerError` in a child process after a fork: parent and child would share the lock."""
-        if os.getpid() != self._process:
-            raise LedgerError(f"{self._path} was opened by the parent of this process; open it again here")
+        if self._fork != _forks.number:
+            raise LedgerError(f"{self._path} was opened before this process was forked; {_AFTER_FORK}")
 
     @property
     def _live(self) -> sqlite3.Connection:
@@ -344,8 +379,8 @@ class LedgerFile:
 
         In a child process after a fork, only drop the references, because the parent still uses the file.
         """
-        if os.getpid() != self._process:
-            _OF_PARENTS.append(self._connection)  # kept open: closing it here could disturb the parent
+        if self._fork != _forks.number:
+            _forks.connections.append(self._connection)  # kept open: closing it could disturb the parent
             self._seal = self._connection = None
             return
         with self.mutex:
@@ -353,8 +388,10 @@ class LedgerFile:
                 with suppress(LedgerError), self._clear_errors():
                     self._check_place()  # if the ledger was moved, no seal is written for it
                     self._settle(resting=True)
+                self._seal.unlock()  # a child process may have the same file open
                 self._seal.close()
                 self._seal = None
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+                _forks.note_closed(self._place)

@@ -44,6 +44,15 @@ def tag_key_path(path: Path) -> Path:
     return path.with_name(path.name + "-tag-key")
 
 
+def sync_directory(directory: Path) -> None:
+    """Wait until the names of new files in `directory` are on disk. Raises `OSError`."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def draft_path(path: Path) -> Path:
     """Return a new random path for a ledger that is being created."""
     return path.with_name(f".{path.name}.{secrets.token_hex(_DRAFT_BYTES)}")

@@ -26,7 +26,6 @@ from secagg.net.session import Session
 from secagg.net.settings import DAY, Capacity, Deadlines, Patience
 from secagg.net.tls import server_context
 from secagg.preflight import preflight
-from secagg.sequence_rules import SetLog
 from secagg.server import ServerMachine
 from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
@@ -41,7 +40,6 @@ from sims.deploy.scheduled_sums import (
     SumSchedule,
     TotalsDirectory,
     check_asks,
-    content,
     round_after,
 )
 from sims.deploy.sum_specs_file import read_table
@@ -147,7 +145,7 @@ class ServeRunner:
         expected = min(self._section.max_cohort, len(self._plan.credentials.registry.members))
         try:
             async with server.session(
-                self._plan.machine(self._ledger),
+                self._plan.machine(),
                 deadlines=self._plan.deadlines,
                 ledger=self._ledger,
                 expected=expected,
@@ -214,9 +212,8 @@ class ServerSetup:
             found.append(DIFFERENCING.format(kinds=kinds))
         return found
 
-    def machine(self, ledger: ServerLedger) -> ServerMachine:
-        registry = self.credentials.registry
-        return _machine(self.config.session, self.table, self.sums, registry, ledger.history)
+    def machine(self) -> ServerMachine:
+        return _machine(self.config.session, self.table, self.sums, self.credentials.registry)
 
     def open_ledger(self) -> ServerLedger:
         return ServerLedger.open(self.config.server.ledger, identity=self.credentials.identity.public)
@@ -325,9 +322,7 @@ def _check_ledger(path: Path, identity: bytes, problems: Problems) -> None:
             raise LedgerError(f"{error} with {NEW_LEDGER}") from None
 
 
-def _machine(
-    section: SessionSection, table: Table, sums: int, registry: Registry, history: SetLog | None = None
-) -> ServerMachine:
+def _machine(section: SessionSection, table: Table, sums: int, registry: Registry) -> ServerMachine:
     params = section.params(sums)
     signed = params.trust is Trust.MALICIOUS
     return ServerMachine(
@@ -335,6 +330,4 @@ def _machine(
         params=params,
         registry=registry if signed else None,
         now=int(time.time()),
-        history=history,
-        content_of=content,
     )

@@ -59,7 +59,7 @@ def keep_secrets(patch: pytest.MonkeyPatch) -> None:
 
 def forget_sets(patch: pytest.MonkeyPatch) -> None:
     """A client that compares no sets of clients, so that another guard has to refuse."""
-    for name in ("of_query", "of_values", "members_to_know"):
+    for name in ("of_query", "of_values", "check_cohort"):
         patch.setattr(SequenceRules, name, lambda *_: ())
 
 

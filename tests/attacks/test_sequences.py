@@ -22,11 +22,15 @@ from secagg.errors import (
     PeerError,
     RepeatedQuery,
     SmallDifference,
+    SmallThreshold,
     UnchangedValues,
 )
 from secagg.ledger import ClientLedger
 from secagg.ledger.file_path import tag_key_path
-from secagg.sequence_rules import Rule, SetLog, SumSequence
+from secagg.local import LocalSession, local_machines
+from secagg.params import SessionParams
+from secagg.sequence_rules import Rule, SetLog, SumSequence, _canonical
+from secagg.sum_spec import Bound, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.transitions import ClientState
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
@@ -302,6 +306,7 @@ def test_a_lost_key_is_an_error_and_not_a_fresh_start(damage: str, tmp_path: Pat
     key.unlink()
     if damage == "another":
         key.write_bytes(bytes(32))
+        key.chmod(0o600)
     with pytest.raises(LedgerError, match="restore"):
         next_total(rig)
     for file in files.values():
@@ -319,12 +324,62 @@ def test_two_ledgers_tag_the_same_values_differently(tmp_path: Path) -> None:
         memory.close()
 
 
-def test_a_negative_zero_is_a_zero() -> None:
-    from secagg.sequence_rules import _canonical
-    from secagg.sum_spec import LInf, Part
+REALS = LInf(9.0)
 
-    part = Part(name="x", size=2, bits=32, bound=LInf(1.0))
-    assert _canonical(part, {"x": np.array([0.0, 1.0])}) == _canonical(part, {"x": np.array([-0.0, 1.0])})
+
+def canonical(values: Any, bound: Bound = REALS, name: str = "x") -> bytes:
+    part = Part(name=name, size=2, bits=64, bound=bound)
+    return _canonical(part, {name: np.array(values)})
+
+
+def test_the_same_numbers_are_recognised_whatever_their_type() -> None:
+    """A client whose count is a float in one kind of sum and an integer in another has one value."""
+    assert canonical([0.0, 3.0]) == canonical([-0.0, 3.0]) == canonical([0, 3])
+    assert canonical([0, 3]) == canonical([0, 3], Count(9)) == canonical([0, 3], Residue())
+    assert canonical([0.5, 3.0]) == canonical(np.array([0.5, 3.0], np.float32))
+    large = np.array([[2**63 + 1, 0], [2**63 + 2, 0]], np.uint64)
+    assert canonical(large[0], Residue()) != canonical(large[1], Residue())
+    assert canonical([0.5, 3.0]) != canonical([0.5, 2.0])
+
+
+def test_values_of_parts_of_other_names_are_not_compared() -> None:
+    """Or the refusal of a client would tell that its one number equals its other number."""
+    assert canonical([1, 0], name="smokers") != canonical([1, 0], name="members")
+
+
+def test_two_equal_parts_of_one_sum_are_two_sequences(tmp_path: Path) -> None:
+    spec = SumSpec(parts=tuple(Part(name=name, size=2, bits=32, bound=LInf(9.0)) for name in ("a", "b")))
+    params = SessionParams(trust=Trust.CURIOUS, corrupt=1)
+    ledgers = {k: ClientLedger.create(tmp_path / str(k), member=k) for k in range(3)}
+    for number in range(2):
+        server, clients = local_machines(
+            table=Table({KIND: spec}), params=params, members=range(3), memories=ledgers, static=[KIND],
+            unnoised_sums=9,
+        )  # fmt: skip
+        session = LocalSession(server, clients, lambda *_: {"a": [0.0, 0.0], "b": [0.0, 0.0]})
+        session.open()
+        assert session.ask(KIND, bytes([number]), round_number=number).count == 3
+        session.end()
+    for member, ledger in ledgers.items():
+        ledger.close()
+        ClientLedger.open(tmp_path / str(member), member=member).close()
+
+
+def test_a_minority_that_could_reveal_two_sums_is_refused() -> None:
+    """Three of seven reveal one sum and the others, which know nothing of it, reveal the next."""
+    rig = Rig(7, Trust.CURIOUS, min_contributors=LEAST, static=(KIND,))
+    with pytest.raises(SmallThreshold):
+        rig.set_up(threshold=3)
+    rig.restart(seed=b"again")
+    rig.set_up(threshold=4, nonce=b"again".ljust(32))
+
+
+def test_changed_values_of_a_static_kind_answer_a_repeated_query() -> None:
+    rig = static_rig(Trust.MALICIOUS)
+    first_total(rig)
+    for vector in rig.vectors.values():
+        vector += 1
+    assert next_total(rig) is not None  # of the same content
 
 
 # --- rings ---------------------------------------------------------------------------------------------

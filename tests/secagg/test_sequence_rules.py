@@ -28,6 +28,7 @@ from secagg.hooks import ClientHooks
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger
+from secagg.ledger.file import _Forks, _forks
 from secagg.ledger.file_path import tag_key_path
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.messages import Query
@@ -94,6 +95,14 @@ def test_a_small_cohort_repeats_with_exactly_the_earlier_clients() -> None:
     assert planner(log).roster("mean", b"2model", MEMBERS[:11], need=10) == MEMBERS[:10]
     with pytest.raises(TooFewClients, match="confirmed before"):
         planner(log).roster("mean", b"2model", MEMBERS[1:11], need=10)
+
+
+def test_where_nobody_drops_out_the_same_clients_are_asked_again() -> None:
+    log, steady = SetLog(), replace(SIGNED, dropout=0)
+    planner(log, steady).confirm(query(b"1model"), MEMBERS)
+    assert planner(log, steady).roster("mean", b"2model", MEMBERS, need=8) == MEMBERS
+    rest = planner(log, steady).roster("mean", b"2model", MEMBERS[1:], need=8)
+    assert len(set(MEMBERS) - set(rest)) >= LEAST
 
 
 def test_survivors_that_would_refuse_are_not_asked_to_confirm() -> None:
@@ -286,7 +295,9 @@ if {early}:
 child = os.fork()
 if child == 0:
     refused = 0
-    for act in (ledger.open_session, lambda: ledger.remember_session(bytes(32)), lambda: ledger.spend):
+    acts = [ledger.open_session, lambda: ledger.remember_session(bytes(32)), lambda: ledger.spend]
+    acts += [lambda: ledger.note_confirmed(bytes(32), 0, 3), lambda: ClientLedger.open(sys.argv[1], member=5)]
+    for act in acts:
         try:
             act()
         except LedgerError:
@@ -309,35 +320,76 @@ ledger.remember_session(bytes(32))
 """
 
 
-@pytest.mark.parametrize(("early", "refusals"), [(False, 3), (True, 2)])
-def test_a_fork_does_not_share_a_ledger(early: bool, refusals: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_a_fork_does_not_share_a_ledger(early: bool, tmp_path: Path) -> None:
     """Under a lock that both inherit, parent and child could both take part in sessions."""
     ClientLedger.create(tmp_path / "ledger", member=5).close()
     program = [sys.executable, "-c", FORK.format(early=early), str(tmp_path / "ledger")]
     found = subprocess.run(program, capture_output=True, text=True, check=True, env=os.environ)
-    assert found.stdout.split() == ["SessionLive", str(refusals)]
+    assert found.stdout.split() == ["SessionLive", "5"]
 
 
 def test_a_ledger_of_the_parent_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ClientLedger.create(tmp_path / "ledger", member=5) as ledger:
-        monkeypatch.setattr("os.getpid", lambda: -1)
-        with pytest.raises(LedgerError, match="open it again here"):
-            _ = ledger.spend
-        monkeypatch.undo()
+        with monkeypatch.context() as child:
+            forked(child)
+            for act in (lambda: ledger.spend, lambda: ledger.note_confirmed(bytes(32), 0, 3)):
+                with pytest.raises(LedgerError, match="forked"):
+                    act()
+            with pytest.raises(LedgerError, match="forked"):
+                ClientLedger.open(tmp_path / "ledger", member=5)
         assert ledger.spend.unnoised == 0
 
 
-def test_a_child_only_forgets_the_ledger_of_its_parent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def forked(patch: pytest.MonkeyPatch) -> None:
+    """As if this process were a child of itself."""
+    child = _Forks()
+    child._opened.update(_forks._opened)
+    child.number = _forks.number
+    child.count()
+    patch.setattr("secagg.ledger.file._forks", child)
+
+
+def test_a_child_forgets_the_ledger_of_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = ClientLedger.create(tmp_path / "ledger", member=5)
     connection = ledger._file._connection
     with monkeypatch.context() as child:
-        child.setattr("os.getpid", lambda: -1)
+        forked(child)
+        ledger.close_session()
         ledger.close()
     assert connection is not None
     assert connection.execute("SELECT count(*) FROM entries").fetchone() == (1,)  # the parent's is open
     connection.close()
+
+
+def test_a_ledger_that_was_closed_before_a_fork_can_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ClientLedger.create(tmp_path / "ledger", member=5).close()
+    forked(monkeypatch)
+    with ClientLedger.open(tmp_path / "ledger", member=5) as ledger:
+        assert ledger.spend.unnoised == 0
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_a_key_is_private_and_made_once(other: bool, tmp_path: Path) -> None:
+    with (
+        ClientLedger.create(tmp_path / "ledger", member=5) as one,
+        ClientLedger.open(tmp_path / "ledger", member=5) as two,
+    ):
+        if other:
+            two._file.append(lambda: {"entry": "tag key", "check": "of another process"})
+            with pytest.raises(LedgerError, match="try again"):
+                one._file.append(one._new_tag_key)
+            return
+        tag = one.tag(b"values")
+        assert two.tag(b"values") == tag
+    tag_key_path(tmp_path / "ledger").chmod(0o644)
+    with (
+        ClientLedger.open(tmp_path / "ledger", member=5) as again,
+        pytest.raises(LedgerError, match="chmod 600"),
+    ):
+        again.tag(b"values")
 
 
 def test_a_key_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:

@@ -172,9 +172,9 @@ class FullDisk(VolatileMemory):
         super().__init__()
         self._point = point
 
-    def remember_session(self, session: bytes, members: tuple[int, ...] = ()) -> None:
+    def remember_session(self, session: bytes) -> None:
         self._fail("session")
-        super().remember_session(session, members)
+        super().remember_session(session)
 
     def remember_answer(self, answer: AnswerEntry, budget: Any) -> None:
         self._fail("answer")
