@@ -89,9 +89,12 @@ class SetLog:
     """The sets of clients of earlier sums, by sequence. Clients are known by their ids.
 
     A set is one whole number with a bit for each client, so that a client can remember thousands of them.
+    `all_clients` is for the log of a server whose algorithm needs all clients in every sum: `RepeatPlanner`
+    then leaves none of them out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, all_clients: bool = False) -> None:
+        self.all_clients = all_clients
         self._bit: dict[int, int] = {}  # id -> bit
         self._ids: list[int] = []  # bit -> id
         self._confirmed: dict[SumSequence, set[int]] = {}
@@ -313,7 +316,8 @@ class RepeatPlanner:
             order = sorted(each & chosen, key=lambda member: _order(sequences[0], member))
             chosen.difference_update(order[: max(0, missing)])
         same = next((each for each in earlier if each <= present), None)
-        if not earlier or (len(chosen) >= need and (same is None or self._dropout)):
+        leave_out = same is None or (self._dropout and not self._log.all_clients)
+        if not earlier or (len(chosen) >= need and leave_out):
             return tuple(sorted(chosen))
         if same is None:
             raise TooFewClients(

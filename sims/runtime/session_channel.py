@@ -72,7 +72,7 @@ class SessionChannel:
             for member, learner in learners.items()
         }
         self._memories = {member: SimulatedMemory() for member in learners}
-        self._history = SetLog()  # which clients confirmed which queries
+        self._history = SetLog(all_clients=algorithm.needs_all_clients)  # which clients confirmed which queries
         self._session: SumSession | None = None
         self._sessions = 0
         self._members: tuple[int, ...] = ()
@@ -222,7 +222,7 @@ class SessionChannel:
             raise TooFewClients.only(len(members), "are invited", self._setting.corrupt + 2)
         if self._setting.insecure_replay:
             self._memories = {member: SimulatedMemory() for member in self._memories}
-            self._history = SetLog()
+            self._history = SetLog(all_clients=self._algorithm.needs_all_clients)
         memories = {member: self._memories[member] for member in members}
         plan = SessionPlan(
             table,

@@ -101,6 +101,9 @@ def test_where_nobody_drops_out_the_same_clients_are_asked_again() -> None:
     log, steady = SetLog(), replace(SIGNED, dropout=0)
     planner(log, steady).confirm(query(b"1model"), MEMBERS)
     assert planner(log, steady).roster("mean", b"2model", MEMBERS, need=8) == MEMBERS
+    every = SetLog(all_clients=True)
+    planner(every).confirm(query(b"1model"), MEMBERS)
+    assert planner(every).roster("mean", b"2model", MEMBERS, need=8) == MEMBERS
     rest = planner(log, steady).roster("mean", b"2model", MEMBERS[1:], need=8)
     assert len(set(MEMBERS) - set(rest)) >= LEAST
 
