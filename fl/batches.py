@@ -88,8 +88,7 @@ class SampleOrder:
 
 @dataclass(frozen=True)
 class BatchSampler:
-    """Draws the batches of a client with `samples` samples. Batches have `size` samples; None means all
-    samples."""
+    """Draws the batches of a client with `samples` samples. Batches have `size` samples; None means all."""
 
     samples: int
     size: int | None
@@ -120,6 +119,5 @@ class BatchSampler:
         return SampleOrder(indices.reshape(-1, self.size)[:steps], sizes.reshape(-1)[:steps], steps)
 
     def layer_seed(self, call: int) -> int:
-        """Return the random seed of training number `call`, for random layers of the model such as
-        dropout."""
+        """Return the random seed of training number `call`, for random layers such as dropout."""
         return int(np.random.SeedSequence([self.seed, self.client, call, 1]).generate_state(1)[0])

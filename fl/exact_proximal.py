@@ -37,8 +37,7 @@ _DEPENDENT: Final = 1e-12  # relative to the largest eigenvalue; smaller ones ar
 
 
 class ExactObjective(ABC):
-    """A client's objective f whose proximal operator can be computed exactly. Results are computed on
-    demand."""
+    """A client's objective f whose proximal operator can be computed exactly, on demand."""
 
     def __init__(self, flat: FlatModel, store: SampleTensors, decay: float) -> None:
         self.dim, self.decay = flat.dim, decay
@@ -149,8 +148,7 @@ class ExactLogistic(ExactObjective):
 
 @dataclass(frozen=True, eq=False)
 class LeastSquaresGradient:
-    """The gradient of the mean squared loss on all of a client's data, as the formula matrix @ model -
-    vector."""
+    """The gradient of the mean squared loss on all of a client's data: matrix @ model - vector."""
 
     matrix: Tensor
     vector: Tensor

@@ -96,8 +96,7 @@ class StackedTrainer:
         return list(found.cpu().numpy())
 
     def gradient_at(self, values: Tensor, batch: SampleTensors, weights: Tensor) -> Tensor:
-        """Return the gradients of the models in the rows of `values` on the stacked `batch`, by automatic
-        differentiation."""
+        """Return the gradients of the models in the rows of `values` on the stacked `batch`, by autograd."""
         self.flat.module.train()
         return _Rows(self, values).gradient_of(batch, weights)
 
@@ -124,8 +123,7 @@ class StackedTrainer:
         return self._forward(parameters, inputs)
 
     def _matrix(self, vectors: Sequence[Array]) -> Tensor:
-        """Return the vectors as rows of a tensor. If all are the same object, it is transferred to the device
-        once."""
+        """Return the vectors as rows of a tensor. If all are the same object, it is transferred only once."""
         if all(vector is vectors[0] for vector in vectors):
             return self.flat.tensor(vectors[0]).repeat(len(vectors), 1)
         return torch.stack([self.flat.tensor(vector) for vector in vectors])
@@ -232,8 +230,7 @@ class StackedBatches:
 
 
 class BatchSchedule(Protocol):
-    """Returns the batches of a step for the first `active` clients, one row per client, and all sample
-    weights."""
+    """Returns the batches of a step for the first `active` clients, in rows, and all sample weights."""
 
     def at(self, step: int, active: int) -> tuple[SampleTensors, Tensor]: ...
 

@@ -26,15 +26,13 @@ T = TypeVar("T")
 def parameter(default: T, meaning: str, *, index_ranges: bool = False) -> T:
     """Return a dataclass field for a parameter of an algorithm. `meaning` describes the parameter to users.
 
-    `index_ranges`  whether the parameter selects ranges of the model's vector. A scenario may then name
-    layers.
+    `index_ranges`  whether the parameter selects ranges of the model's vector; a scenario may name layers.
     """
     return field(default=default, metadata={_MEANING: meaning, _INDEX_RANGES: index_ranges})
 
 
 def meanings_of(kind: object) -> Mapping[str, str]:
-    """Return the description of each parameter of a dataclass. Fields without one inherit that of a base
-    class."""
+    """Return the description of each parameter of a dataclass, which may be that of a base class."""
     found: dict[str, str] = {}
     for name, each in _declared(kind):
         if each.metadata.get(_MEANING):
@@ -56,8 +54,7 @@ def _declared(kind: object) -> list[tuple[str, Field[Any]]]:
 
 
 class CheckedBound:
-    """A read-only attribute that returns the parameter `name` as a float. `bound` must have checked that it
-    is set."""
+    """The parameter `name` as a float, read-only. `bound` must have checked that it is set."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -107,8 +107,7 @@ class PenaltyGroup:
         assert_never(form)
 
     def theta(self, difference: Vector) -> Vector:
-        """Return the personal part theta: the proximal operator of Psi / sigma at `difference` = w -
-        common."""
+        """Return the personal part theta: the proximal operator of Psi / sigma at w - common."""
         form = self.form
         match form:
             case Psi.SQUARED:
@@ -214,8 +213,7 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
         return np.concatenate([group.theta(difference[group.start : group.stop]) for group in self.penalties])
 
     def share(self, samples: int) -> float:
-        """Return the weight of a client with `samples` training samples: min(samples, cap) / cap if
-        `weighted`, else 1."""
+        """Return the weight of a client: min(samples, cap) / cap if `weighted`, else 1."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:

@@ -1,7 +1,6 @@
 """The interface between `protocols` and local training: what an algorithm needs of a client's model and data.
 
-This module imports only numpy, so training code can use it without the rest. The data of a learner never
-leave its client.
+This module imports only numpy, so training code can use it alone. A learner's data never leave its client.
 """
 
 from __future__ import annotations
@@ -137,8 +136,7 @@ class Learner(Protocol):
         ...
 
     def gradient(self, model: Vector) -> Vector:
-        """Return the gradient of the loss at `model` on the next batch, or on all data if there are no
-        batches."""
+        """Return the gradient of the loss at `model` on the next batch, or on all data without batches."""
         ...
 
     def train(self, start: Vector, steering: Steering = ..., **options: Unpack[TrainOptions]) -> Vector:

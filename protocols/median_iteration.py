@@ -50,8 +50,7 @@ class Stepping(ABC):
 
     `moved` is the length of the last step (infinite before the first), for callers that stop on a tolerance.
     Entries of G of at most `rounding` count as zero. A caller that knows the rounding error of the sum passes
-    it, so that the steps end instead of following that error. If G is zero or W is not positive, the point
-    stays.
+    it, so that the steps do not follow that error. If G is zero or W is not positive, the point stays.
     """
 
     def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
@@ -107,8 +106,7 @@ class _Seen:
 
 
 class VectorStepping(Stepping):
-    """Needs few sums to reach a geometric median, with any smoothing nu. There is one weight for the whole
-    vector.
+    """Needs few sums to reach a geometric median, with any smoothing nu. The whole vector has one weight.
 
     If the minimum is not unique (an even number of clients on a line), the result depends on the start. If a
     step goes in a wrong direction, the next step starts from the point before it, at the cost of one sum.
@@ -135,8 +133,7 @@ class VectorStepping(Stepping):
         return base.point + self._cut(base, step)
 
     def _remember(self, new: _Seen) -> None:
-        """Add the new point as the start of the next step, unless it is beyond the goal and further from it
-        than the old one.
+        """Start the next step at the new point, unless it is beyond the goal and further off.
 
         Whether it is beyond the goal follows exactly from the direction of G. The distances from the goal are
         compared by the lengths of the plain moves.
@@ -150,8 +147,7 @@ class VectorStepping(Stepping):
         del self._seen[: -_MEMORY - 1]
 
     def _extrapolated(self, base: _Seen) -> Vector | None:
-        """Return Anderson's step to the point where the plain move would vanish if it were linear, or None if
-        no past move can be used."""
+        """Return Anderson's step to where a linear plain move would vanish; None without a usable move."""
         length = float(np.linalg.norm(base.move))
         known = [
             (seen, base.move - seen.move)
@@ -189,8 +185,7 @@ class VectorStepping(Stepping):
         return self._shortened(base, longer)
 
     def _shortened(self, base: _Seen, step: Vector) -> Vector:
-        """Return `step`, shortened to `_stretch` plain moves. If it had to be shortened, the limit
-        doubles."""
+        """Return `step`, shortened to `_stretch` plain moves. If that changes it, the limit doubles."""
         ratio = float(np.linalg.norm(step) / np.linalg.norm(base.move))
         limit = self._stretch
         self._stretch = min(2 * limit, _LONGEST_STRETCH) if ratio > limit else _STRETCH
@@ -209,15 +204,13 @@ class VectorStepping(Stepping):
 
 
 class CoordinateStepping(Stepping):
-    """Needs few sums to reach a coordinate median, with any smoothing delta. Weights are per coordinate, or
-    one for all.
+    """Needs few sums to reach a coordinate median, with any smoothing delta. Weights may be per coordinate.
 
     In every coordinate, it searches the root of G, which falls. Until there are points on both sides of the
     root, steps follow the secant of G, and are at least as long as the plain ones. After that, it uses
     Anderson and Bjoerck's regula falsi on G / W. If G is flat at one end, it uses the secant of the other
     end. If three sums gained less than a factor of four, it bisects. The root always stays enclosed, so it is
-    reached. If G is zero on an interval (an even number of clients), the first point found in the interval is
-    kept.
+    reached. If G is zero on an interval (an even number of clients), the first point found in it is kept.
     """
 
     def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
@@ -248,8 +241,7 @@ class CoordinateStepping(Stepping):
         return following
 
     def _narrow(self, at: IndexArray, total: Vector, move: Vector) -> None:
-        """Make the new point an end of the bracket. If the other end stays for the second time, its factor is
-        reduced."""
+        """Make the new point an end of the bracket. If the other end stays again, its factor is reduced."""
         side = np.where(move > 0, 0, 1)
         before = self._moves[side, at]
         kept = 1 - np.divide(move, before, out=np.ones_like(move), where=before != 0)

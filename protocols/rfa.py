@@ -3,8 +3,7 @@
 "Robust Aggregation for Federated Learning". A step needs the sum of the directions to the clients' models and
 the sum of inverse distances. A direction has norm 1, wherever the model is. So the result stays near the
 honest models if less than half of all weight is on corrupted ones. This holds for corrupted models of clients
-that follow the protocol of the sum. A client that sends masked values beyond its bound can still change the
-total.
+that follow the protocol of the sum. A client that sends masked values beyond its bound can change the total.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ MEAN: Final = "mean"
 
 @dataclass(frozen=True)
 class Mean(Query):
-    """Asks for each client's update of `model`. It is sent once before the steps, if these start at the
-    mean."""
+    """Asks for each client's update of `model`. It is sent once before steps that start at the mean."""
 
     kind: ClassVar[str] = "mean"
     model: Vector
@@ -119,8 +117,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def share(self, samples: int) -> float:
-        """Return the weight of a client with `samples` training samples: min(samples, cap) / cap if
-        `weighted`, else 1."""
+        """Return the weight of a client: min(samples, cap) / cap if `weighted`, else 1."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
@@ -165,8 +162,7 @@ class RFA1(RFA):
 
 
 class RFAClient(TrainingClient[RFA, NoMemory]):
-    """A client that trains once, from the first point that it receives. All its answers are about the trained
-    model."""
+    """A client that trains once, from the first point that it receives. All answers are about that model."""
 
     _trained: Vector | None = None
 

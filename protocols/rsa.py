@@ -161,8 +161,7 @@ class SignedCounts:
         return {SIGNED_COUNTS: (numbers + self.most).astype(np.uint64)}
 
     def total(self, total: Total) -> Whole:
-        """Return the sum of all clients' signed numbers. Raises `CorruptTotal` if a client exceeded its
-        bound."""
+        """Return the sum of all signed numbers. Raises `CorruptTotal` if a client exceeded its bound."""
         shifted = np.asarray(total[SIGNED_COUNTS]).astype(np.int64)
         if (shifted > 2 * self.most * total.count).any():
             raise CorruptTotal("counts add up to more than all clients may send: some client broke its bound")

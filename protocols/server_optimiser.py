@@ -68,8 +68,7 @@ class ServerOptimiser:
                  about the distance that every coordinate moves in a round, and has no default.
     `momentum`   factor of the earlier updates in m; for sgd only.
     `beta1`, `beta2`  factors of the earlier m and v; for adam and yogi only.
-    `epsilon`    added to the root of v; with a larger one, rates differ less between coordinates (paper:
-                 tau).
+    `epsilon`    added to the root of v; with a larger one, coordinates' rates differ less (paper: tau).
     `corrected`  whether m and v are corrected for their bias towards the start, as in the original Adam.
 
     The constructor raises `ParameterError` for invalid parameters.
@@ -278,8 +277,7 @@ class FedOpt(WithServerOptimiser[ModelState, NoMemory]):
 
 
 def of_other_kinds(kind: str) -> dict[str, Any]:
-    """Return parameters that fix `FedOpt` to `kind`: `kind` itself, and the defaults of all parameters that
-    only other kinds use."""
+    """Return what fixes `FedOpt` to `kind`: it, and the defaults of parameters that only other kinds use."""
     names = {name for every in PARAMETERS.values() for name in every} - set(PARAMETERS[kind])
     return {"kind": kind} | {
         each.name: each.default for each in fields(ServerOptimiser) if each.name in names

@@ -46,8 +46,7 @@ class LossHistogram(Query):
 
 @dataclass(frozen=True)
 class TailUpdate(Query):
-    """Asks for each client's update of `model`, times its weight in the tail. `level` and `share` are the
-    threshold."""
+    """Asks for each client's update of `model`, times its weight in the tail. `level`, `share`: threshold."""
 
     kind: ClassVar[str] = "tail"
     model: Vector
@@ -227,8 +226,7 @@ class SimplicialClient(TrainingClient[SimplicialFL, NoMemory]):
         return self._update(query.model, self._weight(query.model, query.cut))
 
     def _histogram(self, model: Vector) -> ArrayLike:
-        """Return the client's histogram, or NaN if its loss is not finite: the participant then declines to
-        answer."""
+        """Return the client's histogram, or NaN if its loss is not finite: the participant then declines."""
         loss, algorithm = self._loss(model), self._algorithm
         if not np.isfinite(loss):
             return np.full(algorithm.bins, np.nan)

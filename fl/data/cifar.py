@@ -42,8 +42,7 @@ _BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "t
 def cifar10(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
     """Return images as float32 in [0, 1] of shape (n, 3, 32, 32), and labels 0..9.
 
-    There are 50,000 for training and 10,000 for testing. `check=False` also reads other editions, with any
-    number of images per batch.
+    There are 50,000 for training and 10,000 for testing. `check=False` also reads batches of other sizes.
     """
     pixels, labels = [], []
     for path in batch_files(directory, part):

@@ -27,8 +27,7 @@ class ModelChange:
 
 
 def change(after: ArrayLike, before: ArrayLike) -> ModelChange:
-    """Return the change from the models `before`, one per row, to the models `after` with which clients
-    continue.
+    """Return the change from the models `before`, one per row, to those with which clients continue, `after`.
 
     `after` is one vector if all clients continue with a common model, otherwise it has one row per client.
     """
@@ -48,8 +47,7 @@ def change(after: ArrayLike, before: ArrayLike) -> ModelChange:
 
 @dataclass(frozen=True, eq=False)
 class LossLine:
-    """Losses on the line from a local model, at 0 in `shares`, to the common model, at 1 (Figure 3 of
-    Fed+)."""
+    """Losses on the line from a local model, at 0 in `shares`, to the common one, at 1 (Figure 3 of Fed+)."""
 
     shares: Floats
     losses: Floats

@@ -55,8 +55,7 @@ def class_labels(labels: Array) -> Array:
 
 
 def few_enough(classes: int, there: int) -> int:
-    """Return `classes`, the number of classes per client. Raise `DataError` if it exceeds `there`, the number
-    of all."""
+    """Return `classes`, the number per client. Raise `DataError` if it exceeds `there`, the number of all."""
     if counted("classes", classes) > there:
         raise DataError(f"{classes} classes for each client, but there are {there}: ask for at most {there}")
     return classes
