@@ -83,9 +83,7 @@ class Member(Trainer):
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
         """Return the values of all clients that call this in one batch, by client id; for omniscient attacks.
-
-        It waits for clients that are still working. Raise `TrainingError` outside of `Crowd.together`.
-        """
+        It waits for clients that are still working. Raise `TrainingError` outside of `Crowd.together`."""
         if not self.in_batch:
             raise TrainingError("only clients that run in Crowd.together can exchange values: use a Crowd")
         values: Mapping[int, Any] = self._batcher.ask(_Exchange(value))

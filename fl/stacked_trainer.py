@@ -91,8 +91,7 @@ class StackedTrainer:
         """Return, for every task, the gradient at its start on its next batch."""
         self.flat.module.train()
         values = self._matrix([task.start for task in tasks])
-        schedule = StackedBatches(self, tasks)
-        found = self._rows(values).gradient(schedule, 0)
+        found = self._rows(values).gradient(StackedBatches(self, tasks), 0)
         return list(found.cpu().numpy())
 
     def gradient_at(self, values: Tensor, batch: SampleTensors, weights: Tensor) -> Tensor:
@@ -152,9 +151,8 @@ class StackedTrainer:
     def _penalty(self, penalties: Sequence[PenaltyTerm], values: Tensor) -> PenaltyTensors:
         centers = torch.stack([penalty_center(penalty, self.flat) for penalty in penalties])
         pulls = column([float(penalty.pull) for penalty in penalties], values)
-        return PenaltyTensors(
-            projection_of(penalties[0].space, self.flat), centers, pulls, penalties[0].power
-        )
+        projection = projection_of(penalties[0].space, self.flat)
+        return PenaltyTensors(projection, centers, pulls, penalties[0].power)
 
 
 class _Rows:
@@ -200,10 +198,8 @@ class StackedBatches:
         indices = np.zeros((steps, len(tasks), widest), np.int64)
         sizes = np.ones((steps, len(tasks), 1), np.int64)
         for row, (order, task) in enumerate(zip(orders, tasks, strict=True)):
-            width, rows = (
-                min(widest, order.indices.shape[1]),
-                steps if len(order.indices) == 1 else order.steps,
-            )
+            width = min(widest, order.indices.shape[1])
+            rows = steps if len(order.indices) == 1 else order.steps
             indices[:rows, row, :width] = order.indices[:, :width]
             indices[:, row] += stack.offsets[task.trainer.client]
             sizes[:rows, row, 0] = order.sizes

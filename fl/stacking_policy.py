@@ -70,11 +70,9 @@ def _is_convolution(part: nn.Module) -> bool:
 
 
 def _convolutions_too_large(flat: FlatModel, work: int | None, width: int) -> bool:
-    """Return whether convolutions are too large to be stacked.
-
-    On a CPU, convolutions with separate weights for every client are slow. Stacking pays only if the overhead
-    of starting them is as large as the arithmetic.
-    """
+    """Return whether convolutions are too large to be stacked. On a CPU, convolutions with separate weights
+    for every client are slow. Stacking pays only if the overhead of starting them is as large as the
+    arithmetic."""
     if flat.device.type != "cpu" or not any(map(_is_convolution, flat.module.modules())):
         return False
     return work is None or work * width > _MOST_WORK

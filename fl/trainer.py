@@ -215,10 +215,8 @@ class Trainer:
         )
 
     def _penalty(self, penalty: PenaltyTerm) -> PenaltyTensors:
-        projection = projection_of(penalty.space, self.flat)
-        return PenaltyTensors(
-            projection, penalty_center(penalty, self.flat), float(penalty.pull), penalty.power
-        )
+        projection, center = projection_of(penalty.space, self.flat), penalty_center(penalty, self.flat)
+        return PenaltyTensors(projection, center, float(penalty.pull), penalty.power)
 
     def score_in(self, model: Array, store: SampleTensors) -> Score:
         """Return the score of `model` on samples that are on the device already."""

@@ -116,6 +116,12 @@ def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
         raise ParameterError(f"{name} must be one of {', '.join(known)}, not {shown(value)}", parameter=name)
 
 
+def either(name: str, value: str, first: str, second: str) -> None:
+    """Raise `ParameterError` unless `value` is one of these two words."""
+    if value not in (first, second):
+        raise ParameterError(f'{name} must be "{first}" or "{second}", not {shown(value)}', parameter=name)
+
+
 def bound(name: str, value: object, meaning: str) -> None:
     """Raise `ParameterError` if `value` is None or not a positive number. Bounds have no defaults: they
     depend on the data. `meaning` says what to set."""

@@ -79,12 +79,8 @@ class PenaltyGroup:
 
     @property
     def form(self) -> Psi:
-        try:
-            return Psi(self.psi)
-        except ValueError:
-            raise ParameterError(
-                f"psi must be one of {', '.join(Psi)}, not {self.psi!r}", parameter="psi"
-            ) from None
+        checks.one_of("psi", self.psi, tuple(Psi))
+        return Psi(self.psi)
 
     @property
     def is_mean(self) -> bool:

@@ -35,9 +35,7 @@ IndexArray: TypeAlias = NDArray[np.intp]
 
 _LARGEST = 1e30  # Larger totals are refused. Totals below the inverse count as zero.
 _MEMORY = 5  # How many past points an extrapolation uses.
-_FAST_SUMS = (
-    100  # After this number of sums, a vector's steps are plain, so that its convergence is Weiszfeld's.
-)
+_FAST_SUMS = 100  # After this many sums, a vector's steps are plain, so that its convergence is Weiszfeld's.
 _SIMILAR = 30.0  # Past moves that are more than this many times longer are not used to extrapolate.
 _SAME = 1e-12  # A change of the move by less than this part of it counts as rounding.
 _STRETCH = 4.0  # First limit of a step that is not extrapolated, as a multiple of the plain move.
@@ -133,11 +131,9 @@ class VectorStepping(Stepping):
         return base.point + self._cut(base, step)
 
     def _remember(self, new: _Seen) -> None:
-        """Start the next step at the new point, unless it is beyond the goal and further off.
-
-        Whether it is beyond the goal follows exactly from the direction of G. The distances from the goal are
-        compared by the lengths of the plain moves.
-        """
+        """Start the next step at the new point, unless it is beyond the goal and further off. Whether it is
+        beyond the goal follows exactly from the direction of G. The distances from the goal are compared by
+        the lengths of the plain moves."""
         self._seen.append(new)
         if len(self._seen) > 1:
             old = self._seen[-2]
@@ -281,10 +277,8 @@ class CoordinateStepping(Stepping):
 
     def _outward(self, at: IndexArray) -> Vector:
         """Return the secant's step, at least the plain one, up to a limit that doubles whenever it applies.
-
         Far from all clients, the distance to them follows from W and the sum of their shares. The largest G
-        so far is below that sum, often not by much, and sets the scale of the limit.
-        """
+        so far is below that sum, often not by much, and sets the scale of the limit."""
         side, limit = self._side[at], self._stretch[at]
         move, total = self._moves[side, at], self._totals[side, at]
         limit = np.maximum(limit, 0.25 * self._most / np.maximum(np.abs(total), 1e-12 * self._most))

@@ -203,9 +203,7 @@ Counts: TypeAlias = NDArray[np.int64]
 @dataclass(frozen=True)
 class Below(Query):
     """Asks each client, in each coordinate, whether its value is at most `lower`, and `upper` if given.
-
-    Values are differences between the trained model and `model`, which only a round's first query carries.
-    """
+    Values are differences between the trained model and `model`, which only a round's first query carries."""
 
     kind: ClassVar[str] = "below"
     step: int

@@ -106,10 +106,7 @@ class Partial(AveragingAlgorithm[OwnPart]):
             raise ParameterError(
                 "personal_part has all parameters: leave some that clients share", parameter="personal_part"
             )
-        if self.weigh_by not in (BATCHES, SAMPLES):
-            raise ParameterError(
-                f'weigh_by must be "{BATCHES}" or "{SAMPLES}", not {self.weigh_by!r}', parameter="weigh_by"
-            )
+        checks.either("weigh_by", self.weigh_by, BATCHES, SAMPLES)
         if self.initial is not None:
             self.own.check(self.initial)
         checks.whole("finetune", self.finetune, 0)
@@ -287,10 +284,7 @@ class FedAlt(Partial):
         if self.personal_rate is not None:
             checks.positive("personal_rate", self.personal_rate)
         checks.real("pull", self.pull, 0)
-        if self.pull_to not in (START, ZERO):
-            raise ParameterError(
-                f'pull_to must be "{START}" or "{ZERO}", not {self.pull_to!r}', parameter="pull_to"
-            )
+        checks.either("pull_to", self.pull_to, START, ZERO)
 
     @cached_property
     def steering(self) -> Steering:

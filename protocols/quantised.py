@@ -151,8 +151,7 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         parts = [Part(name=UPDATE, size=self.dim, bits=self.bits, bound=LInf(1.0))]
         if self.adaptive:
             buckets, one = len(self.starts), bits_for_cohort(Count(1), self.clients)
-            bound = Count(1, total=buckets)
-            parts.append(Part(name=OCTAVES, size=buckets * _CELLS, bits=one, bound=bound))
+            parts.append(Part(name=OCTAVES, size=buckets * _CELLS, bits=one, bound=Count(1, total=buckets)))
         if self.weighted:
             parts.append(weight_part(self.cap, self.clients))
         return tuple(parts)

@@ -69,11 +69,7 @@ class Subspace:
         checks.whole("size", self.size, 1, self.dim)
         checks.whole("seed", self.seed, 0, (1 << 63) - 1)
         checks.truth("orthonormal", self.orthonormal)
-        if self.transform not in TRANSFORMS:
-            raise ParameterError(
-                f"transform must be one of {', '.join(TRANSFORMS)}, not {checks.shown(self.transform)}",
-                parameter="transform",
-            )
+        checks.one_of("transform", self.transform, TRANSFORMS)
         if self.orthonormal:
             self._check_orthonormal()
 

@@ -81,10 +81,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
 
     def check(self) -> None:
         checks.whole("cap", self.cap, 1, 1 << 32)
-        if self.start_at not in (MODEL, MEAN):
-            raise ParameterError(
-                f'start_at must be "{MODEL}" or "{MEAN}", not {self.start_at!r}', parameter="start_at"
-            )
+        checks.either("start_at", self.start_at, MODEL, MEAN)
         if self.reject is not None:
             checks.positive("reject", self.reject)
         if self.privacy is not None and (self.fast or self.start_at != MODEL):
@@ -95,21 +92,14 @@ class RFA(Algorithm[ModelState, NoMemory]):
 
     @cached_property
     def aggregation(self) -> Aggregation:
-        return Aggregation(
-            layers=self._layers(),
-            clients=self.clients,
-            steps=self.steps,
-            tolerance=self.tolerance,
-            fast=self.fast,
-        )
-
-    def _layers(self) -> tuple[Layer, ...]:
-        influence: Influence = GeometricMedian(
-            nu=self.nu, leave=self.leave and self.privacy is None, bits=self.bits
-        )
+        leave = self.leave and self.privacy is None
+        influence: Influence = GeometricMedian(nu=self.nu, leave=leave, bits=self.bits)
         if self.privacy is not None:
             influence = NoisyInfluence(inner=influence, privacy=self.privacy, sums=self.steps, bits=self.bits)
-        return (Layer(0, self.dim, influence),)
+        layers = (Layer(0, self.dim, influence),)
+        return Aggregation(
+            layers=layers, clients=self.clients, steps=self.steps, tolerance=self.tolerance, fast=self.fast
+        )
 
     @cached_property
     def averaging(self) -> WeightedMean:
@@ -172,8 +162,7 @@ class RFAClient(TrainingClient[RFA, NoMemory]):
             return self._algorithm.averaging.contribution(update, self._learner.samples)
         assert isinstance(query, Residuals)
         share = self._algorithm.share(self._learner.samples)
-        own = self._trained_from(query.point)
-        return self._algorithm.aggregation.contribution(own, query.point, share)
+        return self._algorithm.aggregation.contribution(self._trained_from(query.point), query.point, share)
 
     def _trained_from(self, model: Vector) -> Vector:
         if self._trained is None:

@@ -179,8 +179,7 @@ class _Walk:
         """Take one step, from the totals at `point`."""
         influence, weight = self._influence.read(totals, count)
         influence = self._influence.without_rounding(influence, clients)
-        rounding = self._influence.rounding(clients)
-        plain = PlainStepping(self.point, rounding=rounding).next(influence, weight)
+        plain = PlainStepping(self.point, rounding=self._influence.rounding(clients)).next(influence, weight)
         self.plain_move = float(np.linalg.norm(plain - self.point))
         self.point = self._stepping.next(influence, weight)
         # A fast step may be wrong, except for coordinate medians, which are enclosed.

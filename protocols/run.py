@@ -20,15 +20,12 @@ class SumChannel(Protocol):
 
     def begin(self, round_info: RoundInfo) -> None:
         """Begin a round. Raises `SumFailed` if there are too few clients."""
-        ...
 
     def ask(self, query: Query) -> Total:
         """Return the total of the clients' answers to `query`. Raises `SumFailed` if there is none."""
-        ...
 
     def finish(self, round_info: RoundInfo) -> None:
         """End the round. `round_info` is that of the next round, and says whether this one was completed."""
-        ...
 
 
 @dataclass(frozen=True)

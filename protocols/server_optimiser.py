@@ -89,10 +89,7 @@ class ServerOptimiser:
     corrected: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kind, str) or self.kind not in PARAMETERS:
-            raise ParameterError(
-                f"kind must be one of {', '.join(PARAMETERS)}, not {shown(self.kind)}", parameter="kind"
-            )
+        checks.one_of("kind", self.kind, tuple(PARAMETERS))
         if self.is_adaptive or self.rate is not None:
             checks.bound("rate", self.rate, "about how far a coordinate moves in a round, such as 0.01")
         for name in ("momentum", "beta1", "beta2"):

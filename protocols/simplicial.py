@@ -151,11 +151,8 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     def _histogram_sum(self) -> Sum:
         if (noise := self.histogram_noise) is not None:
             spec = SumSpec(parts=(noise.part(HISTOGRAM),), promise=noise.promise)
-            return Sum(
-                query=LossHistogram,
-                spec=spec,
-                reveals="the number of clients in each bin of losses, with noise",
-            )
+            reveals = "the number of clients in each bin of losses, with noise"
+            return Sum(query=LossHistogram, spec=spec, reveals=reveals)
         count = Count(self._most_count, total=self._most_count)
         bits = bits_for_cohort(count, self.clients)
         spec = SumSpec(parts=(Part(name=HISTOGRAM, size=self.bins, bits=bits, bound=count),))

@@ -315,8 +315,7 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         units = window.units(self.memory, self._least_unit)
         entries = np.asarray(total[GRAM], np.float64) * units * (units[-1] / weight)
         change, apart = mean - window.centre(state.mean), state.point - mean
-        kept = window.kept(self.memory)
-        row = completed(entries, kept, change, apart, beta=self.beta, gamma=self.gamma)
+        row = completed(entries, window.kept(self.memory), change, apart, beta=self.beta, gamma=self.gamma)
         image = self.scheme.image_of_means(state.point, mean)
         window = window.advanced(self.anderson, row, state.point - image, image, total.count, mean=mean)
         window = window.within(self._reach)
@@ -348,8 +347,7 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         facts: dict[str, Fact] = {"moved": float(np.linalg.norm(mean - state.mean)), "eta": eta}
         if self.memory:
             facts["pairs"] = window.pairs
-        renewed = SplittingState(state.step + 1, mean, as_vector(point), average, weight, window)
-        return Outcome(renewed, facts)
+        return Outcome(SplittingState(state.step + 1, mean, as_vector(point), average, weight, window), facts)
 
     def client(self, learner: Learner, memory: SplittingMemory) -> ClientRound[SplittingMemory]:
         if self.scheme.is_common:

@@ -155,7 +155,6 @@ class ProximalLearner(Protocol):
 
     def proximal(self, point: Vector, eta: float) -> Vector:
         """Return the w that minimises loss(w) + |w - point|^2 / (2 eta)."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

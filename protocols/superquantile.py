@@ -140,12 +140,8 @@ class TailRule(StrEnum):
 
     @classmethod
     def parse(cls, name: str) -> TailRule:
-        try:
-            return cls(name)
-        except ValueError:
-            raise ParameterError(
-                f"rule must be one of {', '.join(cls)}, not {name!r}", parameter="rule"
-            ) from None
+        checks.one_of("rule", name, tuple(cls))
+        return cls(name)
 
 
 @dataclass(frozen=True)

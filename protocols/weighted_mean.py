@@ -190,5 +190,4 @@ class AveragingAlgorithm(Algorithm[ModelState, M], Generic[M]):
     def round(self, state: ModelState) -> Round[ModelState]:
         total = yield Update(state.model)
         step = self.server_rate * self.averaging.mean(total)
-        facts = {"moved": float(np.linalg.norm(step))}
-        return Outcome(ModelState(as_vector(state.model + step)), facts)
+        return Outcome(ModelState(as_vector(state.model + step)), {"moved": float(np.linalg.norm(step))})

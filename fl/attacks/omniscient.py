@@ -26,7 +26,6 @@ class Exchange(Protocol):
     def exchange(self, value: Any) -> Mapping[int, Any]:
         """Wait until all other clients of this sum have called it or have ended. Return the value of each, by
         client id."""
-        ...
 
 
 class Omniscient(LearnerWrapper):

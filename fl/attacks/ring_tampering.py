@@ -121,10 +121,8 @@ TAMPERINGS: Final[Mapping[str, Callable[..., Tampering]]] = {
 
 
 def tampering(name: str, who: Collection[int], seed: int, **parameters: Any) -> dict[int, Tampering]:
-    """Return the attack called `name` for each client in `who`, with separate randomness for each.
-
-    Call it anew for every channel, because an attack may have a random state.
-    """
+    """Return the attack called `name` for each client in `who`, with separate randomness for each. Call it
+    anew for every channel, because an attack may have a random state."""
     if name not in TAMPERINGS:
         raise unknown_name("tampering", name, TAMPERINGS, parameter="kind")
     if name != "overflow":

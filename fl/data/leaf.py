@@ -150,10 +150,8 @@ def _single(values: Array) -> Array:
 
 
 def encode(text: str, letters: str = LETTERS, *, drop: bool = False) -> Array:
-    """Return the index of each character in `letters`, as bytes; `drop` omits other characters.
-
-    Bytes save memory, because windows over a text repeat every character many times.
-    """
+    """Return the index of each character in `letters`, as bytes; `drop` omits other characters. Bytes save
+    memory, because windows over a text repeat every character many times."""
     if not 0 < len(letters) == len(set(letters)) <= _FOREIGN:
         raise DataError(f"letters must be 1 to {_FOREIGN} different characters")
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)

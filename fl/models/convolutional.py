@@ -92,10 +92,8 @@ def rfa_convnet(*, channels: int = 1, size: int = 28, classes: int = 62) -> Conv
 
 
 def convnet(*, channels: int = 1, size: int = 28, classes: int = 62) -> ConvNet:
-    """Return the network of the superquantile paper for EMNIST.
-
-    The paper is "Federated Learning with Superquantile Aggregation for Heterogeneous Data".
-    """
+    """Return the network of the superquantile paper for EMNIST. The paper is "Federated Learning with
+    Superquantile Aggregation for Heterogeneous Data"."""
     return ConvNet(channels=channels, size=size, classes=classes, filters=(32, 64))
 
 

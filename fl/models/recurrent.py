@@ -52,10 +52,8 @@ class CharLSTM(nn.Module):
 
 
 class LSTM(nn.Module):
-    """One LSTM layer, over axis 1 of its input. Forget biases start at 1, all other biases at 0.
-
-    The rows of its matrices are those of the input, forget and output gates, then of the cell candidate.
-    """
+    """One LSTM layer, over axis 1 of its input. Forget biases start at 1, all other biases at 0. The rows of
+    its matrices are those of the input, forget and output gates, then of the cell candidate."""
 
     def __init__(self, before: int, hidden: int) -> None:
         super().__init__()

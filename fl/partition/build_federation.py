@@ -67,10 +67,8 @@ def federate_pair(
     name: str = "",
     transform: SampleTransform | None = None,
 ) -> Federation:
-    """Return a federation of a data set with a separate test set: see `federate` and `matching`.
-
-    `transform` is called once per client, with its training samples before its test samples.
-    """
+    """Return a federation of a data set with a separate test set: see `federate` and `matching`. `transform`
+    is called once per client, with its training samples before its test samples."""
     if len(parts) != len(test_parts):
         raise DataError(
             f"{len(parts)} training parts and {len(test_parts)} test parts: give one of each per client"

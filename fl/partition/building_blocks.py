@@ -39,8 +39,7 @@ class Pools:
 
     def cut(self, index: int, shards: int) -> list[Array]:
         """Return all remaining samples of a class, in shards whose sizes differ by at most one."""
-        pool = self.take(index, len(self._pools[index]))
-        return np.array_split(pool, shards)
+        return np.array_split(self.take(index, len(self._pools[index])), shards)
 
 
 def class_labels(labels: Array) -> Array:
