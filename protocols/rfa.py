@@ -92,14 +92,17 @@ class RFA(Algorithm[ModelState, NoMemory]):
 
     @cached_property
     def aggregation(self) -> Aggregation:
+        steps, tolerance = self.steps, self.tolerance
+        return Aggregation(
+            layers=self._layers(), clients=self.clients, steps=steps, tolerance=tolerance, fast=self.fast
+        )
+
+    def _layers(self) -> tuple[Layer, ...]:
         leave = self.leave and self.privacy is None
         influence: Influence = GeometricMedian(nu=self.nu, leave=leave, bits=self.bits)
         if self.privacy is not None:
             influence = NoisyInfluence(inner=influence, privacy=self.privacy, sums=self.steps, bits=self.bits)
-        layers = (Layer(0, self.dim, influence),)
-        return Aggregation(
-            layers=layers, clients=self.clients, steps=self.steps, tolerance=self.tolerance, fast=self.fast
-        )
+        return (Layer(0, self.dim, influence),)
 
     @cached_property
     def averaging(self) -> WeightedMean:
