@@ -27,7 +27,7 @@ from secagg.sum_spec import MAX_TIMES
 
 @dataclass(frozen=True, kw_only=True)
 class Ditto(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
-    """The common model is that of federated averaging. In the same round every client takes local steps on a
+    """The common model w is that of federated averaging. In a round every client also takes local steps on a
     model v of its own, v <- v - rate * (gradient(v) + pull * (v - w)), and v never leaves the client."""
 
     weighted: bool = parameter(False, "the paper's mean counts all clients the same")

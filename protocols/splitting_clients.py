@@ -186,7 +186,7 @@ class AcceleratedClient(SplitClient):
 
     def _completed(self, query: AcceleratedSplit) -> SplittingMemory:
         """Return the memory after the last step is completed with the mean, which adds a residual and image.
-        A client that was not in the last round discards its residuals and images: the mean is of others."""
+        A client that was not in the last round, of which the mean is, discards its residuals and images."""
         own, image = self._own, arrived(self._scheme, self._own, query.mean)
         if own.step != query.step - 1:
             return SplittingMemory(point=as_vector(image))
