@@ -13,10 +13,7 @@ from fl.errors import DataError
 from fl.samples import Array, Samples
 from fl.training_settings import Training
 
-_OWN: Final = (
-    "C_CONTIGUOUS",
-    "WRITEABLE",
-)  # torch warns about arrays without these flags, so those are copied
+_OWN: Final = ("C_CONTIGUOUS", "WRITEABLE")  # torch warns about arrays without these, so they are copied
 
 
 class SampleTensors:
@@ -28,10 +25,8 @@ class SampleTensors:
 
     @classmethod
     def of(cls, samples: Samples, training: Training, device: torch.device) -> SampleTensors:
-        """Convert `samples` to tensors on `device`.
-
-        Raise `DataError` if they do not fit the loss or the precision.
-        """
+        """Convert `samples` to tensors on `device`. Raise `DataError` if they do not fit the loss or the
+        precision."""
         if samples.y.ndim != 1:
             raise DataError(f"targets have shape {samples.y.shape}: give one number for every sample")
         symbols = samples.x.dtype.kind in "iu"
@@ -88,8 +83,7 @@ class SampleOrder:
 
 @dataclass(frozen=True)
 class BatchSampler:
-    """Draws the batches of a client with `samples` samples. Batches have `size` samples; None means all
-    samples."""
+    """Draws the batches of a client with `samples` samples. Batches have `size` samples; None means all."""
 
     samples: int
     size: int | None
@@ -120,6 +114,5 @@ class BatchSampler:
         return SampleOrder(indices.reshape(-1, self.size)[:steps], sizes.reshape(-1)[:steps], steps)
 
     def layer_seed(self, call: int) -> int:
-        """Return the random seed of training number `call`, for random layers of the model such as
-        dropout."""
+        """Return the random seed of training number `call`, for random layers such as dropout."""
         return int(np.random.SeedSequence([self.seed, self.client, call, 1]).generate_state(1)[0])

@@ -35,8 +35,7 @@ class JobResult(Generic[T]):
 
 
 def _held() -> threading.Lock:
-    """Return an acquired lock, which another thread releases to wake the waiting one. This is the fastest
-    way."""
+    """Return an acquired lock, which another thread releases to wake the waiting one: the fastest way."""
     lock = threading.Lock()
     lock.acquire()
     return lock
@@ -119,8 +118,7 @@ class CooperativeBatcher:
         return {client: finished[client] for client in jobs}
 
     def _answer(self) -> None:
-        """Answer waiting requests. Even if this is interrupted, each of them stays in `_waiting` or
-        `_served`."""
+        """Answer waiting requests. Even if interrupted, each of them stays in `_waiting` or `_served`."""
         self._served.extend(self._serve(tuple(self._waiting)))
         chosen = {id(each) for each in self._served}
         self._waiting = [each for each in self._waiting if id(each) not in chosen]

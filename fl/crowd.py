@@ -82,11 +82,8 @@ class Member(Trainer):
         return self._batcher.inside
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
-        """Return the values of all clients that call this in the same batch, by client id; for omniscient
-        attacks.
-
-        It waits for clients that are still working. Raise `TrainingError` outside of `Crowd.together`.
-        """
+        """Return the values of all clients that call this in one batch, by client id; for omniscient attacks.
+        It waits for clients that are still working. Raise `TrainingError` outside of `Crowd.together`."""
         if not self.in_batch:
             raise TrainingError("only clients that run in Crowd.together can exchange values: use a Crowd")
         values: Mapping[int, Any] = self._batcher.ask(_Exchange(value))
@@ -172,13 +169,11 @@ class Crowd(Mapping[int, Member]):
             member.round = number
 
     def together(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, JobResult[T]]:
-        """Run the jobs of many clients, and compute all training in them together. Return the outcomes by
-        client id."""
+        """Run the jobs of many clients, and train all of them together. Return the outcomes by client id."""
         return self._batcher.run(jobs)
 
     def train(self, starts: Array | Mapping[int, Array], **options: Any) -> dict[int, Array]:
-        """Return every client's model after training, from one common start or from a start for each
-        client."""
+        """Return every client's model after training, from one common start or one for each client."""
         chosen = starts if isinstance(starts, Mapping) else dict.fromkeys(self, starts)
         waiting = [
             PendingRequest(client, self[client].task(start, **options)) for client, start in chosen.items()
@@ -196,8 +191,7 @@ class Crowd(Mapping[int, Member]):
     # --- evaluation by an observer of all clients ---
 
     def scores(self, models: Array | Mapping[int, Array], part: str = "test") -> dict[int, Score]:
-        """Return every client's score on its data of `part`: of one common model, or of each client's own
-        model."""
+        """Return every client's score on its data of `part`: of one common model, or of its own model."""
         store, offsets = self._part(part)
         if isinstance(models, Mapping):
             return {
@@ -207,8 +201,7 @@ class Crowd(Mapping[int, Member]):
         return self._common(models, store, offsets)
 
     def losses(self, models: Array | Mapping[int, Array], part: str = "train") -> dict[int, float]:
-        """Return every client's mean loss on its data of `part`; `models` is one model or one for each
-        client."""
+        """Return every client's mean loss on its data of `part`; `models` is one model or one for each."""
         return {client: score.loss for client, score in self.scores(models, part).items()}
 
     def _common(self, model: Array, store: SampleTensors, offsets: Mapping[int, int]) -> dict[int, Score]:

@@ -37,8 +37,7 @@ _DEPENDENT: Final = 1e-12  # relative to the largest eigenvalue; smaller ones ar
 
 
 class ExactObjective(ABC):
-    """A client's objective f whose proximal operator can be computed exactly. Results are computed on
-    demand."""
+    """A client's objective f whose proximal operator can be computed exactly, on demand."""
 
     def __init__(self, flat: FlatModel, store: SampleTensors, decay: float) -> None:
         self.dim, self.decay = flat.dim, decay
@@ -90,9 +89,8 @@ class ExactLeastSquares(ExactObjective):
         return np.asarray(vectors @ ((vectors.T @ (self.normal[1] + pull * point)) / bends))
 
     def excess(self, model: Array) -> float:
-        values, vectors = (
-            self._eigen
-        )  # by curvature: the difference of two losses loses precision near the optimum
+        # By curvature: the difference of two losses loses precision near the optimum.
+        values, vectors = self._eigen
         away = vectors.T @ (np.asarray(model, np.float64) - self.optimum)
         return float(0.5 * (values + self.decay) @ (away * away))
 
@@ -115,11 +113,11 @@ class ExactLogistic(ExactObjective):
         rows = self._signed
 
         def gradient(model: Array) -> Array:
-            probabilities = _sigmoid(-(rows @ model))
+            probabilities = sigmoid(-(rows @ model))
             return self.decay * model + pull * (model - point) - probabilities @ rows / len(rows)
 
         def hessian(model: Array) -> Array:
-            probabilities = _sigmoid(rows @ model)  # the signs of the rows cancel
+            probabilities = sigmoid(rows @ model)  # the signs of the rows cancel
             found = (rows.T * (probabilities * (1 - probabilities) / len(rows))) @ rows
             found[np.diag_indices_from(found)] += self.decay + pull
             return np.asarray(found)
@@ -149,8 +147,7 @@ class ExactLogistic(ExactObjective):
 
 @dataclass(frozen=True, eq=False)
 class LeastSquaresGradient:
-    """The gradient of the mean squared loss on all of a client's data, as the formula matrix @ model -
-    vector."""
+    """The gradient of the mean squared loss on all of a client's data: matrix @ model - vector."""
 
     matrix: Tensor
     vector: Tensor
@@ -179,7 +176,7 @@ def is_linear(flat: FlatModel) -> bool:
     return type(flat.module) is Linear and len(flat.slots) == len(list(flat.module.parameters()))
 
 
-def _sigmoid(values: Array) -> Array:
+def sigmoid(values: Array) -> Array:
     return np.asarray(0.5 * (1.0 + np.tanh(0.5 * values)))
 
 
@@ -192,10 +189,8 @@ def minimum(
     value: Callable[[Array], float],
     start: Array,
 ) -> Array:
-    """Return the minimiser of `value`, given its gradient and Hessian, by Newton's method.
-
-    Raise `DataError` if it does not converge.
-    """
+    """Return the minimiser of `value`, given its gradient and Hessian, by Newton's method. Raise `DataError`
+    if it does not converge."""
     model = np.array(start, dtype=np.float64)
     for _ in range(_STEPS):
         step = np.linalg.solve(hessian(model), gradient(model))

@@ -80,10 +80,8 @@ class FlatModel:
         self._watched = True
 
     def tensor(self, vector: Array, length: int | None = None) -> Tensor:
-        """Return `vector` as a tensor on this device; it shares memory with `vector` if possible.
-
-        `length` defaults to the number of parameters. Raise `TrainingError` if the vector has another shape.
-        """
+        """Return `vector` as a tensor on this device; it shares memory with `vector` if possible. `length`
+        defaults to the number of parameters. Raise `TrainingError` if the vector has another shape."""
         vector, length = np.asarray(vector), self.dim if length is None else length
         if vector.shape != (length,):
             what = "a model" if length == self.dim else "a point"

@@ -15,10 +15,8 @@ Array: TypeAlias = NDArray[Any]
 
 
 def array(name: str, values: object) -> Array:
-    """Return `values` as an array in native byte order.
-
-    Floats longer than double are converted to double. Raise `DataError` if the rows differ in length.
-    """
+    """Return `values` as an array in native byte order. Floats longer than double are converted to double.
+    Raise `DataError` if the rows differ in length."""
     try:
         made: Array = np.asarray(values)
     except ValueError as error:
@@ -31,10 +29,8 @@ def array(name: str, values: object) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)  # samples are private data
 class Samples:
-    """Inputs `x`, one per row, and targets `y`: integers for classes, floats for a regression.
-
-    Inputs are floats, or integers if they are symbols such as characters.
-    """
+    """Inputs `x`, one per row, and targets `y`: integers for classes, floats for a regression. Inputs are
+    floats, or integers if they are symbols such as characters."""
 
     x: Array
     y: Array

@@ -91,13 +91,11 @@ class StackedTrainer:
         """Return, for every task, the gradient at its start on its next batch."""
         self.flat.module.train()
         values = self._matrix([task.start for task in tasks])
-        schedule = StackedBatches(self, tasks)
-        found = self._rows(values).gradient(schedule, 0)
+        found = self._rows(values).gradient(StackedBatches(self, tasks), 0)
         return list(found.cpu().numpy())
 
     def gradient_at(self, values: Tensor, batch: SampleTensors, weights: Tensor) -> Tensor:
-        """Return the gradients of the models in the rows of `values` on the stacked `batch`, by automatic
-        differentiation."""
+        """Return the gradients of the models in the rows of `values` on the stacked `batch`, by autograd."""
         self.flat.module.train()
         return _Rows(self, values).gradient_of(batch, weights)
 
@@ -124,8 +122,7 @@ class StackedTrainer:
         return self._forward(parameters, inputs)
 
     def _matrix(self, vectors: Sequence[Array]) -> Tensor:
-        """Return the vectors as rows of a tensor. If all are the same object, it is transferred to the device
-        once."""
+        """Return the vectors as rows of a tensor. If all are the same object, it is transferred only once."""
         if all(vector is vectors[0] for vector in vectors):
             return self.flat.tensor(vectors[0]).repeat(len(vectors), 1)
         return torch.stack([self.flat.tensor(vector) for vector in vectors])
@@ -154,9 +151,8 @@ class StackedTrainer:
     def _penalty(self, penalties: Sequence[PenaltyTerm], values: Tensor) -> PenaltyTensors:
         centers = torch.stack([penalty_center(penalty, self.flat) for penalty in penalties])
         pulls = column([float(penalty.pull) for penalty in penalties], values)
-        return PenaltyTensors(
-            projection_of(penalties[0].space, self.flat), centers, pulls, penalties[0].power
-        )
+        projection = projection_of(penalties[0].space, self.flat)
+        return PenaltyTensors(projection, centers, pulls, penalties[0].power)
 
 
 class _Rows:
@@ -202,10 +198,8 @@ class StackedBatches:
         indices = np.zeros((steps, len(tasks), widest), np.int64)
         sizes = np.ones((steps, len(tasks), 1), np.int64)
         for row, (order, task) in enumerate(zip(orders, tasks, strict=True)):
-            width, rows = (
-                min(widest, order.indices.shape[1]),
-                steps if len(order.indices) == 1 else order.steps,
-            )
+            width = min(widest, order.indices.shape[1])
+            rows = steps if len(order.indices) == 1 else order.steps
             indices[:rows, row, :width] = order.indices[:, :width]
             indices[:, row] += stack.offsets[task.trainer.client]
             sizes[:rows, row, 0] = order.sizes
@@ -232,8 +226,7 @@ class StackedBatches:
 
 
 class BatchSchedule(Protocol):
-    """Returns the batches of a step for the first `active` clients, one row per client, and all sample
-    weights."""
+    """Returns the batches of a step for the first `active` clients, in rows, and all sample weights."""
 
     def at(self, step: int, active: int) -> tuple[SampleTensors, Tensor]: ...
 

@@ -37,20 +37,17 @@ def check_batching(batching: str) -> None:
 
 
 def can_stack(flat: FlatModel) -> bool:
-    """Return whether stacked training gives the results of one-by-one training. It does not if layers are
-    random."""
+    """Return whether stacked training gives the results of single training: not if layers are random."""
     return not flat.draws and not any(map(_is_unstackable, flat.module.modules()))
 
 
 def _is_unstackable(part: nn.Module) -> bool:
-    """Return whether torch cannot stack this layer. An embedding with padding counts too: stacking would
-    train it."""
+    """Return whether torch cannot stack this layer, or trains what it should not: an embedding's padding."""
     return isinstance(part, nn.RNNBase) or (isinstance(part, nn.Embedding) and part.padding_idx is not None)
 
 
 def convolution_work(module: nn.Module, inputs: Tensor) -> int:
-    """Return the number of multiplications in all convolutions of `module` for one sample, the first of
-    `inputs`."""
+    """Return how many multiplications all convolutions of `module` do for the first sample of `inputs`."""
     counts: list[int] = []
 
     def count(layer: nn.Module, _: object, outputs: Tensor) -> None:
@@ -73,11 +70,9 @@ def _is_convolution(part: nn.Module) -> bool:
 
 
 def _convolutions_too_large(flat: FlatModel, work: int | None, width: int) -> bool:
-    """Return whether convolutions are too large to be stacked.
-
-    On a CPU, convolutions with separate weights for every client are slow. Stacking pays only if the overhead
-    of starting them is as large as the arithmetic.
-    """
+    """Return whether convolutions are too large to be stacked. On a CPU, convolutions with separate weights
+    for every client are slow. Stacking pays only if the overhead of starting them is as large as the
+    arithmetic."""
     if flat.device.type != "cpu" or not any(map(_is_convolution, flat.module.modules())):
         return False
     return work is None or work * width > _MOST_WORK
@@ -115,8 +110,7 @@ def client_batches(
 
 
 def _longest(steps: Sequence[int]) -> list[int]:
-    """Return the clients with so many more steps than the others that it is faster to train them one by
-    one."""
+    """Return the clients with so many more steps than others that it is faster to train them one by one."""
     order = sorted(range(len(steps)), key=lambda k: -steps[k])
     best, least, alone = 0, _SHARED_STEP * steps[order[0]], 0.0
     for count, client in enumerate(order, 1):
@@ -133,8 +127,7 @@ _CLOSE = 1e-4
 
 
 def stacking_agrees(stack: StackedTrainer, trainers: Sequence[Trainer]) -> bool:
-    """Return whether stacked gradients of two clients equal those computed one by one. No client's state
-    changes."""
+    """Return whether stacked gradients of two clients equal single ones. No client's state changes."""
     largest = sorted(trainers, key=lambda each: -each.samples)[:2]
     batches = [
         each.train_store.part(0, width) for each, width in zip((*largest, largest[0]), _WIDTHS, strict=False)
@@ -156,8 +149,7 @@ def stacking_agrees(stack: StackedTrainer, trainers: Sequence[Trainer]) -> bool:
 
 
 def _padded(batches: Sequence[SampleTensors]) -> tuple[SampleTensors, Tensor]:
-    """Return the batches stacked, with short ones padded by their first sample, and the weights of all
-    samples."""
+    """Return the batches stacked, short ones padded by their first sample, and the weights of all samples."""
     widest = max(map(len, batches))
     padded, weights = [], []
     for batch in batches:

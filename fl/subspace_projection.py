@@ -38,8 +38,7 @@ class Projection(ABC):
 
 
 def projection_of(space: SubspaceDescription | None, flat: FlatModel) -> Projection | None:
-    """Return the projection to `space` on the device and in the precision of `flat`, or None. It is
-    cached."""
+    """Return the projection to `space` on the device and in the precision of `flat`, or None. Cached."""
     if space is None:
         return None
     if space.dim != flat.dim:
@@ -102,9 +101,8 @@ class HadamardProjection(Projection):
     """Random signs, then selected coordinates of a Walsh-Hadamard transform.
 
     A vector is reshaped to a matrix, with row a for the higher bits of an index and column b for the lower
-    bits. Coordinate (a, b) of its transform is the sum over b' of H[b, b'] times entry (a, b') of the
-    matrix with transformed columns. So only columns are transformed in full, and only selected sums are
-    computed.
+    bits. Coordinate (a, b) of its transform is the sum over b' of H[b, b'] times entry (a, b') of the matrix
+    with transformed columns. So only columns are transformed in full, and only selected sums are computed.
     """
 
     def __init__(

@@ -33,10 +33,9 @@ _FEW = 2  # samples per parameter from which the normal equations are cheaper th
 class Trainer:
     """A client with the settings `training`. Models are passed as flat vectors.
 
-    `seed` and `client` determine the order of its samples: the same sequence of calls gives the same
-    results, bit for bit on a CPU. `flat` may be shared by clients that train one after another. `round` is
-    the number that the learning-rate schedule uses; if it is not set, the schedule counts the client's own
-    trainings.
+    `seed` and `client` determine the order of its samples: the same sequence of calls gives the same results,
+    bit for bit on a CPU. `flat` may be shared by clients that train one after another. `round` is the number
+    that the learning-rate schedule uses; if it is not set, the schedule counts the client's own trainings.
 
     `proximal` exists only if it can be computed exactly (see fl/exact_proximal.py): it maps (point, eta) to
     the model that minimises loss + weight_decay / 2 |w|^2 + |w - point|^2 / (2 eta).
@@ -110,8 +109,7 @@ class Trainer:
 
     @cached_property
     def slope(self) -> LeastSquaresGradient | None:
-        """The gradient on all data as a formula, if it is cheaper than a pass over the data; otherwise
-        None."""
+        """The gradient on all data as a formula, if it is cheaper than a pass over the data; else None."""
         if not isinstance(self.exact, ExactLeastSquares) or _FEW * self.flat.dim > self.samples:
             return None
         return LeastSquaresGradient.of(self.exact, self.flat)
@@ -217,10 +215,8 @@ class Trainer:
         )
 
     def _penalty(self, penalty: PenaltyTerm) -> PenaltyTensors:
-        projection = projection_of(penalty.space, self.flat)
-        return PenaltyTensors(
-            projection, penalty_center(penalty, self.flat), float(penalty.pull), penalty.power
-        )
+        projection, center = projection_of(penalty.space, self.flat), penalty_center(penalty, self.flat)
+        return PenaltyTensors(projection, center, float(penalty.pull), penalty.power)
 
     def score_in(self, model: Array, store: SampleTensors) -> Score:
         """Return the score of `model` on samples that are on the device already."""

@@ -115,12 +115,9 @@ class AFL(Algorithm[MixtureState, MixtureWeight]):
         here = Count(1)
         present = Part(name=PRESENT, size=1, bits=bits_for_cohort(here, self.clients), bound=here)
         numbers = tuple(Part(name=name, size=1, bits=_BITS, bound=LInf(1.0)) for name in (WEIGHT, NEXT))
+        presence = SumSpec(parts=(present,), group=GROUP)
         return (
-            Sum(
-                query=Presence,
-                spec=SumSpec(parts=(present,), group=GROUP),
-                reveals="the number of clients present",
-            ),
+            Sum(query=Presence, spec=presence, reveals="the number of clients present"),
             Sum(
                 query=Mixed,
                 spec=SumSpec(parts=(*self.averaging.parts(), *numbers), group=GROUP),
@@ -176,9 +173,6 @@ class AFLClient(TrainingClient[AFL, MixtureWeight]):
         if isinstance(query, Presence):
             return {PRESENT: np.ones(1, np.uint64)}
         assert isinstance(query, Mixed)
-        return self._mixed(query)
-
-    def _mixed(self, query: Mixed) -> Mapping[str, ArrayLike]:
         algorithm, learner = self._algorithm, self._learner
         if query.normaliser <= 0:
             raise MalformedMessage(SERVER, "weights that add up to nothing")

@@ -85,8 +85,7 @@ class Sum:
 
     @property
     def singles_out(self) -> bool:
-        """Whether a malicious server could choose values such that only one client contributes to this
-        sum."""
+        """Whether a malicious server could choose values so that only one client contributes to this sum."""
         return self.least_weight < LEAST_WEIGHT and not self.spec.is_private
 
 
@@ -95,8 +94,7 @@ class ClientRound(ABC, Generic[M]):
 
     @abstractmethod
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
-        """Return the values that this client adds to the sum that `query` asks for, by the names of its
-        parts."""
+        """Return what this client adds to the sum that `query` asks for, by the names of its parts."""
 
     def memory(self) -> M:
         """Return the client's memory for the next rounds. The participant keeps it only if the round
@@ -105,8 +103,7 @@ class ClientRound(ABC, Generic[M]):
 
 
 class TrainingClient(ClientRound[M], Generic[A, M]):
-    """A client of `algorithm` that trains with `learner`. Its memory after the round is `memory` unless a
-    subclass sets `_memory`."""
+    """A client that trains with `learner`. Its memory stays `memory` unless a subclass sets `_memory`."""
 
     def __init__(self, algorithm: A, learner: Learner, memory: M) -> None:
         self._algorithm = algorithm
@@ -173,8 +170,7 @@ class Algorithm(ABC, Generic[S, M]):
         """Return all kinds of sums of the algorithm. An empty tuple means that clients train alone."""
 
     def start(self, model: Vector) -> S:
-        """Return the server's state before the first round. Subclasses override it if their state is more
-        than a model."""
+        """Return the server's state before the first round. Override it if the state is more than a model."""
         state: S = self.state_type(as_vector(model))
         return state
 
@@ -194,13 +190,11 @@ class Algorithm(ABC, Generic[S, M]):
 
     @abstractmethod
     def round(self, state: S) -> Round[S]:
-        """Run the server's side of one round, as a generator. It yields queries, is sent their totals, and
-        returns the round's `Outcome`."""
+        """Run the server's side of a round: yield queries, receive their totals, return an `Outcome`."""
 
     @abstractmethod
     def client(self, learner: Learner, memory: M) -> ClientRound[M]:
-        """Return the object that runs one client's side of one round, with the client's `memory` of earlier
-        rounds."""
+        """Return the object that runs a client's side of one round, with its `memory` of earlier rounds."""
 
     def first_memory(self) -> M:
         """Return the memory of a client that has never taken part."""
@@ -208,8 +202,7 @@ class Algorithm(ABC, Generic[S, M]):
         return memory
 
     def personal(self, memory: M, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
-        """Return the model that this client uses: its personal model if it has one, otherwise the common one,
-        `model`."""
+        """Return the model that this client uses: its personal model, or the common one, `model`."""
         return model
 
     # --- derived from the sums ---
@@ -239,19 +232,16 @@ class Algorithm(ABC, Generic[S, M]):
 
     @cached_property
     def max_rho(self) -> float | None:
-        """The privacy loss (zCDP rho) of one client over all rounds of the budget; None if a sum has no
-        noise."""
+        """The privacy loss (zCDP rho) of a client in all rounds of the budget; None if a sum has no noise."""
         if self.budget is None or self.table is None:
             return None
         return self.budget.rounds * rho_of_round(self.table, self.clients, self.budget)
 
     def check_trust(self, trust: Trust) -> None:
-        """Raise `ParameterError` if the server may be malicious and could then single out one client in a
-        sum.
+        """Raise `ParameterError` if the server may be malicious and could single out one client in a sum.
 
-        If a value that the server chooses, such as a threshold, decides the weights of clients, the server
-        can give all clients but one the weight zero. Noise hides that client. A least weight hides it in
-        part.
+        If a value that the server chooses, such as a threshold, decides the weights of clients, it can give
+        all clients but one the weight zero. Noise hides that client, and a least weight hides it partly.
         """
         for each in self.sums():
             if trust is Trust.MALICIOUS and each.singles_out:
@@ -263,8 +253,7 @@ class Algorithm(ABC, Generic[S, M]):
 
 
 def rho_of_round(table: Table, clients: int, privacy: PrivacyBudget) -> float:
-    """Return the privacy loss (zCDP rho) of one client in one round, slightly increased to cover rounding
-    errors."""
+    """Return the privacy loss (zCDP rho) of one client in one round, with a margin for rounding errors."""
     adjacency = privacy.goal.adjacency
     costs = (
         spec.times * (sum_rho(spec, roster=clients, adjacency=adjacency) or 0.0) for spec in table.values()

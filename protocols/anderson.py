@@ -55,8 +55,7 @@ class Anderson:
         checks.whole("patience", self.patience, 1)
 
     def weights(self, gram: Matrix) -> Vector:
-        """Return the weights pi of the pairs, in the order of the rows of `gram`; the last pair is the
-        newest.
+        """Return the weights pi of the pairs, in the order of the rows of `gram`, the newest last.
 
         If G is unusable, because all residuals are zero or rounding has made G singular, all weight is on the
         newest pair. The next point is then that of the plain iteration.
@@ -98,8 +97,7 @@ class AndersonSafeguard:
         return self if self.first else replace(self, first=residual)
 
     def judge(self, residual: float, *, patience: int) -> tuple[bool, AndersonSafeguard]:
-        """Return whether a combination whose residual has the norm `residual` is accepted, and the new
-        state."""
+        """Return whether a combination with the residual norm `residual` is accepted, and the new state."""
         if not self.strict and self.unseen < patience:
             return True, replace(self, accepted=self.accepted + 1, unseen=self.unseen + 1)
         limit = _GENEROUS * self.first * (self.accepted / patience + 1) ** -_FALLING

@@ -82,8 +82,7 @@ def _plus(psi: str) -> Mapping[str, Any]:
 def _splitting(
     label: str, summary: str, alpha: float, beta: float, gamma: float, *, name: str = "", **local: Any
 ) -> CatalogueEntry:
-    """Return the entry of operator splitting with these fixed alpha, beta and gamma, and `local`
-    parameters."""
+    """Return the entry of operator splitting with fixed alpha, beta and gamma, and `local` parameters."""
     scheme = {"alpha": alpha, "beta": beta, "gamma": gamma, **(local or {"local_map": "proximal"})}
     return _entry(label, Splitting, summary, _STEP, scheme, name=name)
 
@@ -229,8 +228,7 @@ for _each in _ENTRIES:
 
 
 def find(name: str) -> CatalogueEntry:
-    """Return the entry called `name`. Raises `ParameterError`, which suggests the nearest name, if there is
-    none."""
+    """Return the entry called `name`, or raise a `ParameterError` that suggests the nearest name."""
     if name not in CATALOGUE:
         raise ParameterError(describe_unknown_name("algorithm", name, CATALOGUE), parameter="name")
     return CATALOGUE[name]

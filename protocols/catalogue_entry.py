@@ -1,5 +1,4 @@
-"""An entry of the catalogue: how to build an algorithm from named parameters, and what the parameters
-mean."""
+"""An entry of the catalogue: how to build an algorithm from named parameters, and what these mean."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ class CatalogueEntry:
 
     @property
     def index_range_parameters(self) -> tuple[str, ...]:
-        """The names of the parameters that select index ranges of a model. In a scenario they may name layers
-        instead."""
+        """The names of the parameters that select index ranges of a model, or layers in a scenario."""
         return tuple(name for name in index_range_parameters(self._kind) if name in self.parameters)
 
     @property
@@ -82,8 +80,7 @@ class CatalogueEntry:
 
     @property
     def budget_names(self) -> tuple[str, ...]:
-        """The names of the parameters that are specific to this class of budget and are not the algorithm's
-        own."""
+        """The names of the parameters that belong to this class of budget and not to the algorithm."""
         common = {each.name for each in fields(PrivacyBudget)}
         named = () if self.budget is None else (each.name for each in fields(self.budget))
         return tuple(name for name in named if name not in common and name not in self.parameters)

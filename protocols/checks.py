@@ -26,15 +26,13 @@ T = TypeVar("T")
 def parameter(default: T, meaning: str, *, index_ranges: bool = False) -> T:
     """Return a dataclass field for a parameter of an algorithm. `meaning` describes the parameter to users.
 
-    `index_ranges`  whether the parameter selects ranges of the model's vector. A scenario may then name
-    layers.
+    `index_ranges`  whether the parameter selects ranges of the model's vector; a scenario may name layers.
     """
     return field(default=default, metadata={_MEANING: meaning, _INDEX_RANGES: index_ranges})
 
 
 def meanings_of(kind: object) -> Mapping[str, str]:
-    """Return the description of each parameter of a dataclass. Fields without one inherit that of a base
-    class."""
+    """Return the description of each parameter of a dataclass, which may be that of a base class."""
     found: dict[str, str] = {}
     for name, each in _declared(kind):
         if each.metadata.get(_MEANING):
@@ -56,8 +54,7 @@ def _declared(kind: object) -> list[tuple[str, Field[Any]]]:
 
 
 class CheckedBound:
-    """A read-only attribute that returns the parameter `name` as a float. `bound` must have checked that it
-    is set."""
+    """The parameter `name` as a float, read-only. `bound` must have checked that it is set."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -117,6 +114,12 @@ def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     """Raise `ParameterError` unless `value` is one of the words in `known`."""
     if value not in known:
         raise ParameterError(f"{name} must be one of {', '.join(known)}, not {shown(value)}", parameter=name)
+
+
+def either(name: str, value: str, first: str, second: str) -> None:
+    """Raise `ParameterError` unless `value` is one of these two words."""
+    if value not in (first, second):
+        raise ParameterError(f'{name} must be "{first}" or "{second}", not {shown(value)}', parameter=name)
 
 
 def bound(name: str, value: object, meaning: str) -> None:

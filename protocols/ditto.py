@@ -27,9 +27,8 @@ from secagg.sum_spec import MAX_TIMES
 
 @dataclass(frozen=True, kw_only=True)
 class Ditto(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
-    """The common model is that of federated averaging. In the same round every client takes local steps on a
-    model v of its own, v <- v - rate * (gradient(v) + pull * (v - w)), where w is the common model. v never
-    leaves the client."""
+    """The common model w is that of federated averaging. In a round every client also takes local steps on a
+    model v of its own, v <- v - rate * (gradient(v) + pull * (v - w)), and v never leaves the client."""
 
     weighted: bool = parameter(False, "the paper's mean counts all clients the same")
     pull: float = parameter(
@@ -67,8 +66,7 @@ class Ditto(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
         return Aggregation(layers=(layer,), clients=self.clients, steps=self.median_steps)
 
     def share(self, samples: int) -> float:
-        """Return the weight, from 0 to 1, of a client with `samples` training samples in the geometric
-        median."""
+        """Return the weight in the geometric median, from 0 to 1, of a client with `samples` samples."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
@@ -97,8 +95,7 @@ class DittoClient(TrainingClient[Ditto, OwnModel]):
         return algorithm.averaging.contribution(self._trained_from(query.model) - query.model, samples)
 
     def _trained_from(self, common: Vector) -> Vector:
-        """Return the model after local steps from `common`. The client trains only once, at the first query
-        of a round."""
+        """Return the model after local steps from `common`, which are taken once, at the first query."""
         if self._trained is None:
             self._trained = self._learner.train(common)
             start = common if self._memory.model is None else self._memory.model

@@ -35,8 +35,7 @@ Facts: TypeAlias = dict[str, Fact]
 
 @dataclass(frozen=True)
 class Scores(Query):
-    """Asks each client for its numbers of held-out samples and of correct ones, and for the loss, of
-    `model`."""
+    """Asks for each client's numbers of held-out samples and of correct ones, and its loss, of `model`."""
 
     kind: ClassVar[str] = "scores"
     model: Vector
@@ -61,9 +60,8 @@ class EvaluationMetrics:
     `bins`         number of bins of the histogram of error rates from 0 to 1; 0 means no histogram.
     `percentiles`  percentiles of the clients' errors that are reported, in percent.
     `personal`     whether each client evaluates its personal model instead of the common one.
-    `privacy`      a budget for noise on both sums, or None. The histogram gets the part `ratio` of the
-                   budget. The counts of correct samples, of all samples, and the loss get a third of the rest
-                   each.
+    `privacy`      a budget for noise on both sums, or None. The histogram gets the part `ratio` of it. The
+                   counts of correct and of all samples and the loss get a third of the rest each.
     """
 
     scores: bool = True
@@ -161,8 +159,7 @@ class EvaluationMetrics:
     # --- a client's side ---
 
     def answer(self, query: Scores | ErrorHistogram, score: Score) -> Mapping[str, ArrayLike]:
-        """Return what a client with this score adds to the sum of `query`: zeros if it has no held-out
-        samples."""
+        """Return what a client with this score adds to the sum of `query`: zeros without held-out samples."""
         match query:
             case Scores():
                 return self._scored(score)
@@ -185,8 +182,7 @@ class EvaluationMetrics:
     # --- the server's side ---
 
     def steps(self, model: Vector) -> tuple[Steps[Facts], ...]:
-        """Return one generator for each sum. Each yields its query and returns the facts that it reads from
-        the total."""
+        """Return a generator for each sum. It yields the query and returns the facts in the total."""
         scores = (self._read_scores(model),) if self.scores else ()
         return (*scores, self._read_errors(model)) if self.bins else scores
 
@@ -273,8 +269,7 @@ class EvaluationClient(ClientRound[NoMemory]):
 
 @dataclass(frozen=True, kw_only=True)
 class WithEvaluation(Algorithm[S, M], Generic[S, M]):
-    """Runs `algorithm` and evaluates its model after every round. The results are among the facts of the
-    round.
+    """Runs `algorithm` and evaluates its model after every round. The results are added to the round's facts.
 
     If the evaluation fails, the round is still completed, and its facts contain the error.
 

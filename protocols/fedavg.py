@@ -1,5 +1,4 @@
-"""Federated averaging, FedProx, Per-FedAvg (for models that each client adapts by one step), and local
-training.
+"""Federated averaging, FedProx, Per-FedAvg (for models that clients adapt by one step), and local training.
 
 "Communication-Efficient Learning of Deep Networks from Decentralized Data", "Federated Optimization in
 Heterogeneous Networks".
@@ -66,8 +65,7 @@ class KeepsOwnModel:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
-    """Every client trains alone, from the same initial model. There are no sums, so the server learns
-    nothing."""
+    """Every client trains alone, from the same initial model. Without sums, the server learns nothing."""
 
     initial: Vector | None = field(default=None, compare=False)
 

@@ -38,8 +38,7 @@ MULTIPLIER_BITS: Final = 64  # bits of the sum of multipliers, by which the serv
 
 @dataclass(frozen=True)
 class Deviations(Query):
-    """Asks for the difference between each client's model and `model`, weighted by the client's
-    multiplier."""
+    """Asks for the difference of each client's model from `model`, weighted by the client's multiplier."""
 
     kind: ClassVar[str] = "deviations"
     model: Vector
@@ -187,8 +186,7 @@ class PerFedBC(FedBC):
     """FedBC for models that each client adapts by a step before use (first-order MAML).
 
     Each local step takes `inner_steps` steps on the client's Lagrangian, from its model w to another point.
-    The gradient of the plain loss at that point, on the next batch, moves w. The client uses its model after
-    `fine_tune` steps.
+    The plain loss's gradient there, on the next batch, moves w. The client uses w after `fine_tune` steps.
 
     Only the inner steps depend on the multiplier. They pull the point towards the common model, and the
     gradient at the point moves w to compensate the pull. So larger multipliers drive models apart here, and

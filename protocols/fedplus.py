@@ -79,12 +79,8 @@ class PenaltyGroup:
 
     @property
     def form(self) -> Psi:
-        try:
-            return Psi(self.psi)
-        except ValueError:
-            raise ParameterError(
-                f"psi must be one of {', '.join(Psi)}, not {self.psi!r}", parameter="psi"
-            ) from None
+        checks.one_of("psi", self.psi, tuple(Psi))
+        return Psi(self.psi)
 
     @property
     def is_mean(self) -> bool:
@@ -107,8 +103,7 @@ class PenaltyGroup:
         assert_never(form)
 
     def theta(self, difference: Vector) -> Vector:
-        """Return the personal part theta: the proximal operator of Psi / sigma at `difference` = w -
-        common."""
+        """Return the personal part theta: the proximal operator of Psi / sigma at w - common."""
         form = self.form
         match form:
             case Psi.SQUARED:
@@ -214,8 +209,7 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
         return np.concatenate([group.theta(difference[group.start : group.stop]) for group in self.penalties])
 
     def share(self, samples: int) -> float:
-        """Return the weight of a client with `samples` training samples: min(samples, cap) / cap if
-        `weighted`, else 1."""
+        """Return the weight of a client: min(samples, cap) / cap if `weighted`, else 1."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:

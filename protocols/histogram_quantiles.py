@@ -46,8 +46,7 @@ def read_quantile(
 
 
 def read_percentile(histogram: ArrayLike, edges: ArrayLike, part: float) -> float:
-    """Return the right edge of the first bin at which the running sum reaches `part` (from 0 to 1) of the
-    total.
+    """Return the right edge of the first bin where the running sum reaches `part` (from 0 to 1) of the total.
 
     With noise, the running sum may fall. It is then replaced by the mean of the largest value so far and the
     least value from there on, which never falls. Without noise, the result is exact to one bin, unlike

@@ -175,8 +175,7 @@ class GeometricMedian(Influence):
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinateMedian(Influence):
-    """In each coordinate, the point with the least sum of distances. Distances below `delta` count
-    squared."""
+    """In each coordinate, the point with the least sum of distances; those below `delta` count squared."""
 
     reveals: ClassVar[str] = "in every coordinate, the sum of clipped residuals, and of inverse distances"
     per_coordinate: ClassVar[bool] = True

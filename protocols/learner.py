@@ -1,7 +1,6 @@
 """The interface between `protocols` and local training: what an algorithm needs of a client's model and data.
 
-This module imports only numpy, so training code can use it without the rest. The data of a learner never
-leave its client.
+This module imports only numpy, so training code can use it alone. A learner's data never leave its client.
 """
 
 from __future__ import annotations
@@ -29,23 +28,18 @@ class SubspaceDescription(Protocol):
 
     def matrix(self) -> Floats | None:
         """Return P if it is a dense matrix that is small enough to be held in memory, otherwise None."""
-        ...
 
     def blocks(self) -> Iterator[tuple[int, Floats]]:
         """Yield blocks of rows of a dense P, each as (index of the first row, rows)."""
-        ...
 
     def mixing(self) -> tuple[NDArray[np.int8], NDArray[np.int64]] | None:
         """Return the signs and the chosen coordinates if P is a Walsh-Hadamard transform, otherwise None."""
-        ...
 
     def project(self, vectors: Floats) -> Vector:
         """Return P x for one vector x, or for each vector of a stack."""
-        ...
 
     def lift(self, points: Floats) -> Vector:
         """Return P' y for one point y of the subspace, or for each point of a stack."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # it may be private
@@ -134,17 +128,12 @@ class Learner(Protocol):
 
     def loss(self, model: Vector) -> float:
         """Return the mean loss of `model` over all training data."""
-        ...
 
     def gradient(self, model: Vector) -> Vector:
-        """Return the gradient of the loss at `model` on the next batch, or on all data if there are no
-        batches."""
-        ...
+        """Return the gradient of the loss at `model` on the next batch, or on all data without batches."""
 
     def train(self, start: Vector, steering: Steering = ..., **options: Unpack[TrainOptions]) -> Vector:
         """Return the model after local steps from `start`, with the extra terms of `steering`."""
-        ...
 
     def score(self, model: Vector) -> Score:
         """Return the score of `model` on held-out data."""
-        ...

@@ -49,8 +49,7 @@ class Agree(Query):
 
 @dataclass(frozen=True)
 class ReferenceState:
-    """The server's state: `reference` is w, and `first` is the initial model of the run, which is not sent to
-    clients."""
+    """The server's state: `reference` is w, and `first` is the run's initial model, which is not sent."""
 
     reference: Vector
     first: Vector
@@ -202,10 +201,9 @@ class LpProjClient(TrainingClient[LpProj, OwnModel]):
 
 @dataclass(frozen=True, kw_only=True)
 class LpProj1(LpProj):
-    """With p = 1, a copy of w moves by rate * pull times whole numbers from -`rounds` to `rounds`. These
-    numbers are summed exactly, in as few bits as they need. Even with wrong data or a wrong model, a client
-    that follows the protocol moves a coordinate of w by at most beta * rate * pull * rounds / n, if n clients
-    are in the sum."""
+    """With p = 1, a copy of w moves by rate * pull times whole numbers from -`rounds` to `rounds`. These are
+    summed exactly, in as few bits as they need. Even with wrong data or a wrong model, a client that follows
+    the protocol moves a coordinate of w by at most beta * rate * pull * rounds / n, with n clients."""
 
     power: ClassVar[int] = 1
 

@@ -35,9 +35,7 @@ IndexArray: TypeAlias = NDArray[np.intp]
 
 _LARGEST = 1e30  # Larger totals are refused. Totals below the inverse count as zero.
 _MEMORY = 5  # How many past points an extrapolation uses.
-_FAST_SUMS = (
-    100  # After this number of sums, a vector's steps are plain, so that its convergence is Weiszfeld's.
-)
+_FAST_SUMS = 100  # After this many sums, a vector's steps are plain, so that its convergence is Weiszfeld's.
 _SIMILAR = 30.0  # Past moves that are more than this many times longer are not used to extrapolate.
 _SAME = 1e-12  # A change of the move by less than this part of it counts as rounding.
 _STRETCH = 4.0  # First limit of a step that is not extrapolated, as a multiple of the plain move.
@@ -50,8 +48,7 @@ class Stepping(ABC):
 
     `moved` is the length of the last step (infinite before the first), for callers that stop on a tolerance.
     Entries of G of at most `rounding` count as zero. A caller that knows the rounding error of the sum passes
-    it, so that the steps end instead of following that error. If G is zero or W is not positive, the point
-    stays.
+    it, so that the steps do not follow that error. If G is zero or W is not positive, the point stays.
     """
 
     def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
@@ -107,8 +104,7 @@ class _Seen:
 
 
 class VectorStepping(Stepping):
-    """Needs few sums to reach a geometric median, with any smoothing nu. There is one weight for the whole
-    vector.
+    """Needs few sums to reach a geometric median, with any smoothing nu. The whole vector has one weight.
 
     If the minimum is not unique (an even number of clients on a line), the result depends on the start. If a
     step goes in a wrong direction, the next step starts from the point before it, at the cost of one sum.
@@ -135,12 +131,9 @@ class VectorStepping(Stepping):
         return base.point + self._cut(base, step)
 
     def _remember(self, new: _Seen) -> None:
-        """Add the new point as the start of the next step, unless it is beyond the goal and further from it
-        than the old one.
-
-        Whether it is beyond the goal follows exactly from the direction of G. The distances from the goal are
-        compared by the lengths of the plain moves.
-        """
+        """Start the next step at the new point, unless it is beyond the goal and further off. Whether it is
+        beyond the goal follows exactly from the direction of G. The distances from the goal are compared by
+        the lengths of the plain moves."""
         self._seen.append(new)
         if len(self._seen) > 1:
             old = self._seen[-2]
@@ -150,8 +143,7 @@ class VectorStepping(Stepping):
         del self._seen[: -_MEMORY - 1]
 
     def _extrapolated(self, base: _Seen) -> Vector | None:
-        """Return Anderson's step to the point where the plain move would vanish if it were linear, or None if
-        no past move can be used."""
+        """Return Anderson's step to where a linear plain move would vanish; None without a usable move."""
         length = float(np.linalg.norm(base.move))
         known = [
             (seen, base.move - seen.move)
@@ -189,8 +181,7 @@ class VectorStepping(Stepping):
         return self._shortened(base, longer)
 
     def _shortened(self, base: _Seen, step: Vector) -> Vector:
-        """Return `step`, shortened to `_stretch` plain moves. If it had to be shortened, the limit
-        doubles."""
+        """Return `step`, shortened to `_stretch` plain moves. If that changes it, the limit doubles."""
         ratio = float(np.linalg.norm(step) / np.linalg.norm(base.move))
         limit = self._stretch
         self._stretch = min(2 * limit, _LONGEST_STRETCH) if ratio > limit else _STRETCH
@@ -209,15 +200,13 @@ class VectorStepping(Stepping):
 
 
 class CoordinateStepping(Stepping):
-    """Needs few sums to reach a coordinate median, with any smoothing delta. Weights are per coordinate, or
-    one for all.
+    """Needs few sums to reach a coordinate median, with any smoothing delta. Weights may be per coordinate.
 
     In every coordinate, it searches the root of G, which falls. Until there are points on both sides of the
     root, steps follow the secant of G, and are at least as long as the plain ones. After that, it uses
     Anderson and Bjoerck's regula falsi on G / W. If G is flat at one end, it uses the secant of the other
     end. If three sums gained less than a factor of four, it bisects. The root always stays enclosed, so it is
-    reached. If G is zero on an interval (an even number of clients), the first point found in the interval is
-    kept.
+    reached. If G is zero on an interval (an even number of clients), the first point found in it is kept.
     """
 
     def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
@@ -248,8 +237,7 @@ class CoordinateStepping(Stepping):
         return following
 
     def _narrow(self, at: IndexArray, total: Vector, move: Vector) -> None:
-        """Make the new point an end of the bracket. If the other end stays for the second time, its factor is
-        reduced."""
+        """Make the new point an end of the bracket. If the other end stays again, its factor is reduced."""
         side = np.where(move > 0, 0, 1)
         before = self._moves[side, at]
         kept = 1 - np.divide(move, before, out=np.ones_like(move), where=before != 0)
@@ -289,10 +277,8 @@ class CoordinateStepping(Stepping):
 
     def _outward(self, at: IndexArray) -> Vector:
         """Return the secant's step, at least the plain one, up to a limit that doubles whenever it applies.
-
         Far from all clients, the distance to them follows from W and the sum of their shares. The largest G
-        so far is below that sum, often not by much, and sets the scale of the limit.
-        """
+        so far is below that sum, often not by much, and sets the scale of the limit."""
         side, limit = self._side[at], self._stretch[at]
         move, total = self._moves[side, at], self._totals[side, at]
         limit = np.maximum(limit, 0.25 * self._most / np.maximum(np.abs(total), 1e-12 * self._most))

@@ -5,9 +5,8 @@ they are computed from counts: how many clients' values are at most a threshold.
 
 All coordinates are bisected at once, each in its own range. After k halvings of [-reach, reach], an order
 statistic is known to lie in a bracket of width reach * 2^(1 - k). The middle of the bracket is off by half of
-that at most. A count needs only as many bits as the number of clients. An order statistic is the value of
-some client, so an exact median reveals one client's value in every coordinate, but not which client. Fewer
-halvings reveal less.
+that at most. A count needs only as many bits as the number of clients. An exact median reveals one client's
+value in every coordinate, but not which client. Fewer halvings reveal less.
 """
 
 from __future__ import annotations
@@ -99,8 +98,7 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
 
     @abstractmethod
     def _update(self, found: BisectionResult) -> Steps[Vector]:
-        """Return the vector that is added to the model, given the brackets that the bisection found. It may
-        ask for a further sum."""
+        """Return the vector to add to the model, given the bisection's brackets. It may ask for a sum."""
 
     def client(self, learner: Learner, memory: NoMemory) -> CountingClient:  # noqa: ARG002
         return CountingClient(self.bisection, learner)
@@ -173,8 +171,7 @@ class TrimmedMean(OrderStatistics):
 
 
 class CountingClient(ClientRound[NoMemory]):
-    """A client that trains once, when the first query brings the model. All its answers are about that
-    update."""
+    """A client that trains once, when the first query brings the model. All answers are about that update."""
 
     def __init__(self, bisection: Bisection, learner: Learner) -> None:
         self._bisection = bisection
@@ -205,12 +202,8 @@ Counts: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Below(Query):
-    """Asks each client, in each coordinate, whether its value is at most `lower`; also for `upper`, unless it
-    is None.
-
-    Values are the differences between the trained model and `model`, which only the first query of a round
-    carries.
-    """
+    """Asks each client, in each coordinate, whether its value is at most `lower`, and `upper` if given.
+    Values are differences between the trained model and `model`, which only a round's first query carries."""
 
     kind: ClassVar[str] = "below"
     step: int
@@ -243,8 +236,7 @@ class Bracket:
         return np.asarray(np.clip(0.0, self.low, self.high), np.float64)
 
     def halved(self, counts: Counts) -> Bracket:
-        """Return the half of the bracket that contains the statistic, if `counts` values are at most the
-        middle."""
+        """Return the half of the bracket with the statistic, if `counts` values are at most the middle."""
         left = counts >= self.rank
         return Bracket(
             rank=self.rank,
@@ -257,8 +249,7 @@ class Bracket:
 
 @dataclass(frozen=True)
 class BisectionResult:
-    """The brackets of all ranks after `steps` halvings. If the bisection ended early, `failure` is the
-    reason."""
+    """The brackets of all ranks after `steps` halvings. If the bisection ended early, `failure` says why."""
 
     brackets: tuple[Bracket, ...]
     steps: int
@@ -302,8 +293,7 @@ class Bisection:
     # --- a client's side ---
 
     def values(self, update: Vector) -> Vector:
-        """Return `update` with every coordinate clipped to [-reach, reach]. These are the values that are
-        counted."""
+        """Return the values that are counted: `update` with every coordinate clipped to [-reach, reach]."""
         return np.clip(update, -self.limit, self.limit)
 
     def contribution(self, values: Vector, query: Below) -> Mapping[str, ArrayLike]:

@@ -85,8 +85,7 @@ class IndexRanges:
         return IndexRanges(self.dim, tuple((start, stop) for start, stop in pairs if start < stop))
 
     def mask(self) -> Vector:
-        """Return a vector with 1 at these indices and 0 at all others, for the option `only` of
-        `Learner.train`."""
+        """Return a vector with 1 at these indices and 0 at all others: `only` of `Learner.train`."""
         mask = np.zeros(self.dim)
         for start, stop in self.ranges:
             mask[start:stop] = 1.0
@@ -134,8 +133,7 @@ def _range(piece: str, dim: int) -> tuple[int, int]:
 
 
 def parse_index_ranges(name: str, text: object, dim: int, meaning: str) -> IndexRanges:
-    """Return the indices that the parameter `name` selects by its value `text`. Raises `ParameterError` if it
-    is invalid.
+    """Return the indices that the parameter `name` selects by its value `text`, or raise `ParameterError`.
 
     `meaning`  says in the error what to set.
     """

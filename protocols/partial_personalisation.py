@@ -1,8 +1,7 @@
 """Partial personalisation: some parameters are shared, and the others never leave each client.
 
 "Federated Learning with Partial Model Personalization". A client's model is w = (u, v): u are the shared
-parameters, which a server keeps and sends, and v are the client's own, which never leave it. In a round every
-client trains
+parameters, which a server keeps and sends, and v are the client's own, which never leave it. A client trains
 
     FedAlt   v with u fixed, then u with the new v fixed
     FedSim   both at once
@@ -107,10 +106,7 @@ class Partial(AveragingAlgorithm[OwnPart]):
             raise ParameterError(
                 "personal_part has all parameters: leave some that clients share", parameter="personal_part"
             )
-        if self.weigh_by not in (BATCHES, SAMPLES):
-            raise ParameterError(
-                f'weigh_by must be "{BATCHES}" or "{SAMPLES}", not {self.weigh_by!r}', parameter="weigh_by"
-            )
+        checks.either("weigh_by", self.weigh_by, BATCHES, SAMPLES)
         if self.initial is not None:
             self.own.check(self.initial)
         checks.whole("finetune", self.finetune, 0)
@@ -173,8 +169,7 @@ class Partial(AveragingAlgorithm[OwnPart]):
         return Aggregation(layers=(layer,), clients=self.clients, steps=self.median_steps)
 
     def counts(self, learner: Learner) -> int:
-        """Return the number by which a client is weighted: its local steps or its samples, depending on
-        `weigh_by`."""
+        """Return the number by which a client is weighted: its local steps or its samples, by `weigh_by`."""
         return learner.steps if self.weigh_by == BATCHES else learner.samples
 
     def share(self, learner: Learner) -> float:
@@ -219,8 +214,7 @@ class Partial(AveragingAlgorithm[OwnPart]):
         """Return a client's whole model after the local steps of a round from `model`."""
 
     def personal(self, memory: OwnPart, model: Vector, learner: Learner) -> Vector:
-        """Return the shared parameters of `model` with the client's own parameters, after fine-tuning the
-        latter."""
+        """Return the shared parameters of `model` with the client's own parameters, which are fine-tuned."""
         whole = self.own.put(model, self.kept(memory))
         return self.tuned(learner, whole, steps=self.finetune * learner.steps, rate=self.finetune_rate)
 
@@ -245,8 +239,7 @@ class Partial(AveragingAlgorithm[OwnPart]):
 
 
 class PartialClient(TrainingClient[Partial, OwnPart]):
-    """A client that trains at the first query of a round. All its answers are about the resulting shared
-    parameters."""
+    """A client that trains at a round's first query. All its answers are about the new shared parameters."""
 
     _trained: Vector | None = None
 
@@ -273,8 +266,7 @@ class PartialClient(TrainingClient[Partial, OwnPart]):
 
 @dataclass(frozen=True, kw_only=True)
 class FedAlt(Partial):
-    """Clients train first their own parameters, then the shared ones, by default for the same number of
-    steps."""
+    """Clients train first their own parameters, then the shared ones, by default for equally many steps."""
 
     personal_steps: int | None = parameter(
         None, "most steps on their own parameters in a round; as many as the learner takes by default"
@@ -292,15 +284,11 @@ class FedAlt(Partial):
         if self.personal_rate is not None:
             checks.positive("personal_rate", self.personal_rate)
         checks.real("pull", self.pull, 0)
-        if self.pull_to not in (START, ZERO):
-            raise ParameterError(
-                f'pull_to must be "{START}" or "{ZERO}", not {self.pull_to!r}', parameter="pull_to"
-            )
+        checks.either("pull_to", self.pull_to, START, ZERO)
 
     @cached_property
     def steering(self) -> Steering:
-        """The gradient of the penalty on a client's own parameters. The shared ones do not move while it is
-        used."""
+        """The gradient of the penalty on a client's own parameters. The shared ones are fixed meanwhile."""
         if not self.pull:
             return Steering()
         centre = self.first if self.pull_to == START else np.zeros(self.own.size)

@@ -37,8 +37,7 @@ class _Saved:
 
 
 class Participant:
-    """A client of `algorithm`. The constructor raises `ParameterError` if the algorithm is unsafe under
-    `trust`.
+    """A client of `algorithm`. Raises `ParameterError` if the algorithm is unsafe under `trust`.
 
     The caller calls `answer` for every query, `confirmed` when an answer is known to be in its sum, and
     `abandoned` when the sum was given up. It may call `apply_history` when a round is over; otherwise the
@@ -104,8 +103,7 @@ class Participant:
         return values
 
     def _nothing(self, kind: str) -> Mapping[str, ArrayLike] | None:
-        """Return the answer of a client whose training has diverged: zeros if the sum has noise, otherwise
-        None.
+        """Return the answer of a client whose training has diverged: zeros if the sum has noise, else None.
 
         The server sees which clients do not answer, which says something about their data. In a sum with
         noise that would reveal what the noise protects, so zeros are sent. In a sum without noise, a client
@@ -152,8 +150,7 @@ class Participant:
         self._round = self._pending = None
 
     def _made(self) -> Any:
-        """Return the memory after the current round if it is completed: the old one if this client took no
-        part."""
+        """Return the memory after a completed current round: the old one if this client took no part."""
         if self._round is None:
             return self._memory if self._pending is None else self._pending
         if self._binding and not self._answered:

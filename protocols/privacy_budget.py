@@ -1,5 +1,4 @@
-"""Privacy budgets: the largest privacy cost of all sums of all rounds for one client, and how rounds share
-it."""
+"""Privacy budgets: the largest privacy cost of all rounds' sums for one client, and how rounds share it."""
 
 from __future__ import annotations
 

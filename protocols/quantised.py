@@ -8,8 +8,7 @@ scale takes
 
     1 + ceil(log2(n * (s - 1) + 1)) = ceil(log2(2 * n * (s - 1) + 1))
 
-bits a number on the wire, where n clients at full precision take 32. The rounding itself is that of the
-secure sum.
+bits a number on the wire, where n clients at full precision take 32. The secure sum itself rounds.
 
 If the common scale is too small for a client's update, the update is clipped. The scale is chosen from the
 round before: beside its update, a client counts itself in a histogram by the power of two of the scale within
@@ -50,8 +49,7 @@ _FINEST: Final = 40
 
 @dataclass(frozen=True)
 class Quantise(Query):
-    """Asks for each client's update. The scale of each bucket is reach * 2^-halvings, or reach if `halvings`
-    is None."""
+    """Asks for each client's update. The scale of a bucket is reach * 2^-halvings; None counts as 0."""
 
     kind: ClassVar[str] = "quantise"
     model: Vector
@@ -128,8 +126,7 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         return self.limit * 2.0**-halvings
 
     def spread(self, of_buckets: Vector) -> Vector:
-        """Return a vector of `dim` numbers that repeats each bucket's value for all parameters of the
-        bucket."""
+        """Return a vector of `dim` numbers with each bucket's value for all parameters of the bucket."""
         return np.repeat(of_buckets, np.diff(self.starts, append=self.dim))
 
     def sums(self) -> tuple[Sum, ...]:
@@ -154,8 +151,7 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         parts = [Part(name=UPDATE, size=self.dim, bits=self.bits, bound=LInf(1.0))]
         if self.adaptive:
             buckets, one = len(self.starts), bits_for_cohort(Count(1), self.clients)
-            bound = Count(1, total=buckets)
-            parts.append(Part(name=OCTAVES, size=buckets * _CELLS, bits=one, bound=bound))
+            parts.append(Part(name=OCTAVES, size=buckets * _CELLS, bits=one, bound=Count(1, total=buckets)))
         if self.weighted:
             parts.append(weight_part(self.cap, self.clients))
         return tuple(parts)
@@ -214,8 +210,7 @@ class QuantisedClient(TrainingClient[Quantised, Remainder]):
         return self._memory if self._after is None else self._after
 
     def _halvings(self, query: Quantise) -> Vector:
-        """Return the halvings of the query. Raises `MalformedMessage` if they are not ones that an honest
-        server sends."""
+        """Return the halvings of the query. Raises `MalformedMessage` if no honest server sends them."""
         algorithm, given = self._algorithm, query.halvings
         if algorithm.adaptive != (given is not None):
             raise MalformedMessage(SERVER, "a scale that is not what was agreed on")
@@ -226,8 +221,7 @@ class QuantisedClient(TrainingClient[Quantised, Remainder]):
         return given
 
     def _levelled(self, update: Vector, scales: Vector) -> Vector:
-        """Return the update in units of the scale, clipped to [-1, 1]. With `feedback`, the clipped part is
-        kept."""
+        """Return the update in units of the scale, clipped to [-1, 1]. `feedback` keeps the clipped part."""
         if not np.isfinite(update).all():
             return np.full_like(update, np.nan)  # the participant declines
         limit = self._algorithm.limit

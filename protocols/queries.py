@@ -1,15 +1,13 @@
 """The types with which algorithms are written: queries that are answered by sums, and rounds that yield them.
 
-A round is a generator. It yields a query, receives the total of the clients' answers, and in the end returns
-the new state:
+A round is a generator. It yields queries, receives the totals of clients' answers, and returns the new state:
 
     def round(self, state: State) -> Round[State]:
         total = yield Update(state.model)
         return Outcome(State(state.model + total["update"] / total.count))
 
 So every `yield` of an algorithm is a sum, and the algorithm receives no other data from clients. If a sum
-fails, its `yield` raises an exception. If the algorithm does not catch it, the state stays as it was before
-the round.
+fails, its `yield` raises an exception. If the algorithm does not catch it, the state stays as it was.
 """
 
 from __future__ import annotations
@@ -91,8 +89,7 @@ def run_round(steps: Generator[Query, Total, S], ask: Ask) -> S:
 
 @dataclass(frozen=True)
 class UnacknowledgedAnswer:
-    """An answer that was counted in a sum, by a client that disconnected before the server could confirm
-    it."""
+    """An answer that was counted, of a client that disconnected before the server could confirm it."""
 
     member: int
     round: int
@@ -138,8 +135,7 @@ class RoundInfo:
         return RoundInfo(self.number + 1, history)
 
     def completed(self, number: int) -> bool:
-        """Return whether the earlier round `number` was completed. Rounds before the last 63 count as
-        completed."""
+        """Return whether the earlier round `number` was completed; all before the last 63 count as such."""
         if not self._remembers(number):
             return 0 <= number < self.number
         return bool(self.history >> (self.number - 1 - number) & 1)
@@ -157,8 +153,7 @@ class _QueryPayload:
 
 
 def encode_query(round_info: RoundInfo, query: Query) -> bytes:
-    """Return the payload of a query. It contains the round's number, so payloads of two rounds always
-    differ."""
+    """Return the payload of a query. It has the round's number, so payloads of two rounds always differ."""
     return pack(_QueryPayload(round_info, pack(query)))
 
 
@@ -192,8 +187,7 @@ class QueryDecoder:
         self._lengths = lengths
 
     def decode(self, kind: str, payload: bytes) -> tuple[RoundInfo, Query]:
-        """Return the round's information and the query in a server's payload. Raises `MalformedMessage` if it
-        is invalid."""
+        """Return the round's information and the query in a server's payload, or raise `MalformedMessage`."""
         try:
             letter = unpack(_QueryPayload, payload)
             query = unpack(self._queries[kind], letter.query)

@@ -1,7 +1,6 @@
 """A public random subspace: a matrix P of `size` rows and `dim` columns, generated from a public seed.
 
-Every row has norm 1. P is never sent, because all parties generate it from the seed. It is not secret. There
-are two kinds:
+Every row has norm 1. P is no secret, but never sent: all parties generate it from the seed. Two kinds exist:
 
 `dense`  independent Gaussian entries, each row scaled to norm 1. Row r is generated from a seed of its own,
          so any part of P can be generated alone: a matrix too large for the memory is generated again, block
@@ -70,11 +69,7 @@ class Subspace:
         checks.whole("size", self.size, 1, self.dim)
         checks.whole("seed", self.seed, 0, (1 << 63) - 1)
         checks.truth("orthonormal", self.orthonormal)
-        if self.transform not in TRANSFORMS:
-            raise ParameterError(
-                f"transform must be one of {', '.join(TRANSFORMS)}, not {checks.shown(self.transform)}",
-                parameter="transform",
-            )
+        checks.one_of("transform", self.transform, TRANSFORMS)
         if self.orthonormal:
             self._check_orthonormal()
 
@@ -215,8 +210,7 @@ def _rows(space: Subspace, start: int, stop: int) -> Real:
 
 
 def _row(space: Subspace, row: int) -> Real:
-    """Return one row of a dense P: Gaussian numbers by the method of Box and Muller, from the row's own
-    seed."""
+    """Return one row of a dense P: Gaussian numbers by Box and Muller's method, from the row's own seed."""
     stream = KeyStream(_seed(space, b"row", row))
     found = np.empty(space.dim)
     for start in range(0, space.dim, _CHUNK):

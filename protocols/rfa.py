@@ -3,8 +3,7 @@
 "Robust Aggregation for Federated Learning". A step needs the sum of the directions to the clients' models and
 the sum of inverse distances. A direction has norm 1, wherever the model is. So the result stays near the
 honest models if less than half of all weight is on corrupted ones. This holds for corrupted models of clients
-that follow the protocol of the sum. A client that sends masked values beyond its bound can still change the
-total.
+that follow the protocol of the sum. A client that sends masked values beyond its bound can change the total.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ MEAN: Final = "mean"
 
 @dataclass(frozen=True)
 class Mean(Query):
-    """Asks for each client's update of `model`. It is sent once before the steps, if these start at the
-    mean."""
+    """Asks for each client's update of `model`. It is sent once before steps that start at the mean."""
 
     kind: ClassVar[str] = "mean"
     model: Vector
@@ -83,10 +81,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
 
     def check(self) -> None:
         checks.whole("cap", self.cap, 1, 1 << 32)
-        if self.start_at not in (MODEL, MEAN):
-            raise ParameterError(
-                f'start_at must be "{MODEL}" or "{MEAN}", not {self.start_at!r}', parameter="start_at"
-            )
+        checks.either("start_at", self.start_at, MODEL, MEAN)
         if self.reject is not None:
             checks.positive("reject", self.reject)
         if self.privacy is not None and (self.fast or self.start_at != MODEL):
@@ -97,18 +92,14 @@ class RFA(Algorithm[ModelState, NoMemory]):
 
     @cached_property
     def aggregation(self) -> Aggregation:
+        steps, tolerance = self.steps, self.tolerance
         return Aggregation(
-            layers=self._layers(),
-            clients=self.clients,
-            steps=self.steps,
-            tolerance=self.tolerance,
-            fast=self.fast,
+            layers=self._layers(), clients=self.clients, steps=steps, tolerance=tolerance, fast=self.fast
         )
 
     def _layers(self) -> tuple[Layer, ...]:
-        influence: Influence = GeometricMedian(
-            nu=self.nu, leave=self.leave and self.privacy is None, bits=self.bits
-        )
+        leave = self.leave and self.privacy is None
+        influence: Influence = GeometricMedian(nu=self.nu, leave=leave, bits=self.bits)
         if self.privacy is not None:
             influence = NoisyInfluence(inner=influence, privacy=self.privacy, sums=self.steps, bits=self.bits)
         return (Layer(0, self.dim, influence),)
@@ -119,8 +110,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def share(self, samples: int) -> float:
-        """Return the weight of a client with `samples` training samples: min(samples, cap) / cap if
-        `weighted`, else 1."""
+        """Return the weight of a client: min(samples, cap) / cap if `weighted`, else 1."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
@@ -165,8 +155,7 @@ class RFA1(RFA):
 
 
 class RFAClient(TrainingClient[RFA, NoMemory]):
-    """A client that trains once, from the first point that it receives. All its answers are about the trained
-    model."""
+    """A client that trains once, from the first point that it receives. All answers are about that model."""
 
     _trained: Vector | None = None
 
@@ -176,8 +165,7 @@ class RFAClient(TrainingClient[RFA, NoMemory]):
             return self._algorithm.averaging.contribution(update, self._learner.samples)
         assert isinstance(query, Residuals)
         share = self._algorithm.share(self._learner.samples)
-        own = self._trained_from(query.point)
-        return self._algorithm.aggregation.contribution(own, query.point, share)
+        return self._algorithm.aggregation.contribution(self._trained_from(query.point), query.point, share)
 
     def _trained_from(self, model: Vector) -> Vector:
         if self._trained is None:

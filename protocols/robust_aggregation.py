@@ -58,8 +58,7 @@ class AggregationResult:
 
 @dataclass(frozen=True)
 class Layer:
-    """The coordinates with indices `start` <= i < `stop`, and the influence function by which they are
-    aggregated."""
+    """The coordinates with indices `start` <= i < `stop`, and the influence function that aggregates them."""
 
     start: int
     stop: int
@@ -78,8 +77,7 @@ class Aggregation:
     A fast step is an extrapolation that may be wrong, and only the next sum shows it. So the steps end early
     only if a plain step would not move the point either. If no sums are left, the result is not the last
     extrapolated point. It is a plain step from the point at which the sum of influences was shortest. For
-    coordinate medians, extrapolated points lie between two points that enclose the median, so they may be the
-    result.
+    coordinate medians, extrapolated points are enclosed like the median, so they may be the result.
     """
 
     layers: tuple[Layer, ...]
@@ -181,8 +179,7 @@ class _Walk:
         """Take one step, from the totals at `point`."""
         influence, weight = self._influence.read(totals, count)
         influence = self._influence.without_rounding(influence, clients)
-        rounding = self._influence.rounding(clients)
-        plain = PlainStepping(self.point, rounding=rounding).next(influence, weight)
+        plain = PlainStepping(self.point, rounding=self._influence.rounding(clients)).next(influence, weight)
         self.plain_move = float(np.linalg.norm(plain - self.point))
         self.point = self._stepping.next(influence, weight)
         # A fast step may be wrong, except for coordinate medians, which are enclosed.

@@ -37,7 +37,7 @@ from protocols.learner import Learner, PenaltyTerm, Steering
 from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from protocols.weighted_mean import Update
-from secagg.errors import CorruptTotal, ParameterError
+from secagg.errors import CorruptTotal
 from secagg.sum_spec import Count, Part, SumSpec, Total, bits_for_cohort
 
 CONSTANT: Final = "constant"
@@ -84,11 +84,7 @@ class RSA(KeepsOwnModel, Algorithm[SteppedState, OwnModel]):
         checks.real("decay", self.decay, 0)
         if self.steps is not None:
             checks.whole("steps", self.steps, 1)
-        if self.schedule not in (CONSTANT, SQRT):
-            raise ParameterError(
-                f'schedule must be "{CONSTANT}" or "{SQRT}", not {checks.shown(self.schedule)}',
-                parameter="schedule",
-            )
+        checks.either("schedule", self.schedule, CONSTANT, SQRT)
 
     @cached_property
     def signed_counts(self) -> SignedCounts:
@@ -161,8 +157,7 @@ class SignedCounts:
         return {SIGNED_COUNTS: (numbers + self.most).astype(np.uint64)}
 
     def total(self, total: Total) -> Whole:
-        """Return the sum of all clients' signed numbers. Raises `CorruptTotal` if a client exceeded its
-        bound."""
+        """Return the sum of all signed numbers. Raises `CorruptTotal` if a client exceeded its bound."""
         shifted = np.asarray(total[SIGNED_COUNTS]).astype(np.int64)
         if (shifted > 2 * self.most * total.count).any():
             raise CorruptTotal("counts add up to more than all clients may send: some client broke its bound")

@@ -1,5 +1,4 @@
-"""The server's run of an algorithm: rounds over a channel, each of which completes or leaves the state
-unchanged."""
+"""The server's run of an algorithm: rounds over a channel, which complete or leave the state unchanged."""
 
 from __future__ import annotations
 
@@ -21,15 +20,12 @@ class SumChannel(Protocol):
 
     def begin(self, round_info: RoundInfo) -> None:
         """Begin a round. Raises `SumFailed` if there are too few clients."""
-        ...
 
     def ask(self, query: Query) -> Total:
         """Return the total of the clients' answers to `query`. Raises `SumFailed` if there is none."""
-        ...
 
     def finish(self, round_info: RoundInfo) -> None:
         """End the round. `round_info` is that of the next round, and says whether this one was completed."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -138,8 +134,7 @@ class Run(Generic[S]):
         """Return a run that continues from the result of `save`.
 
         `interrupted` says that another round may have begun since then. Its number is then skipped, because
-        clients do not answer a query twice: they would take an honest repetition for an attempt at
-        differencing.
+        clients do not answer a query twice: an honest repetition looks like an attempt at differencing.
         """
         record = unpack(_Saved, saved)
         round_info = record.round_info.next(completed=False) if interrupted else record.round_info

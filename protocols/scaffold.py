@@ -107,13 +107,9 @@ class Scaffold(Algorithm[ControlledState, ControlVariate]):
 
     def sums(self) -> tuple[Sum, ...]:
         control = Part(name=CONTROL, size=self.dim, bits=self.bits, bound=L2(2 * self.control_limit))
-        return (
-            Sum(
-                query=Controlled,
-                spec=SumSpec(parts=(*self.averaging.parts(), control)),
-                reveals="the sum of the clients' updates, and the sum of the changes of their mean gradients",
-            ),
-        )
+        spec = SumSpec(parts=(*self.averaging.parts(), control))
+        reveals = "the sum of the clients' updates, and the sum of the changes of their mean gradients"
+        return (Sum(query=Controlled, spec=spec, reveals=reveals),)
 
     def start(self, model: Vector) -> ControlledState:
         return ControlledState(as_vector(model), as_vector(np.zeros(self.dim)))
@@ -138,9 +134,8 @@ class ScaffoldClient(TrainingClient[Scaffold, ControlVariate]):
         algorithm = self._algorithm
         own = np.zeros(algorithm.dim) if self._memory.value is None else self._memory.value
         correction = query.control - own
-        local = self._learner.train(
-            query.model, Steering(correction=correction), steps=algorithm.steps, rate=algorithm.rate
-        )
+        steering = Steering(correction=correction)
+        local = self._learner.train(query.model, steering, steps=algorithm.steps, rate=algorithm.rate)
         update = clipped(local - query.model, algorithm.averaging.limit)
         # Option II: with y = w + update, c_i - c + (w - y) / (K * eta).
         renewed = as_vector(clipped(-correction - update / algorithm.reach, algorithm.control_limit))

@@ -74,46 +74,30 @@ def unpack(kind: type[T], data: bytes) -> T:
 
 def vectors_of(record: object) -> dict[str, Vector]:
     """Return all vectors in a record, at any depth, by the path of their field names."""
-    return dict(_vectors(record, ""))
+    return {where: leaf for where, leaf in _leaves(record) if isinstance(leaf, np.ndarray)}
 
 
 def is_finite(record: object) -> bool:
     """Return whether all numbers of a record are finite, so that it can be serialised."""
-    if is_dataclass(record):
-        return all(is_finite(value) for value in _values(record).values())
-    match record:
-        case tuple():
-            return all(is_finite(each) for each in record)
-        case np.ndarray() | float():
-            return bool(np.isfinite(record).all())
-    return True
+    return all(np.isfinite(leaf).all() for _, leaf in _leaves(record) if isinstance(leaf, np.ndarray | float))
 
 
 def largest_of(record: object) -> float:
     """Return the largest absolute value among the floats and vectors of a record."""
-    if is_dataclass(record):
-        return max((largest_of(value) for value in _values(record).values()), default=0.0)
-    match record:
-        case tuple():
-            return max((largest_of(each) for each in record), default=0.0)
-        case np.ndarray() | float():
-            return float(np.abs(record).max(initial=0.0)) if isinstance(record, np.ndarray) else abs(record)
-    return 0.0
+    numbers = (leaf for _, leaf in _leaves(record) if isinstance(leaf, np.ndarray | float))
+    return max((float(np.max(np.abs(each), initial=0.0)) for each in numbers), default=0.0)
 
 
-def _values(record: Any) -> dict[str, Any]:
-    return {field.name: getattr(record, field.name) for field in fields(record)}
-
-
-def _vectors(value: object, where: str) -> Iterator[tuple[str, Vector]]:
-    if isinstance(value, np.ndarray):
-        yield where, value
-    elif isinstance(value, tuple):
+def _leaves(value: object, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield everything in a record that is no tuple and no dataclass, with its path."""
+    if isinstance(value, tuple):
         for index, each in enumerate(value):
-            yield from _vectors(each, f"{where}[{index}]")
+            yield from _leaves(each, f"{where}[{index}]")
     elif is_dataclass(value):
-        for name, each in _values(value).items():
-            yield from _vectors(each, f"{where}.{name}" if where else name)
+        for name in (field.name for field in fields(value)):
+            yield from _leaves(getattr(value, name), f"{where}.{name}" if where else name)
+    else:
+        yield where, value
 
 
 # --- to bytes ---

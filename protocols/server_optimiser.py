@@ -68,8 +68,7 @@ class ServerOptimiser:
                  about the distance that every coordinate moves in a round, and has no default.
     `momentum`   factor of the earlier updates in m; for sgd only.
     `beta1`, `beta2`  factors of the earlier m and v; for adam and yogi only.
-    `epsilon`    added to the root of v; with a larger one, rates differ less between coordinates (paper:
-                 tau).
+    `epsilon`    added to the root of v; with a larger one, coordinates' rates differ less (paper: tau).
     `corrected`  whether m and v are corrected for their bias towards the start, as in the original Adam.
 
     The constructor raises `ParameterError` for invalid parameters.
@@ -90,10 +89,7 @@ class ServerOptimiser:
     corrected: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kind, str) or self.kind not in PARAMETERS:
-            raise ParameterError(
-                f"kind must be one of {', '.join(PARAMETERS)}, not {shown(self.kind)}", parameter="kind"
-            )
+        checks.one_of("kind", self.kind, tuple(PARAMETERS))
         if self.is_adaptive or self.rate is not None:
             checks.bound("rate", self.rate, "about how far a coordinate moves in a round, such as 0.01")
         for name in ("momentum", "beta1", "beta2"):
@@ -278,8 +274,7 @@ class FedOpt(WithServerOptimiser[ModelState, NoMemory]):
 
 
 def of_other_kinds(kind: str) -> dict[str, Any]:
-    """Return parameters that fix `FedOpt` to `kind`: `kind` itself, and the defaults of all parameters that
-    only other kinds use."""
+    """Return what fixes `FedOpt` to `kind`: it, and the defaults of parameters that only other kinds use."""
     names = {name for every in PARAMETERS.values() for name in every} - set(PARAMETERS[kind])
     return {"kind": kind} | {
         each.name: each.default for each in fields(ServerOptimiser) if each.name in names

@@ -46,8 +46,7 @@ class LossHistogram(Query):
 
 @dataclass(frozen=True)
 class TailUpdate(Query):
-    """Asks for each client's update of `model`, times its weight in the tail. `level` and `share` are the
-    threshold."""
+    """Asks for each client's update of `model`, times its weight in the tail. `level`, `share`: threshold."""
 
     kind: ClassVar[str] = "tail"
     model: Vector
@@ -152,11 +151,8 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     def _histogram_sum(self) -> Sum:
         if (noise := self.histogram_noise) is not None:
             spec = SumSpec(parts=(noise.part(HISTOGRAM),), promise=noise.promise)
-            return Sum(
-                query=LossHistogram,
-                spec=spec,
-                reveals="the number of clients in each bin of losses, with noise",
-            )
+            reveals = "the number of clients in each bin of losses, with noise"
+            return Sum(query=LossHistogram, spec=spec, reveals=reveals)
         count = Count(self._most_count, total=self._most_count)
         bits = bits_for_cohort(count, self.clients)
         spec = SumSpec(parts=(Part(name=HISTOGRAM, size=self.bins, bits=bits, bound=count),))
@@ -227,8 +223,7 @@ class SimplicialClient(TrainingClient[SimplicialFL, NoMemory]):
         return self._update(query.model, self._weight(query.model, query.cut))
 
     def _histogram(self, model: Vector) -> ArrayLike:
-        """Return the client's histogram, or NaN if its loss is not finite: the participant then declines to
-        answer."""
+        """Return the client's histogram, or NaN if its loss is not finite: the participant then declines."""
         loss, algorithm = self._loss(model), self._algorithm
         if not np.isfinite(loss):
             return np.full(algorithm.bins, np.nan)

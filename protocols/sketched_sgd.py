@@ -2,8 +2,7 @@
 
 "Communication-efficient Distributed SGD with Sketching". A sketch is linear, so the sketch of a sum is the
 sum of the sketches. The first sum of a round is a sketch. The second sum has the exact values of the
-coordinates that are largest in the sketch. The clients keep all other coordinates and add them to their next
-updates.
+coordinates that are largest in the sketch. Clients keep all others and add them to their next updates.
 
 A client with the update D computes u <- momentum * u + D and v <- v + u, where v is its unsent vector. The
 server asks for p2 * k coordinates of the sum of all v, and moves the model along the k largest of them.
@@ -22,8 +21,7 @@ for every algorithm whose clients keep unsent values.
 Count sketches ("Finding Frequent Items in Data Streams") are short tables from which the large coordinates of
 a long vector can be read. Every row of the table adds each coordinate, with a random sign, to a random
 column. The estimate of a coordinate is the median over the rows of the entries in its columns, times its
-signs. In one row, the error e has E e^2 <= |v|^2 / columns, because all else in the column has random signs;
-so
+signs. In one row, the error e has E e^2 <= |v|^2 / columns, as all else in the column has random signs; so
 
     P(|e| > t |v| / sqrt(columns)) <= 1 / t^2,
 
@@ -59,8 +57,7 @@ GROUP: Final = "waiting"
 
 @dataclass(frozen=True)
 class Sketch(Query):
-    """Asks each client to add its update of `model` to its unsent vector, and to send a sketch of this
-    vector."""
+    """Asks each client to add its update of `model` to its unsent vector, and for a sketch of the latter."""
 
     kind: ClassVar[str] = "sketch"
     model: Vector
@@ -68,8 +65,7 @@ class Sketch(Query):
 
 @dataclass(frozen=True)
 class Heaviest(Query):
-    """Asks for the exact values of the unsent vectors at the coordinates `places`: indices from 0, in rising
-    order."""
+    """Asks for the exact values of the unsent vectors at `places`: indices from 0, in rising order."""
 
     kind: ClassVar[str] = "heaviest"
     places: Vector
@@ -77,8 +73,7 @@ class Heaviest(Query):
 
 @dataclass(frozen=True)
 class SketchState:
-    """The server's state: the model, and the mean of the values that clients sent and the model has not used
-    yet."""
+    """The server's state: the model, and the mean of the sent values that the model has not used yet."""
 
     model: Vector
     kept: Vector
@@ -86,8 +81,7 @@ class SketchState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class UnsentUpdate:
-    """A client's memory: `velocity` is u, and `backlog` is v, its unsent vector. Both are None before the
-    first round."""
+    """A client's memory: `velocity` is u, `backlog` is v, its unsent vector. Both begin as None."""
 
     velocity: Vector | None = None
     backlog: Vector | None = None
@@ -320,6 +314,5 @@ class CountSketch:
 
 
 def heaviest(vector: Vector, count: int) -> NDArray[np.intp]:
-    """Return the indices of the `count` entries with the largest absolute values, in rising order. Of equal
-    values, the first are taken."""
+    """Return the indices of the `count` largest absolute values, in rising order; the first of equal ones."""
     return np.sort(np.argsort(-np.abs(vector), kind="stable")[:count])

@@ -20,8 +20,7 @@ difference is longer than `clip`, it is shortened, and the client continues with
 
 Participation. The mean is that of the clients in the round's sum, as in the chapter's released scripts. A
 client that was not counted keeps its state, and completes its last step with the next mean that it receives.
-(A mean over the last z_i of all clients, updated by differences, would count a client that left in all later
-rounds.)
+(A mean over the last z_i of all clients, updated by differences, would count departed clients.)
 
 Acceleration. With `memory` = tau above 0, Anderson acceleration combines the last tau + 1 rounds, as soon as
 there are more of them. If u is common, the server does so alone, and nothing more is sent. Otherwise the
@@ -29,16 +28,14 @@ round's sum also contains the newest row of the Gram matrix of all clients' resi
 splitting_acceleration.py). The next query carries the weights, and clients combine their own images. Except
 for rounding, the result is what one party with the states of all clients would compute. With a tau of 5 and
 more, the unregularised form can amplify rounding errors by a million, and needs `regularisation`. A
-combination that is further than four times `clip` from the last image is not used, because it results from
-clipped residuals.
+combination further than four times `clip` from the last image results from clipped residuals and is not used.
 
 Only rounds of the same clients are combined. The server notices a change of the cohort by the number of
 clients, or by a client that lacks rounds of the window. It then begins a new window with a plain step. To
 complete the Gram matrix it needs the mean of the new cohort's u_i. If gamma = 1, this is the mean of z in the
 round of the change. Otherwise, after one more round with the same clients, the server uses one round to ask
 for it: clients send u_i in place of z_i, without training. So a cohort that always changes is never
-accelerated, but loses no rounds. (If u is common, clients have no memory, and only a change of their number
-is noticed.)
+accelerated, but loses no rounds. (If u is common, only a change of the number of clients is noticed.)
 
 If gamma is not 1, the server's own estimate of the mean of the u_i would not stay accurate: the weights of
 every combination multiply its rounding error. So after a combination clients send z_i - lean u_i, with a
@@ -318,8 +315,7 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         units = window.units(self.memory, self._least_unit)
         entries = np.asarray(total[GRAM], np.float64) * units * (units[-1] / weight)
         change, apart = mean - window.centre(state.mean), state.point - mean
-        kept = window.kept(self.memory)
-        row = completed(entries, kept, change, apart, beta=self.beta, gamma=self.gamma)
+        row = completed(entries, window.kept(self.memory), change, apart, beta=self.beta, gamma=self.gamma)
         image = self.scheme.image_of_means(state.point, mean)
         window = window.advanced(self.anderson, row, state.point - image, image, total.count, mean=mean)
         window = window.within(self._reach)
@@ -351,8 +347,7 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         facts: dict[str, Fact] = {"moved": float(np.linalg.norm(mean - state.mean)), "eta": eta}
         if self.memory:
             facts["pairs"] = window.pairs
-        renewed = SplittingState(state.step + 1, mean, as_vector(point), average, weight, window)
-        return Outcome(renewed, facts)
+        return Outcome(SplittingState(state.step + 1, mean, as_vector(point), average, weight, window), facts)
 
     def client(self, learner: Learner, memory: SplittingMemory) -> ClientRound[SplittingMemory]:
         if self.scheme.is_common:

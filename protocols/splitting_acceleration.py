@@ -1,11 +1,10 @@
 """Anderson acceleration of splittings: clients' rows of the Gram matrix, and the server's window of rounds.
 
 The residual of a client is r_i = u_i - T u_i = gamma (a_i - beta mean(z)), with a_i = u_i - (1 - beta) z_i. A
-client does not know mean(z) of the current round. It uses a vector c instead, which the server and all
-clients know: the last mean of z, or the combination of the last means by the same weights as u_i. With b_i =
-gamma (a_i - beta c) it sends the inner products of b_i with its residuals of earlier rounds, which it knows,
-and with b_i itself. The missing terms are products of d = mean(z) - c with means over clients, which the
-server knows:
+client does not know mean(z) of the current round. It uses a vector c instead, which all parties know: the
+last mean of z, or the combination of the last means by the same weights as u_i. With b_i = gamma (a_i - beta
+c) it sends the inner products of b_i with its residuals of earlier rounds, which it knows, and with b_i
+itself. The missing terms are products of d = mean(z) - c with means over clients, which the server knows:
 
     mean <r, r_s> = mean <b, r_s> - gamma beta <d, mean r_s>
     mean <r, r>   = mean |b|^2 - gamma^2 (2 beta <d, mean(u) - mean(z)> + beta^2 |d|^2)
@@ -66,8 +65,7 @@ class GramRow:
 
     @property
     def signal(self) -> float:
-        """The number that a client without a row subtracts from the diagonal entry: more than all entries
-        together."""
+        """What a client without a row subtracts from the diagonal entry: more than all entries together."""
         return (self.clients + 1) * _LARGEST
 
     def part(self) -> Part:
@@ -77,8 +75,7 @@ class GramRow:
         """Return a client's row, or None if an entry is too large.
 
         Its entries are the inner products of b_i, `centred`, with the client's last `residuals`, oldest
-        first, and with itself. `units` are the units of all places of the row, and `share` is the weight of
-        the client.
+        first, and with itself. `units` are those of the row's places, and `share` is the client's weight.
         """
         row = np.zeros(self.memory + 1)
         with np.errstate(all="ignore"):
@@ -156,8 +153,7 @@ class AndersonWindow:
         return self.residuals[-memory:]
 
     def centre(self, mean: Vector) -> Vector:
-        """Return c, the centre of Gram rows: the last means, combined by `weights`, or `mean` if there are
-        none."""
+        """Return c, the centre of Gram rows: the last means, combined by `weights`, or `mean` without any."""
         return combined(self.weights, self.means) if self.weights else mean
 
     def advanced(
@@ -213,8 +209,7 @@ class AndersonWindow:
         return np.asarray(np.sqrt(np.maximum(squares, least**2)), np.float64)
 
     def units(self, memory: int, least: float) -> Vector:
-        """Return the units of the next round's rows: those of the kept rounds, then that of the next
-        round."""
+        """Return the units of the next round's rows: those of the kept rounds, then that of the next one."""
         found = np.full(memory + 1, self.unit)
         kept = self.lengths(least)[-memory:]
         found[memory - len(kept) : memory] = kept
@@ -231,6 +226,5 @@ class AndersonWindow:
         return replace(self, weights=())
 
     def point(self) -> Vector:
-        """Return the mean point from which the iteration continues: the combination of images, or the last
-        image."""
+        """Return the mean point where the iteration continues: the combined images, or the last image."""
         return as_vector(combined(self.weights or (1.0,), self.images))

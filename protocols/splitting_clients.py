@@ -127,8 +127,7 @@ class SplitClient(ClientRound[SplittingMemory]):
         return self._averaging.contribution(sent - query.mean, self._learner.samples)
 
     def near(self, point: Vector, mean: Vector) -> Vector:
-        """Return u_i = `point`. If it is further from `mean` than honest rounds can lead to, return it at
-        that distance.
+        """Return u_i = `point`, moved towards `mean` if it is further away than honest rounds can lead to.
 
         Without this limit, a distant mean would permanently move the u_i of all clients that receive it.
         Their next answers would then be clipped vectors in a direction that the server can predict. So it
@@ -186,12 +185,8 @@ class AcceleratedClient(SplitClient):
                 raise MalformedMessage(SERVER, "weights that do not add up to 1")
 
     def _completed(self, query: AcceleratedSplit) -> SplittingMemory:
-        """Return the client's memory after its last step is completed with the mean, which adds one residual
-        and image.
-
-        A client that was not in the last round discards its residuals and images, because the mean is not
-        that of its own last round.
-        """
+        """Return the memory after the last step is completed with the mean, which adds a residual and image.
+        A client that was not in the last round, of which the mean is, discards its residuals and images."""
         own, image = self._own, arrived(self._scheme, self._own, query.mean)
         if own.step != query.step - 1:
             return SplittingMemory(point=as_vector(image))
@@ -237,8 +232,7 @@ class AcceleratedClient(SplitClient):
         return self._gram.of(centred, own.residuals[first:], query.units, share)
 
     def _measured(self, query: AcceleratedSplit, point: Vector) -> Mapping[str, ArrayLike]:
-        """Return u_i as an answer, moved to at most `clip` from the last mean. The client keeps the moved
-        u_i."""
+        """Return u_i as an answer, moved to at most `clip` from the last mean. The client keeps it so."""
         away = clipped(point - query.mean, self._averaging.limit)
         self._made = SplittingMemory(query.step, as_vector(query.mean + away))
         contribution = self._averaging.contribution(away, self._learner.samples)
@@ -246,8 +240,7 @@ class AcceleratedClient(SplitClient):
 
 
 def leaning(scheme: SplittingScheme, query: AcceleratedSplit, point: Vector) -> tuple[Vector, float]:
-    """Return the reference and the unit in which the z_i of a client at `point` is sent. The same holds for
-    means.
+    """Return the reference and the unit in which a client at `point` sends its z_i. The same holds for means.
 
     After a plain step the reference is the last mean. After a combination, a part of u_i is added to it, so
     that the sum gives the mean of the next u_i. If the server instead used its own estimate of the mean of
@@ -258,8 +251,7 @@ def leaning(scheme: SplittingScheme, query: AcceleratedSplit, point: Vector) -> 
 
 
 def arrived(scheme: SplittingScheme, own: SplittingMemory, mean: Vector) -> Vector:
-    """Return the next u_i, given the mean of all z. For a client that never took part, it is the mean
-    itself."""
+    """Return the next u_i, given the mean of all z. For a client that never took part, it is the mean."""
     if own.point is None:
         return mean
     return own.point if own.sent is None else scheme.image(own.point, own.sent, mean)

@@ -8,8 +8,7 @@ steps, and the mean over all clients,
     u_i <- (1 - gamma) u_i + gamma w_i
 
 The proximal map of a client's loss is P(u) = argmin_w loss(w) + |w - u|^2 / (2 eta). A learner that knows it
-in closed form has a method of that name; another one approximates it by local steps with a pull of 1 / eta
-towards u.
+in closed form has a method of that name; others take local steps with a pull of 1 / eta towards u.
 """
 
 from __future__ import annotations
@@ -93,8 +92,7 @@ class SplittingScheme:
 
     @property
     def is_common(self) -> bool:
-        """Whether the u_i of all clients are equal. They are if beta = 1, because then every w_i is the
-        mean."""
+        """Whether the u_i of all clients are equal: if beta = 1, every w_i is the mean."""
         return self.beta == 1.0
 
     @property
@@ -157,7 +155,6 @@ class ProximalLearner(Protocol):
 
     def proximal(self, point: Vector, eta: float) -> Vector:
         """Return the w that minimises loss(w) + |w - point|^2 / (2 eta)."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +199,7 @@ class ProximalSteps:
     def _accelerated(
         self, learner: Learner, steering: Steering, start: Vector, steps: int, rate: float
     ) -> Vector:
-        """Return the model after `steps` local steps, with an Anderson combination after every chunk of
-        them."""
+        """Return the model after `steps` local steps, with an Anderson combination after every chunk."""
         mixing = Anderson(memory=self.memory)
         residuals: list[Vector] = []
         images: list[Vector] = []

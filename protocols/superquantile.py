@@ -91,8 +91,7 @@ def entropic_level(losses: ArrayLike, theta: float, nu: float, counts: ArrayLike
     """Return the level at which the entropic shares add up to `theta` times the number of losses.
 
     `counts` says how often each loss occurs; once by default. The clients with the share 1 determine the
-    level of all others. Their number is tried from 0 on, until the largest loss of the others has a share of
-    at most 1.
+    level of all others. Their number is tried from 0 on, until the others' largest loss has a share up to 1.
     """
     values, often = _counted(losses, counts)
     _check_smoothing(theta, nu)
@@ -114,8 +113,7 @@ def _losses(losses: ArrayLike) -> Vector:
 
 
 def _counted(losses: ArrayLike, counts: ArrayLike | None) -> tuple[Vector, Vector]:
-    """Return the losses that occur, and how often each occurs. Negative counts of a noisy histogram are
-    dropped."""
+    """Return the losses that occur, and how often each does, without a noisy histogram's negative counts."""
     values = _losses(losses)
     often = np.ones(len(values)) if counts is None else np.asarray(counts, np.float64)
     if often.shape != values.shape or not np.isfinite(often).all():
@@ -142,12 +140,8 @@ class TailRule(StrEnum):
 
     @classmethod
     def parse(cls, name: str) -> TailRule:
-        try:
-            return cls(name)
-        except ValueError:
-            raise ParameterError(
-                f"rule must be one of {', '.join(cls)}, not {name!r}", parameter="rule"
-            ) from None
+        checks.one_of("rule", name, tuple(cls))
+        return cls(name)
 
 
 @dataclass(frozen=True)
@@ -215,8 +209,7 @@ class LossTail:
         return one_hot(self._clipped(loss), self.edges)
 
     def share(self, loss: float, cut: TailThreshold) -> float:
-        """Return the share, from 0 to 1, of a client with this loss. `cut` may be any threshold that a server
-        sends."""
+        """Return the share, from 0 to 1, of a client with this loss, for any threshold `cut` of a server."""
         if self.is_all:
             return 1.0
         own = self._clipped(loss)

@@ -51,8 +51,7 @@ class TiltedState:
 
 @dataclass(frozen=True, kw_only=True)
 class TERM(Algorithm[TiltedState, NoMemory]):
-    """Clients weight their updates by exp(t * loss at the common model). The model moves by the weighted
-    mean."""
+    """Clients weight updates by exp(t * loss at the common model). The model moves by the weighted mean."""
 
     state_type: ClassVar[type] = TiltedState
 
@@ -95,8 +94,7 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def weight(self, loss: float, shift: float) -> float:
-        """Return the weight exp(t (loss - shift)), limited to `least` and `largest`, as a part of
-        `largest`."""
+        """Return exp(t (loss - shift)), limited to `least` and `largest`, as a part of `largest`."""
         assert self.loss_cap is not None
         exponent = self.t * (min(loss, self.loss_cap) - shift)
         return math.exp(min(max(exponent, math.log(self.least)), math.log(self.largest))) / self.largest
@@ -133,8 +131,7 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         return Outcome(TiltedState(model, shift), {"tilted_loss": shift})
 
     def _clients(self, total: Total) -> float:
-        """Return the total weight of the clients in a sum: their number, or the sum of their samples divided
-        by `cap`."""
+        """Return the total weight of a sum's clients: their number, or their samples divided by `cap`."""
         return int(total[WEIGHT][0]) / self.averaging.cap if WEIGHT in total.parts else total.count
 
     def client(self, learner: Learner, memory: NoMemory) -> TERMClient:

@@ -1,8 +1,7 @@
 """The weighted mean of bounded updates in one sum, and the base class of algorithms that need no other sum.
 
 A client with n samples has the weight min(n, cap) / cap, or 1 if clients are not weighted. It adds its
-clipped update times that weight, and the whole number min(n, cap), to the sum. Clipping does not change a
-client's weight.
+clipped update times that weight, and the number min(n, cap), to the sum. Clipping does not change weights.
 """
 
 from __future__ import annotations
@@ -93,8 +92,7 @@ class WeightedMean:
         return share_of(samples, self.cap)
 
     def contribution(self, update: Vector, samples: int) -> Mapping[str, ArrayLike]:
-        """Return what a client adds to the sum. A weighted update is clipped first, so that a client's weight
-        does not change its bound."""
+        """Return what a client adds to the sum. It is clipped before it is weighted, to keep its bound."""
         if self.cap == 1:
             return {UPDATE: update}
         weighted = clipped(update, self.limit) * self.weight(samples)
@@ -192,5 +190,4 @@ class AveragingAlgorithm(Algorithm[ModelState, M], Generic[M]):
     def round(self, state: ModelState) -> Round[ModelState]:
         total = yield Update(state.model)
         step = self.server_rate * self.averaging.mean(total)
-        facts = {"moved": float(np.linalg.norm(step))}
-        return Outcome(ModelState(as_vector(state.model + step)), facts)
+        return Outcome(ModelState(as_vector(state.model + step)), {"moved": float(np.linalg.norm(step))})

@@ -55,8 +55,7 @@ class LearnerWrapper:
 
 
 def generator(purpose: str, seed: int, client: int) -> np.random.Generator:
-    """Return a random generator for one client and `purpose`. It does not depend on the draws of other
-    clients."""
+    """Return a random generator for one client and `purpose`, independent of other clients' draws."""
     if seed < 0 or client < 0:
         raise TrainingError(f"seed and client id must be 0 or more, not {seed} and {client}")
     return np.random.default_rng([zlib.crc32(purpose.encode()), seed, client])
@@ -75,8 +74,7 @@ class WrappedLearners(Mapping[int, Any]):
 
     @classmethod
     def of(cls, learners: Mapping[int, Any], change: Callable[[int, Any], Any]) -> WrappedLearners:
-        """Return the mapping with `change(client, learner)` for every client, and the `together` of
-        `learners`."""
+        """Return the mapping with `change(client, learner)` for all clients, and `together` of `learners`."""
         changed = {client: change(client, learner) for client, learner in learners.items()}
         return cls(changed, getattr(learners, "together", None))
 

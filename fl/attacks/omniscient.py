@@ -4,8 +4,7 @@ With N samples in all, of which corrupt clients hold N_c, every corrupt client s
 
     u = (mean of the corrupt clients' honest updates) - 2 (N / N_c) (mean of all honest updates)
 
-The mean of all submitted updates is then minus the mean of all honest updates, so plain averaging ascends
-instead of descending.
+The mean of all submitted updates is then minus the mean of all honest ones, so plain averaging ascends.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ class Exchange(Protocol):
     def exchange(self, value: Any) -> Mapping[int, Any]:
         """Wait until all other clients of this sum have called it or have ended. Return the value of each, by
         client id."""
-        ...
 
 
 class Omniscient(LearnerWrapper):

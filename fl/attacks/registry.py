@@ -67,10 +67,8 @@ def attack(name: str, **parameters: Any) -> Attack:
 def corrupt_data(
     federation: Federation, attack: Attack | str, who: Collection[int], rng: np.random.Generator
 ) -> Federation:
-    """Return the federation in which clients in `who` train on poisoned data.
-
-    Validation and test data stay unchanged.
-    """
+    """Return the federation in which clients in `who` train on poisoned data. Validation and test data stay
+    unchanged."""
     _check_who(who, federation.clients)
     poison = _named(attack).poison
     if poison is None:

@@ -59,8 +59,7 @@ class Tampering(ABC):
 
     @abstractmethod
     def change(self, own: Array, part: SumPartBounds) -> Array:
-        """Return the residues that replace `own`, as 64-bit integers. Only their lowest `part.bits` bits
-        count."""
+        """Return the residues that replace `own`, as 64-bit integers; their lowest `part.bits` bits count."""
 
 
 @dataclass(kw_only=True)
@@ -84,8 +83,7 @@ class Wrap(Tampering):
 
 @dataclass(kw_only=True)
 class LargestHonest(Tampering):
-    """Replaces the residues by the largest values that pass clipping, the strongest attack within the
-    protocol.
+    """Replaces residues by the largest values that pass clipping, the strongest attack within the protocol.
 
     A vector with bounded norm has the same value in every coordinate. Counts with a bounded total have the
     largest allowed values, from the first on.
@@ -123,10 +121,8 @@ TAMPERINGS: Final[Mapping[str, Callable[..., Tampering]]] = {
 
 
 def tampering(name: str, who: Collection[int], seed: int, **parameters: Any) -> dict[int, Tampering]:
-    """Return the attack called `name` for each client in `who`, with separate randomness for each.
-
-    Call it anew for every channel, because an attack may have a random state.
-    """
+    """Return the attack called `name` for each client in `who`, with separate randomness for each. Call it
+    anew for every channel, because an attack may have a random state."""
     if name not in TAMPERINGS:
         raise unknown_name("tampering", name, TAMPERINGS, parameter="kind")
     if name != "overflow":

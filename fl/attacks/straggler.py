@@ -20,8 +20,7 @@ from protocols.learner import NO_STEERING, Steering, TrainOptions
 
 
 class Straggler(LearnerWrapper):
-    """A learner that trains for fewer than its `epochs`. In each training this happens with probability
-    `share`."""
+    """A learner that trains for fewer than its `epochs` with probability `share`, drawn for each training."""
 
     def __init__(self, learner: Any, rng: np.random.Generator, *, epochs: int, share: float = 1.0) -> None:
         super().__init__(learner)

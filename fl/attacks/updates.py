@@ -59,8 +59,7 @@ class CorruptUpdate(LearnerWrapper, ABC):
 
     @abstractmethod
     def corrupt(self, message: Array, start: Array, /) -> Array:
-        """Return the message that replaces an honest `message`: an update from `start`, or a model if
-        `whole`."""
+        """Return what replaces an honest `message`: an update from `start`, or a model if `whole`."""
 
 
 class SameValue(CorruptUpdate):
@@ -126,8 +125,7 @@ class Gaussian(CorruptUpdate):
 
 
 class Scaling(CorruptUpdate):
-    """Multiplies the message by `factor`, or if `deviation` is given, by a new draw of N(0, deviation^2)
-    every time."""
+    """Multiplies the message by `factor`, or by a new draw of N(0, deviation^2) if `deviation` is given."""
 
     def __init__(
         self,

@@ -46,8 +46,7 @@ def targets(values: Array, classes: int | None = None, first: int = 0) -> Array:
 
 
 def inputs(parts: Sequence[Array]) -> Array:
-    """Return the inputs of any file, concatenated. Bytes are pixels of images, floats are kept, integers are
-    symbols.
+    """Return the inputs of any file, concatenated. Bytes are pixels, floats are kept, integers are symbols.
 
     Images get the shape (n, channels, height, width). In an array with four axes, the last axis is the
     channels if its length is 1 or 3 and the length of the second axis is not.
@@ -73,8 +72,7 @@ def joined(parts: Sequence[Array]) -> Array:
 
 
 def _kind(values: Array) -> str:
-    """Return the kind of number. Integers that do not fit int64 are kept apart, because numpy joins them as
-    floats."""
+    """Return the kind of number. Integers beyond int64 are kept apart, because numpy joins them as floats."""
     whole = values.dtype.kind in "iu" and np.can_cast(values.dtype, np.int64)
     return "whole" if whole else values.dtype.kind
 

@@ -10,11 +10,26 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from fl.errors import DataError
 
 Digests: TypeAlias = Mapping[tuple[str, str], str]
+
+_CIFAR10: Final = {
+    "data_batch_1": "md5:c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "md5:d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "md5:54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "md5:634d18415352ddfa80567beed471001a",
+    "data_batch_5": "md5:482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "md5:40351d587109b95175f43aff81a1287e",
+    "data_batch_1.bin": "sha256:cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+    "data_batch_2.bin": "sha256:a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+    "data_batch_3.bin": "sha256:bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+    "data_batch_4.bin": "sha256:014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+    "data_batch_5.bin": "sha256:755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+    "test_batch.bin": "sha256:8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+}
 
 CONTENT: Digests = {
     ("mnist", "train-images-idx3-ubyte"): "md5:6bbc9ace898e44ae57da46a324031adb",
@@ -25,33 +40,7 @@ CONTENT: Digests = {
     ("fashion-mnist", "train-labels-idx1-ubyte"): "md5:9018921c3c673c538a1fc5bad174d6f9",
     ("fashion-mnist", "t10k-images-idx3-ubyte"): "md5:8181f5470baa50b63fa0f6fddb340f0a",
     ("fashion-mnist", "t10k-labels-idx1-ubyte"): "md5:15d484375f8d13e6eb1aabb0c3f46965",
-    ("cifar10", "data_batch_1"): "md5:c99cafc152244af753f735de768cd75f",
-    ("cifar10", "data_batch_2"): "md5:d4bba439e000b95fd0a9bffe97cbabec",
-    ("cifar10", "data_batch_3"): "md5:54ebc095f3ab1f0389bbae665268c751",
-    ("cifar10", "data_batch_4"): "md5:634d18415352ddfa80567beed471001a",
-    ("cifar10", "data_batch_5"): "md5:482c414d41f54cd18b22e5b47cb7c3cb",
-    ("cifar10", "test_batch"): "md5:40351d587109b95175f43aff81a1287e",
-    (
-        "cifar10",
-        "data_batch_1.bin",
-    ): "sha256:cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
-    (
-        "cifar10",
-        "data_batch_2.bin",
-    ): "sha256:a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
-    (
-        "cifar10",
-        "data_batch_3.bin",
-    ): "sha256:bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
-    (
-        "cifar10",
-        "data_batch_4.bin",
-    ): "sha256:014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
-    (
-        "cifar10",
-        "data_batch_5.bin",
-    ): "sha256:755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
-    ("cifar10", "test_batch.bin"): "sha256:8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+    **{("cifar10", name): known for name, known in _CIFAR10.items()},
 }
 
 PACKED: Digests = {

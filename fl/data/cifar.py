@@ -40,11 +40,8 @@ _BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "t
 
 
 def cifar10(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
-    """Return images as float32 in [0, 1] of shape (n, 3, 32, 32), and labels 0..9.
-
-    There are 50,000 for training and 10,000 for testing. `check=False` also reads other editions, with any
-    number of images per batch.
-    """
+    """Return images as float32 in [0, 1] of shape (n, 3, 32, 32), and labels 0..9. There are 50,000 for
+    training and 10,000 for testing. `check=False` also reads batches of other sizes."""
     pixels, labels = [], []
     for path in batch_files(directory, part):
         with files.blame(path):
@@ -110,11 +107,9 @@ def _unpickled(data: bytes) -> object:
 
 
 def _screen(data: bytes) -> None:
-    """Raise `DataError` for pickles in which a few bytes take unlimited memory or time.
-
-    Nested tuples that each hold another one twice take exponential time to hash, and deep nesting crashes the
-    process. So only few tuples are allowed, and each is used once.
-    """
+    """Raise `DataError` for pickles in which a few bytes take unlimited memory or time. Nested tuples that
+    each hold another one twice take exponential time to hash, and deep nesting crashes the process. So only
+    few tuples are allowed, and each is used once."""
     shared: set[int] = set()
     before, tuples = "", 0
     for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):

@@ -65,8 +65,7 @@ class RegressionRecipe:
 
 
 def fed_plus_regression(rng: Generator, recipe: RegressionRecipe | None = None) -> Federation:
-    """Return a federation of parties with their own linear models. Inputs and targets are in single
-    precision."""
+    """Return a federation of parties with linear models of their own. All data are in single precision."""
     recipe = recipe or RegressionRecipe()
     weights = true_weights(rng, recipe)
     return Federation(
@@ -76,8 +75,7 @@ def fed_plus_regression(rng: Generator, recipe: RegressionRecipe | None = None) 
 
 
 def true_weights(rng: Generator, recipe: RegressionRecipe) -> Array:
-    """Return the true weights of all parties, one party per row. They are the first draws of
-    `fed_plus_regression`."""
+    """Return the true weights, one party per row. They are the first draws of `fed_plus_regression`."""
     center, outlying = (
         rng.normal(0.0, sqrt(variance), recipe.features)
         for variance in (recipe.center, recipe.outlying_center)

@@ -114,10 +114,8 @@ def fill(stream: io.BufferedIOBase, array: Array) -> Array:
 
 
 def end(stream: io.BufferedIOBase) -> None:
-    """Raise `DataError` unless the stream is at its end.
-
-    This also makes gzip and zip verify their checksums.
-    """
+    """Raise `DataError` unless the stream is at its end. This also makes gzip and zip verify their
+    checksums."""
     if stream.read(1):
         raise DataError("it is longer than its header says: damaged, or of another kind")
 

@@ -35,8 +35,7 @@ _BITS: Final = 30  # scikit-learn draws corners of more dimensions in two parts.
 
 @dataclass(frozen=True, kw_only=True)
 class ClassTask:
-    """The distribution of the samples. Defaults are the paper's, except that `flip` is scikit-learn's
-    default."""
+    """The distribution of the samples. Defaults are the paper's, except that `flip` is scikit-learn's."""
 
     features: int = 20
     informative: int = 15
@@ -65,8 +64,7 @@ def classification(samples: int, *, task: ClassTask | None = None, seed: int = S
 
     They equal those of `make_classification(samples, task.features, n_informative=..., n_redundant=...,
     n_classes=..., n_clusters_per_class=1, class_sep=..., hypercube=False, flip_y=..., random_state=seed)`:
-    labels exactly, and inputs up to the rounding of matrix products, which is the same on the same machine
-    with the same numpy.
+    labels exactly, and inputs up to the rounding of matrix products, which depends on the machine and numpy.
     """
     task = task or ClassTask()
     counted("samples", samples, task.classes)

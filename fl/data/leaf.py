@@ -87,8 +87,7 @@ def _parsed(path: Path) -> Any:
 
 
 def _users(data: Any) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Yield each user with its inputs and targets. Raise `DataError` if the number of inputs or targets
-    differs from num_samples."""
+    """Yield each user with its inputs and targets. Raise `DataError` if their number is not num_samples."""
     match data:
         case {"users": list(users), "num_samples": list(counts), "user_data": dict(held)}:
             if len(users) != len(counts):
@@ -123,8 +122,7 @@ def _samples(user: str, x: list[Any], y: list[Any], shape: tuple[int, ...] | Non
 
 
 def _numbers(values: list[Any], letters: str) -> Array:
-    """Return the values as an array with one row per value. Characters of texts become indices in
-    `letters`."""
+    """Return the values as an array with a row per value. Characters of texts become indices in `letters`."""
     if any(isinstance(value, str) for value in values):
         rows = [encode(value, letters) for value in values if isinstance(value, str)]
         if len(rows) != len(values) or len({len(row) for row in rows}) > 1:
@@ -147,16 +145,13 @@ def _joined(pieces: list[Samples], directory: Path) -> Samples:
 
 
 def _single(values: Array) -> Array:
-    """Return floats as float32, and integers unchanged. Some users may have float32 and some float64, because
-    json does not distinguish them."""
+    """Return floats as float32, which json does not distinguish from float64, and integers unchanged."""
     return values.astype(np.float32, copy=False) if values.dtype.kind == "f" else values
 
 
 def encode(text: str, letters: str = LETTERS, *, drop: bool = False) -> Array:
-    """Return the index of each character in `letters`, as bytes; `drop` omits other characters.
-
-    Bytes save memory, because windows over a text repeat every character many times.
-    """
+    """Return the index of each character in `letters`, as bytes; `drop` omits other characters. Bytes save
+    memory, because windows over a text repeat every character many times."""
     if not 0 < len(letters) == len(set(letters)) <= _FOREIGN:
         raise DataError(f"letters must be 1 to {_FOREIGN} different characters")
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)

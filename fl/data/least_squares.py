@@ -66,8 +66,7 @@ class LeastSquaresProblem:
     def averaged(self, steps: float, eta: float) -> Array:
         """Return the limit of federated averaging with `steps` gradient steps of size `eta` per round (21).
 
-        With infinitely many steps of a size that converges, it is the mean of the users' own optima (Theorem
-        2).
+        With infinitely many steps of a converging size, it is the mean of the users' own optima (Theorem 2).
         """
         if math.isinf(steps):
             return np.asarray(self.proximal(np.zeros(self.a.shape[2]), math.inf).mean(axis=0))

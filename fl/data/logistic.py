@@ -15,7 +15,7 @@ import torch
 from fl.checks import checked_seed, counted, not_negative
 from fl.data.least_squares import SEED, as_federation, check_shapes, positive_eta
 from fl.errors import DataError
-from fl.exact_proximal import minimum
+from fl.exact_proximal import minimum, sigmoid
 from fl.federation import Federation
 from fl.samples import Array
 
@@ -56,10 +56,8 @@ class LogisticProblem:
         return np.array([self._gradient(user, model) for user, model in enumerate(each)])
 
     def proximal(self, points: Array, eta: float) -> Array:
-        """Return every user's proximal operator, to machine precision.
-
-        The released scripts instead take 100 gradient steps from the current average.
-        """
+        """Return every user's proximal operator, to machine precision. The released scripts instead take 100
+        gradient steps from the current average."""
         inverse = 1.0 / positive_eta(eta)
         each = np.broadcast_to(points, (self.users, self.a.shape[2]))
         return np.array([self._nearest(user, point, inverse) for user, point in enumerate(each)])
@@ -86,11 +84,11 @@ class LogisticProblem:
 
     def _gradient(self, user: int, model: Array) -> Array:
         rows = self._signed[user]
-        return np.asarray(self.decay * model - _sigmoid(-(rows @ model)) @ rows)
+        return np.asarray(self.decay * model - sigmoid(-(rows @ model)) @ rows)
 
     def _hessian(self, user: int, model: Array) -> Array:
         rows = self.a[user]
-        chance = _sigmoid(rows @ model)
+        chance = sigmoid(rows @ model)
         return np.asarray((rows.T * (chance * (1 - chance))) @ rows + self.decay * np.eye(len(model)))
 
     def _nearest(self, user: int, point: Array, inverse: float) -> Array:
@@ -132,7 +130,3 @@ def logistic(
         labels.append(torch.where(flipped, -drawn, drawn)[:, 0])
     a, b = torch.stack(matrices).double().numpy(), torch.stack(labels).double().numpy()
     return LogisticProblem(a, b, truth.double().numpy())
-
-
-def _sigmoid(values: Array) -> Array:
-    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * values)))

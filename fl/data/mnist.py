@@ -64,14 +64,12 @@ _FASHION = _IdxDataSet(
 
 
 def mnist(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
-    """Return the digits: 60,000 for training, 10,000 for testing. `check=False` accepts files with other
-    checksums."""
+    """Return the digits: 60,000 for training, 10,000 for testing. `check=False` accepts other checksums."""
     return _load(directory, _MNIST, part, check)
 
 
 def fashion_mnist(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
-    """Return the images of clothes. Files have the same names as MNIST's. `check=False` accepts other
-    checksums."""
+    """Return the images of clothes. Files are named as MNIST's. `check=False` accepts other checksums."""
     return _load(directory, _FASHION, part, check)
 
 

@@ -60,8 +60,7 @@ def owned(
 ) -> OwnedSamples:
     """Return the samples of a file with their owners, which are numbers or names in an array called `owner`.
 
-    In a file of several parts, the owners are in owner_train and owner_test. Images are averaged over squares
-    of `shrink` x `shrink` pixels.
+    In a file of several parts, owners are in owner_train and owner_test. `shrink` averages squares of pixels.
     """
     path = files.find(directory, (file,), ORIGIN)
     samples, who = _read(path, part, classes, owner)

@@ -12,10 +12,8 @@ from fl.samples import Array, Samples, array
 
 @dataclass(frozen=True, eq=False)
 class OwnedSamples:
-    """Samples with the id of each sample's owner. `names` has the names of the owners by id, if known.
-
-    Every owner has at least one sample. All its samples may be of a single class.
-    """
+    """Samples with the id of each sample's owner. `names` has the names of the owners by id, if known. Every
+    owner has at least one sample. All its samples may be of a single class."""
 
     samples: Samples
     owner: Array

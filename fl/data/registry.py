@@ -113,10 +113,8 @@ def register(name: str, source: Source) -> None:
 def load(
     name: str, directory: str | Path | None = None, **parameters: Any
 ) -> Samples | OwnedSamples | Federation:
-    """Return the data set called `name`, read from `directory` if it is stored in files.
-
-    Raise `DataError` for an unknown name, an invalid parameter, or missing files.
-    """
+    """Return the data set called `name`, read from `directory` if it is stored in files. Raise `DataError`
+    for an unknown name, an invalid parameter, or missing files."""
     if name not in SOURCES:
         raise unknown_name("data set", name, sorted(SOURCES), DataError, parameter="kind")
     source = SOURCES[name]

@@ -7,8 +7,7 @@ Two kinds of file are read, plain or packed with gzip:
 - txt: speeches separated by empty lines, each starting with the name of the role and a colon.
 
 All lines of a role are joined, and a window slides over them: a sample is a window of characters and the next
-one. Characters outside the vocabulary are omitted. Roles with too little text for one window are omitted too,
-since a client needs samples.
+one. Characters outside the vocabulary and roles with too little text for one window are omitted.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ def shakespeare(
 
 
 def text_in(directory: str | Path, file: str | None = None) -> Path:
-    """Return the path of the text: `file`, or a file with a usual name. Raise `DataError` if there is
-    none."""
+    """Return the path of the text: `file`, or one with a usual name. Raise `DataError` if there is none."""
     return files.find(directory, _NAMES if file is None else (file,), _ORIGIN, (".", "shakespeare"))
 
 

@@ -15,8 +15,7 @@ from fl.samples import Samples
 
 @dataclass(frozen=True)
 class SplitFractions:
-    """`test` is the fraction of all samples for testing, and `validation` the fraction of the others for
-    validation.
+    """`test` is the fraction of all samples for testing, `validation` that of the others for validation.
 
     Rounding follows the scripts released with the papers. The number of samples that are not for testing is
     rounded down, and so is the number for validation.

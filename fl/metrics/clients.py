@@ -23,10 +23,8 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class ClientScores:
-    """For each client, the number of test samples, how many were `correct`, and their mean `loss`.
-
-    The loss of a diverged model may be infinite. NaN raises `FLError`.
-    """
+    """For each client, the number of test samples, how many were `correct`, and their mean `loss`. The loss
+    of a diverged model may be infinite. NaN raises `FLError`."""
 
     correct: Array
     total: Array

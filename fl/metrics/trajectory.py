@@ -27,11 +27,8 @@ class ModelChange:
 
 
 def change(after: ArrayLike, before: ArrayLike) -> ModelChange:
-    """Return the change from the models `before`, one per row, to the models `after` with which clients
-    continue.
-
-    `after` is one vector if all clients continue with a common model, otherwise it has one row per client.
-    """
+    """Return the change from the models `before`, one per row, to those with which clients continue, `after`.
+    `after` is one vector if all clients continue with a common model, otherwise it has one row per client."""
     rows = _rows(before)
     targets = _targets(after, len(rows))
     moves = np.empty(len(rows))
@@ -48,8 +45,7 @@ def change(after: ArrayLike, before: ArrayLike) -> ModelChange:
 
 @dataclass(frozen=True, eq=False)
 class LossLine:
-    """Losses on the line from a local model, at 0 in `shares`, to the common model, at 1 (Figure 3 of
-    Fed+)."""
+    """Losses on the line from a local model, at 0 in `shares`, to the common one, at 1 (Figure 3 of Fed+)."""
 
     shares: Floats
     losses: Floats
@@ -73,10 +69,8 @@ def line_losses(loss: Callable[[Array], float], local: Array, common: Array, poi
 def rounds_to(
     values: ArrayLike, target: float, *, rounds: ArrayLike | None = None, falling: bool = False
 ) -> float | None:
-    """Return the first round whose value is at least `target` (with `falling`, at most), or None.
-
-    `rounds` are the numbers of the rounds in which the values were measured; 0, 1, 2, ... by default.
-    """
+    """Return the first round whose value is at least `target` (with `falling`, at most), or None. `rounds`
+    are the numbers of the rounds in which the values were measured; 0, 1, 2, ... by default."""
     numbers, aim = series("values", values, finite=False), number("the target", target)
     when = np.arange(len(numbers), dtype=np.float64) if rounds is None else series("rounds", rounds)
     same_length("values", numbers, "rounds", when)

@@ -23,8 +23,7 @@ class ConvNet(Chain):
     `filters`     numbers of filters of the first and the second convolution.
     `hidden`      widths of the dense layers before the last one.
     `padded`      whether convolutions pad the image and keep its size.
-    `normalised`  whether local response normalisation is applied after the first and before the second
-                  pooling.
+    `normalised`  whether there is local response normalisation after the first and before the second pooling.
     """
 
     def __init__(
@@ -63,8 +62,7 @@ class ConvNet(Chain):
 
 
 def _side(size: int, padding: int) -> int:
-    """Return the height and width of an image after both blocks. Raise `TrainingError` if the image is too
-    small."""
+    """Return the height and width of an image after both blocks. Raise `TrainingError` if it is too small."""
     side = size
     for _ in range(2):
         side = (side + 2 * padding - _KERNEL + 1) // 2
@@ -94,10 +92,8 @@ def rfa_convnet(*, channels: int = 1, size: int = 28, classes: int = 62) -> Conv
 
 
 def convnet(*, channels: int = 1, size: int = 28, classes: int = 62) -> ConvNet:
-    """Return the network of the superquantile paper for EMNIST.
-
-    The paper is "Federated Learning with Superquantile Aggregation for Heterogeneous Data".
-    """
+    """Return the network of the superquantile paper for EMNIST. The paper is "Federated Learning with
+    Superquantile Aggregation for Heterogeneous Data"."""
     return ConvNet(channels=channels, size=size, classes=classes, filters=(32, 64))
 
 

@@ -51,8 +51,7 @@ class Softmax(Model):
 class Additive(Model):
     """The sum of two linear models: one shared by all clients, and one personal.
 
-    The additive model for personalisation of "Federated Learning with Partial Model Personalization", with
-    linear parts.
+    The additive personal model of "Federated Learning with Partial Model Personalization", of linear parts.
 
     `features`  numbers per input, which may have any shape.
     `classes`   the number of classes; None for a regression.

@@ -1,8 +1,7 @@
 """A recurrent network that predicts the next character of a text.
 
-torch's own LSTM does not run under `vmap`, so the cell is implemented here. Everything that does not depend
-on the previous state is computed for the whole window at once, so one step of the loop is one matrix
-product.
+torch's LSTM does not run under `vmap`, so the cell is implemented here. Everything that does not depend on
+the previous state is computed for the whole window at once, so one step of the loop is one matrix product.
 """
 
 from __future__ import annotations
@@ -53,11 +52,8 @@ class CharLSTM(nn.Module):
 
 
 class LSTM(nn.Module):
-    """One LSTM layer, over axis 1 of its input. Forget biases start at 1, all other biases at 0.
-
-    The rows of its matrices are those of the input, forget and output gates, then those of the cell
-    candidate.
-    """
+    """One LSTM layer, over axis 1 of its input. Forget biases start at 1, all other biases at 0. The rows of
+    its matrices are those of the input, forget and output gates, then of the cell candidate."""
 
     def __init__(self, before: int, hidden: int) -> None:
         super().__init__()

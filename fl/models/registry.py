@@ -44,10 +44,8 @@ _SEEDS: Final = 2**63
 
 
 def build(name: str, *, seed: int = 0, **parameters: Any) -> nn.Module:
-    """Return the model called `name` on the CPU; its weights depend only on `seed` and the parameters.
-
-    Raise `TrainingError` for an unknown name, or an unknown, missing or invalid parameter.
-    """
+    """Return the model called `name` on the CPU; its weights depend only on `seed` and the parameters. Raise
+    `TrainingError` for an unknown name, or an unknown, missing or invalid parameter."""
     if type(seed) is not int or not 0 <= seed < _SEEDS:
         raise TrainingError(
             f"seed must be a whole number from 0 to 2**63 - 1, not {seed!r}", parameter="seed"

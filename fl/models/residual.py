@@ -102,10 +102,8 @@ class Adapter(nn.Module):
 
 
 def _adapted(images: Tensor, adapter: Adapter | None) -> Tensor:
-    """Return the adapter's output added to its input, as in the paper's released code.
-
-    The adapter itself also adds its input, which therefore counts twice; the following norm cancels that.
-    """
+    """Return the adapter's output added to its input, as in the paper's released code. The adapter itself
+    also adds its input, which therefore counts twice; the following norm cancels that."""
     if adapter is None:
         return images
     added: Tensor = images + adapter(images)

@@ -67,10 +67,8 @@ def federate_pair(
     name: str = "",
     transform: SampleTransform | None = None,
 ) -> Federation:
-    """Return a federation of a data set with a separate test set: see `federate` and `matching`.
-
-    `transform` is called once per client, with its training samples before its test samples.
-    """
+    """Return a federation of a data set with a separate test set: see `federate` and `matching`. `transform`
+    is called once per client, with its training samples before its test samples."""
     if len(parts) != len(test_parts):
         raise DataError(
             f"{len(parts)} training parts and {len(test_parts)} test parts: give one of each per client"
@@ -131,8 +129,7 @@ def _check_shares(validation: float, test: float) -> None:
 
 
 def _split(samples: Samples, validation: float, test: float) -> ClientData:
-    """Return the samples split in order: the first for training, the next for validation, the last for
-    testing."""
+    """Return the samples split in order: first those for training, then for validation, then for testing."""
     there = len(samples)
     tested = min(ceil(test * there - _ROUNDING), there - 1)
     chosen_by = min(ceil(validation * there - _ROUNDING), there - 1 - tested)
@@ -151,8 +148,7 @@ def _federation(
 
 
 def chosen(clients: Collection[int], choice: ClientChoice, rng: Generator) -> frozenset[int]:
-    """Return the ids of the chosen clients. `choice` is a number or a fraction, which are drawn at random, or
-    ids."""
+    """Return the ids of the chosen clients. `choice` is a number or fraction to draw at random, or ids."""
     if isinstance(choice, float | np.floating):
         if not 0 <= choice <= 1:
             raise DataError(f"a fraction of clients must be from 0 to 1, not {choice!r}")

@@ -39,8 +39,7 @@ class Pools:
 
     def cut(self, index: int, shards: int) -> list[Array]:
         """Return all remaining samples of a class, in shards whose sizes differ by at most one."""
-        pool = self.take(index, len(self._pools[index]))
-        return np.array_split(pool, shards)
+        return np.array_split(self.take(index, len(self._pools[index])), shards)
 
 
 def class_labels(labels: Array) -> Array:
@@ -55,8 +54,7 @@ def class_labels(labels: Array) -> Array:
 
 
 def few_enough(classes: int, there: int) -> int:
-    """Return `classes`, the number of classes per client. Raise `DataError` if it exceeds `there`, the number
-    of all."""
+    """Return `classes`, the number per client. Raise `DataError` if it exceeds `there`, the number of all."""
     if counted("classes", classes) > there:
         raise DataError(f"{classes} classes for each client, but there are {there}: ask for at most {there}")
     return classes

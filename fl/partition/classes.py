@@ -110,8 +110,7 @@ def dirichlet(
     `samples=100`, 2500 clients that train with `alpha` 0.5, and 1000 others with 0.01.
 
     Samples are drawn without replacement, one client after another: once a class is used up, clients get
-    others in the proportions that they drew. If all samples are divided, the last clients get the remaining
-    ones.
+    others in the proportions that they drew. If all samples are divided, the last clients get the rest.
     """
     enough(len(labels), counted("clients", clients), "one for each client")
     alphas = _for_each(alpha, clients)

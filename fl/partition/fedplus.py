@@ -40,10 +40,8 @@ class NegatedImages:
 
 @dataclass(frozen=True)
 class NoisyClasses:
-    """A transform that adds Laplace noise to the images of some classes of every client.
-
-    Each client draws its `classes` classes. Noise is drawn per pixel and not clipped.
-    """
+    """A transform that adds Laplace noise to the images of some classes of every client. Each client draws
+    its `classes` classes. Noise is drawn per pixel and not clipped."""
 
     scale: float
     classes: int = 2

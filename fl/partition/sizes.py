@@ -101,8 +101,7 @@ def fedbc(
     enough(len(labels), counted("clients", clients), "one for each client")
     pools = Pools(labels, rng)
     few_enough(classes, len(pools.classes))
-    sizes = _sizes(len(labels), clients, exponent)
-    parts = [_fill(pools, size, classes, rng) for size in sizes]
+    parts = [_fill(pools, size, classes, rng) for size in _sizes(len(labels), clients, exponent)]
     largest = sorted(range(clients), key=lambda client: -sum(map(len, parts[client])))
     for index in rng.permutation(len(pools.classes)):
         for client in largest:
