@@ -19,10 +19,7 @@ from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import Adjacency
 from secagg.params import SessionParams, check_whole
 from secagg.trust_levels import Trust, dropouts_allowed
-from sims.records.sums import (
-    SumLogger,
-    no_sum_logger,
-)
+from sims.records.sums import SumLogger, no_sum_logger
 from sims.runtime.residue_tampering import Tamper
 
 # (member, stage, round, sum within the round or -1 in set-up) -> whether the client drops out there.
