@@ -118,8 +118,7 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, err
 
 
 def guarded(run: Callable[[], int]) -> int:
-    """Return the exit status of `run`, or that of an interrupt or a closed output. Other errors are
-    raised."""
+    """Return the exit status of `run`, or that of an interrupt or a closed output. Raise other errors."""
     _replace_unknown_characters()
     try:
         try:
@@ -142,8 +141,7 @@ def guarded(run: Callable[[], int]) -> int:
 
 
 def _replace_unknown_characters() -> None:
-    """Make the output print a question mark for a character that the terminal cannot show, instead of
-    failing."""
+    """Print a question mark for a character that the terminal cannot show, instead of failing."""
     # Other kinds of streams handle this themselves; a closed output has no characters.
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
@@ -151,8 +149,7 @@ def _replace_unknown_characters() -> None:
 
 
 def _discard_output() -> None:
-    """Redirect the output to nowhere, because the interpreter would flush buffered output once more when it
-    ends."""
+    """Redirect the output to nowhere, because the interpreter flushes buffered output again when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -10,9 +10,8 @@ A command is a module in this folder that defines ``add``, and a function that r
         from sims.console import Console
         ...
 
-``extra`` names the extra that the command needs, and is left out if it needs none. Every start of
-the command line imports the modules of all commands. So a module that is slow to import, or that
-belongs to an extra, is imported inside ``run``.
+``extra`` names the extra that the command needs, and is left out if it needs none. Every start of the command
+line imports the modules of all commands, so slow modules and those of an extra are imported inside ``run``.
 """
 
 import argparse

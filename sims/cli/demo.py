@@ -1,5 +1,4 @@
-"""``secagg demo``: shows what a server sees of secure sums, and then training under attack over real
-processes."""
+"""``secagg demo``: shows what a server sees of secure sums, and training under attack over real processes."""
 
 import argparse
 from contextlib import redirect_stdout

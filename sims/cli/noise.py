@@ -87,8 +87,7 @@ def _add_real(parser: argparse.ArgumentParser, name: str, default: Fraction, tex
 
 
 def _positive(text: str) -> Fraction:
-    """Parse a number for argparse. Refuse numbers that are not above zero, or would be zero or infinite as
-    floats."""
+    """Parse a number for argparse. Refuse it unless it is above zero, also as a float, and finite."""
     number = fraction(text)
     if not SMALLEST <= number <= LARGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0, or is too small or too large")

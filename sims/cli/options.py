@@ -47,8 +47,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def add_corrupt(parser: argparse.ArgumentParser, default: int | Fraction, text: str) -> None:
-    """Add the option `--corrupt`: the number of clients that collude with the server, or their part of all
-    clients."""
+    """Add `--corrupt`: the number of clients that collude with the server, or their part of all clients."""
     parser.add_argument(
         "--corrupt",
         type=number_or_proportion,

@@ -151,8 +151,7 @@ def _find(case: _Case, args: argparse.Namespace) -> "GraphParameters":
 
 
 def _graph(args: argparse.Namespace) -> str:
-    """Return the graph to use. If --form is given and --graph is not, it is a ring, unless the server is
-    malicious."""
+    """Return the graph: a ring if --form is given and --graph is not, unless the server is malicious."""
     form_only = "form" in args.given and "graph" not in args.given
     return "ring" if form_only and args.trust != "malicious_server" else str(args.graph)
 

@@ -126,8 +126,7 @@ def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
 
 
 def _known(kept: Path) -> set[str]:
-    """Return the digests of the cells that have results in `kept`, and so need no data. No file is
-    created."""
+    """Return the digests of the cells that have results in `kept`, and so need no data. Create no file."""
     from sims.sweep import read_records
 
     return {each.digest for each in read_records(kept)} if os.access(kept, os.R_OK) else set()

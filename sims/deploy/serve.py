@@ -55,8 +55,7 @@ _HINTS: Final = {
 
 
 def serve(path: Path) -> None:
-    """Run sessions until SIGTERM, or until `session.sessions` were held. Raises `ConfigError`, or another
-    `LocalError`."""
+    """Run sessions until SIGTERM, or as many as `session.sessions`. Raises `LocalError`, or `ConfigError`."""
     forbid_core_dumps()
     plan = load_server_setup(path)
     problems = Problems(path)
@@ -97,8 +96,7 @@ class ServeRunner:
         self._questions = SumSchedule(plan.config.ask, sums=plan.sums, next_round=first)
 
     async def run(self) -> None:
-        """Run `session.sessions` sessions, or sessions without end if it is 0. Raises `ConfigError` if the
-        address cannot be used."""
+        """Run `session.sessions` sessions (0: no end). Raises `ConfigError` if the address is unusable."""
         held = 0
         async with AsyncExitStack() as stack:
             server = await self._listen(stack)
@@ -235,9 +233,7 @@ def new_ledger(path: Path) -> Path:
 
 def load_server_setup(path: Path, *, with_ledger: bool = True) -> ServerSetup:
     """Load and verify the configuration at `path`. Raises one `ConfigError` that lists all problems.
-
-    `with_ledger`  whether the ledger must exist and is verified, too.
-    """
+    `with_ledger` says whether the ledger must exist and is verified, too."""
     config = load(path, ServeConfig)
     problems = Problems(path)
     clear = check_server_files(path, config, problems)

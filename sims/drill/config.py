@@ -161,10 +161,8 @@ def protocol_points(setting: DrillConfig) -> list[list[ProtocolPoint]]:
 
 
 def draw_kills(setting: DrillConfig, groups: Sequence[Sequence[int]]) -> dict[int, ScheduledKill]:
-    """Draw the kills by client, at most one in each process; `groups` are the clients of each process.
-
-    A kill ends the process and so all of its clients. At most `setting.killed` clients end in this way.
-    """
+    """Draw the kills by client, at most one in each process; `groups` are the clients of each process. A kill
+    ends the process and so all of its clients. At most `setting.killed` clients end in this way."""
     chance = random.Random(setting.seed)
     left, kills = setting.killed, {}
     for group in chance.sample(list(groups), len(groups)):

@@ -1,8 +1,7 @@
 """Computes noisy sums without masks: inputs are encoded and added, and surplus noise is removed.
 
 Masks do not change a total, so these totals have the same distribution as those of the protocol. Without
-masks, a hundred thousand sums take little time. To check the tests of noise, a fault can be built in, which
-the tests must detect.
+masks, a hundred thousand sums take little time. A fault can be built in, to check that the tests detect it.
 """
 
 from __future__ import annotations

@@ -62,10 +62,7 @@ def _packed(sequence: SumSequence, members: tuple[int, ...]) -> bytes:
 
 
 class DigestIndex:
-    """A list of digests, or other byte strings, that many clients know.
-
-    A client's set of them is stored as one bit for each.
-    """
+    """Digests, or other byte strings, that many clients know. A client's set of them is one bit for each."""
 
     def __init__(self, digests: Sequence[bytes] = ()) -> None:
         self._digests = list(digests)
@@ -181,8 +178,7 @@ class ForgingLearner(Protocol):
 class SimulatedParticipant(Participant):
     """A participant that sends a forged answer if its learner is a `ForgingLearner`.
 
-    Counts with a bounded total, such as those of a histogram, are not forged, because counts that are changed
-    one by one could exceed this bound.
+    Counts with a bounded total, as in a histogram, are not forged: changed one by one, they could exceed it.
     """
 
     def answer(

@@ -118,10 +118,8 @@ _BITS: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutLaw:
-    """Probabilities that a client drops out of a round. Drop-outs are drawn from `seed`.
-
-    Raise `ParameterError` if a probability is below 0, or 1 or more.
-    """
+    """Probabilities that a client drops out of a round. Drop-outs are drawn from `seed`. Raise
+    `ParameterError` if a probability is below 0, or 1 or more."""
 
     seed: bytes
     training: float = 0.0  # before masking in the first sum of a round

@@ -46,10 +46,8 @@ _HANDLED: Final = (signal.SIGCHLD, signal.SIGTERM)
 
 
 def main(control: int, owner_pipe: int) -> None:
-    """Serve the pool at the other end of the socket `control` until it is closed.
-
-    Both arguments are file descriptors. `owner_pipe` is at end of file once the pool's process has ended.
-    """
+    """Serve the pool at the other end of the socket `control` until it is closed. Both arguments are file
+    descriptors. `owner_pipe` is at end of file once the pool's process has ended."""
     _set_up(control, owner_pipe)
     sock = socket.socket(fileno=control)
     pipe = MessagePipe(sock)

@@ -324,10 +324,8 @@ def make_client(
     drops_out: Callable[[Stage], bool],
     **settings: Any,
 ) -> ClientMachine:
-    """Return a client machine like that of `sims.runtime.secure` in session `number`.
-
-    The machine raises `ClientDroppedOut` at the first stage for which `drops_out` returns True.
-    """
+    """Return a client machine like that of `sims.runtime.secure` in session `number`. The machine raises
+    `ClientDroppedOut` at the first stage for which `drops_out` returns True."""
     survivors = Stage.CONFIRM if policy.trust is Trust.MALICIOUS else Stage.REVEAL
 
     def on_message(kind: type[m.Message]) -> None:

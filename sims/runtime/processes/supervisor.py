@@ -249,10 +249,8 @@ class WorkerSupervisor:
         return tuple(tuple(known[index] for index in slot.indices) for slot in self.slots)
 
     async def restart_workers(self) -> bool:
-        """Restart the workers that have ended. Return whether there were any.
-
-        Raise `WorkersFailed` if a worker ended twice with the same error, or cannot be restarted.
-        """
+        """Restart the workers that have ended. Return whether there were any. Raise `WorkersFailed` if a
+        worker ended twice with the same error, or cannot be restarted."""
         dead = [slot for slot in self.slots if slot.exited is not None]
         for slot in dead:
             assert slot.exited is not None
