@@ -6,6 +6,7 @@ import webbrowser
 from pathlib import Path
 
 from sims.cli.commands import Subparsers, user_errors
+from sims.cli.options import add_value
 
 
 def add(subparsers: Subparsers) -> None:
@@ -23,12 +24,8 @@ def add(subparsers: Subparsers) -> None:
         metavar="RUN",
         help="a run directory, such as results/NAME, or one of a sweep's runs",
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="where the page is written; without, it is report.html in RUN (default None)",
-    )
+    text = "where the page is written; without, it is report.html in RUN"
+    add_value(parser, "--output", Path, None, "FILE", text)
     parser.add_argument("--open", action="store_true", help="show it in a browser, too (default no)")
     parser.set_defaults(run=run, extra="sims")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sims.cli import INTERRUPTED
 from sims.cli.commands import Subparsers, UserError, require, user_errors
-from sims.cli.options import WholeNumberOption
+from sims.cli.options import add_value, add_whole
 from sims.records.run_paths import REPORT
 
 if TYPE_CHECKING:
@@ -49,24 +49,14 @@ def add(subparsers: Subparsers) -> None:
         help="a key of the scenario, such as training.rate=0.1 or sweep.seed=[1,2], or the label of a case "
         "of its sweep, such as sweep.method=FedAvg; may be given several times (default None)",
     )
-    WholeNumberOption(
-        "--jobs", 1, 256, 1, "cells that run at the same time, each in a process of its own"
-    ).add(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("results"),
-        metavar="DIR",
-        help="the directory of results (default results)",
+    add_whole(parser, "--jobs", 1, 256, 1, "cells that run at the same time, each in a process of its own")
+    add_value(parser, "--out", Path, Path("results"), "DIR", "the directory of results")
+    text = (
+        "where the directories of data are that the scenario names; if not given, the variable "
+        f"{DATA_VARIABLE}, and otherwise the current directory. Known results are kept if the data changes: "
+        "use another --out then"
     )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="where the directories of data are that the scenario names; if not given, the variable "
-        f"{DATA_VARIABLE}, and otherwise the current directory. Known results are kept if the data "
-        "changes: use another --out then (default None)",
-    )
+    add_value(parser, "--data", Path, None, "DIR", text)
     again = parser.add_mutually_exclusive_group()
     again.add_argument(
         "--resume", action="store_true", help="continue unfinished runs from their checkpoints (default no)"

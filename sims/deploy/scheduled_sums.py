@@ -140,7 +140,7 @@ class TotalsDirectory:
             raise ConfigError(f"{self.directory} cannot be a directory: {error.strerror}") from None
 
     def check_writable(self) -> None:
-        """Raise `ConfigError` unless a total can be stored. It is called before a sum, which costs privacy."""
+        """Raise `ConfigError` if no total can be stored. It is called before a sum, which costs privacy."""
         probe = self.directory / f".probe-{secrets.token_hex(8)}"
         TOTAL.create(probe, b"", mode=PRIVATE)
         probe.unlink(missing_ok=True)
