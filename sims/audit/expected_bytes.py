@@ -244,10 +244,6 @@ class Sizes:
         return (66 + 33 * self.seeds) * self.sums + _TAG
 
     @property
-    def _parcel(self) -> int:
-        return _ID + self._envelope + self._sig
-
-    @property
     def is_ring(self) -> bool:
         return self.neighbours != self.members - 1
 
@@ -276,7 +272,7 @@ class Sizes:
 
     def delivery(self, dealt: int) -> int:
         """Return the length of `Delivery` with the envelopes of `dealt` neighbours."""
-        return _HEADER + blob_bytes(dealt * self._parcel)
+        return _HEADER + blob_bytes(dealt * (_ID + self._envelope + self._sig))
 
     # --- a sum ---
 

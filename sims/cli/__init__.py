@@ -60,24 +60,19 @@ def _parser() -> argparse.ArgumentParser:
         description="Privacy-preserving federated learning: a server only ever learns sums.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    version = f"secagg {metadata.version('secagg')}"
-    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument("--version", action="version", version=f"secagg {metadata.version('secagg')}")
     parser.set_defaults(run=None, extra=None)
     subparsers = parser.add_subparsers(metavar="COMMAND", prog=parser.prog)
     commands.add_all(subparsers)
-    _add_version(subparsers)
+    version = subparsers.add_parser("version", help="show the versions of secagg and its libraries")
+    version.set_defaults(run=_print_versions)
     parser.epilog = commands.listing(subparsers)
     subparsers.help = argparse.SUPPRESS  # the listing in the epilog replaces it
     return parser
 
 
-def _add_version(subparsers: commands.Subparsers) -> None:
-    """Add ``secagg version``, which prints the versions that belong in a bug report."""
-    parser = subparsers.add_parser("version", help="show the versions of secagg and its libraries")
-    parser.set_defaults(run=_print_versions)
-
-
 def _print_versions(_args: argparse.Namespace) -> int:
+    """Print the versions that belong in a bug report."""
     print(f"python {platform.python_version()}")
     for name in DISTRIBUTIONS:
         print(f"{name} {_installed(name)}")

@@ -34,11 +34,8 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN", help="the directory of a run, or of a sweep"
     )
-    parser.add_argument(
-        "--compare",
-        action="store_true",
-        help="put several runs beside each other in one table, as is done with a sweep (default no)",
-    )
+    text = "put several runs beside each other in one table, as is done with a sweep (default no)"
+    parser.add_argument("--compare", action="store_true", help=text)
     parser.add_argument(
         "--server-key",
         metavar="KEY",

@@ -40,9 +40,8 @@ COMMANDS = tuple(name for group in GROUPS.values() for name in group)
 def add_all(subparsers: Subparsers) -> None:
     """Add the parser of every command that has a module (all but ``version``) to ``subparsers``."""
     for name in COMMANDS:
-        if name == "version":
-            continue
-        import_module(f"sims.cli.{name.replace('-', '_')}").add(subparsers)
+        if name != "version":
+            import_module(f"sims.cli.{name.replace('-', '_')}").add(subparsers)
 
 
 class UserError(Exception):

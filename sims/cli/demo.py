@@ -29,11 +29,8 @@ def add(subparsers: Subparsers) -> None:
     add_whole(parser, "--seed", 0, 1 << 32, 0, "seed of simulated data and drop-outs of the first act")
     text = "where the second act makes a directory of its own"
     add_value(parser, "--out", Path, Path("results"), "DIR", text)
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="two rounds of the second act's first algorithm, among few clients (default no)",
-    )
+    text = "two rounds of the second act's first algorithm, among few clients (default no)"
+    parser.add_argument("--quick", action="store_true", help=text)
     parser.set_defaults(run=run, extra="sims")
 
 

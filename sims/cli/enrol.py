@@ -51,13 +51,8 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         help=f"enrol the owner of this certificate as client ID, 0 to {MAX_ID}; an ID that is taken gets the "
         "new certificate; may be given many times (default None)",
     )
-    parser.add_argument(
-        "--remove",
-        type=whole(0, MAX_ID),
-        action="append",
-        metavar="ID",
-        help="remove this client; may be given many times (default None)",
-    )
+    text = "remove this client; may be given many times (default None)"
+    parser.add_argument("--remove", type=whole(0, MAX_ID), action="append", metavar="ID", help=text)
     text = "from 00:00 UTC of this day on, the registry is refused; or never, as in a new registry"
     add_value(parser, "--expires", _expires, UNCHANGED, "YYYY-MM-DD", text)
 

@@ -68,11 +68,8 @@ def _add_client_options(parser: argparse.ArgumentParser) -> None:
     add_whole(parser, "--dropouts", 0, 1 << 20, 0, "most clients that drop out of a sum")
     add_whole(parser, "--colluders", 0, 1 << 20, 0, "most clients whose noise the server knows")
     add_whole(parser, "--sums", 1, 1 << 16, 1, "sums that share epsilon")
-    parser.add_argument(
-        "--removable",
-        action="store_true",
-        help="remove surplus noise once the remaining clients are known (default: it remains)",
-    )
+    text = "remove surplus noise once the remaining clients are known (default: it remains)"
+    parser.add_argument("--removable", action="store_true", help=text)
 
 
 def _add_real(parser: argparse.ArgumentParser, name: str, default: Fraction, text: str) -> None:

@@ -89,8 +89,7 @@ class _Given(argparse.Action):
 def run(args: argparse.Namespace) -> int:
     case = _Case.of(args)
     found = _find(case, args)
-    shown = json.dumps(_as_json(found, case, args), indent=2) if args.json else _lines(found, case, args)
-    print(shown)
+    print(json.dumps(_as_json(found, case, args), indent=2) if args.json else _lines(found, case, args))
     return 0
 
 

@@ -24,19 +24,12 @@ def add(subparsers: Subparsers) -> None:
         epilog="The exit status is 0 if the algorithm can run, and 2 if it cannot or an argument is wrong.",
     )
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help="its name, such as rfa")
-    parser.add_argument(
-        "--parameters",
-        action="store_true",
-        help="list the parameters of the algorithm, without a plan (default: plan)",
-    )
+    text = "list the parameters of the algorithm, without a plan (default: plan)"
+    parser.add_argument("--parameters", action="store_true", help=text)
     options.add_whole(parser, "--clients", 2, 1 << 20, 100, "most clients of a sum")
     options.add_whole(parser, "--dim", 1, 1 << 32, 1000, "parameters of the model")
-    parser.add_argument(
-        "--set",
-        action="append",
-        metavar="NAME=VALUE",
-        help="a parameter of the algorithm, such as clip=10; may be given several times (default None)",
-    )
+    text = "a parameter of the algorithm, such as clip=10; may be given several times (default None)"
+    parser.add_argument("--set", action="append", metavar="NAME=VALUE", help=text)
     for name, when in (("training", "while it trains, before it sends anything"), ("sum", "within each sum")):
         text = f"the probability that a client is lost {when}, from 0 to below 1"
         options.add_value(parser, f"--dropout-{name}", options.proportion, Fraction(0), "PART", text)
@@ -75,11 +68,8 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
         ),
     ):
         parser.add_argument(name, type=options.whole(least, 1 << 20), metavar="N", help=text)
-    parser.add_argument(
-        "--removable",
-        action="store_true",
-        help="remove surplus noise once the remaining clients are known (default: it remains)",
-    )
+    text = "remove surplus noise once the remaining clients are known (default: it remains)"
+    parser.add_argument("--removable", action="store_true", help=text)
 
 
 def run(args: argparse.Namespace) -> int:

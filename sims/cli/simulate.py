@@ -36,12 +36,8 @@ def add(subparsers: Subparsers) -> None:
         epilog="The exit status is 1 if a cell failed, or all rounds of one, and 2 if something is wrong "
         "with the scenario.",
     )
-    parser.add_argument(
-        "scenario",
-        type=Path,
-        metavar="SCENARIO",
-        help="a file, such as mine.toml, or one that secagg scenarios lists, such as quickstart",
-    )
+    text = "a file, such as mine.toml, or one that secagg scenarios lists, such as quickstart"
+    parser.add_argument("scenario", type=Path, metavar="SCENARIO", help=text)
     parser.add_argument(
         "--set",
         action="append",
@@ -61,21 +57,12 @@ def add(subparsers: Subparsers) -> None:
     again.add_argument(
         "--resume", action="store_true", help="continue unfinished runs from their checkpoints (default no)"
     )
-    again.add_argument(
-        "--restart",
-        action="store_true",
-        help="begin unfinished runs, and runs with other settings, again (default no)",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="run two rounds with the first value of every axis, as a test (default no)",
-    )
-    parser.add_argument(
-        "--prune",
-        action="store_true",
-        help="remove results of cells that the scenario no longer has; not with --set (default no)",
-    )
+    text = "begin unfinished runs, and runs with other settings, again (default no)"
+    again.add_argument("--restart", action="store_true", help=text)
+    text = "run two rounds with the first value of every axis, as a test (default no)"
+    parser.add_argument("--quick", action="store_true", help=text)
+    text = "remove results of cells that the scenario no longer has; not with --set (default no)"
+    parser.add_argument("--prune", action="store_true", help=text)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table (default a table)")
     parser.set_defaults(run=run, extra="sims")
 

@@ -199,8 +199,7 @@ class _DemoSession:
         masked: dict[int, Residues] = {}
         true: dict[int, Residues] = {}
         for member in first.contributors:
-            parts = encoding.unpack(self._inputs[member])
-            masked[member] = parts[0]
+            masked[member] = encoding.unpack(self._inputs[member])[0]
             grid_points = np.rint(self._values(member) / first.step).astype(np.int64)
             true[member] = (grid_points % (1 << BITS)).astype(np.uint32)
         return masked, true

@@ -46,8 +46,7 @@ def is_static(section: InputSection, source: Source) -> bool:
 def usable(source: Source, asked: Asked) -> Arrays:
     """Return the values for a question as arrays. Raises `InputError` if they do not fit its spec."""
     try:
-        question = replace(asked, payload=without_nonce(asked.payload))
-        return _fitting(source(question), asked.spec)
+        return _fitting(source(replace(asked, payload=without_nonce(asked.payload))), asked.spec)
     except (InputError, ConfigError) as error:
         raise InputError(str(error)) from None
     except BaseException as error:  # including sys.exit() in the owner's code

@@ -67,8 +67,7 @@ def serve(path: Path) -> None:
         problems.check()
         log = EventLog(stack.enter_context(open_log(plan.config.server.log)))
         ledger = stack.enter_context(plan.open_ledger())
-        host = ServeRunner(plan, ledger, log)
-        run_watched(host.run, registry=plan.credentials.registry, log=log)
+        run_watched(ServeRunner(plan, ledger, log).run, registry=plan.credentials.registry, log=log)
 
 
 @contextmanager
@@ -225,8 +224,7 @@ def new_ledger(path: Path) -> Path:
     plan = load_server_setup(path, with_ledger=False)
     problems = Problems(path)
     with problems.about("server.ledger"):
-        identity = plan.credentials.identity.public
-        ServerLedger.create(plan.config.server.ledger, identity=identity).close()
+        ServerLedger.create(plan.config.server.ledger, identity=plan.credentials.identity.public).close()
     problems.check()
     return plan.config.server.ledger
 
@@ -299,12 +297,9 @@ def _check_session(config: ServeConfig, table: Table, registry: Registry, proble
         problems.add(
             "session.min_cohort", f"{section.min_cohort} clients are needed, but the registry has {most}"
         )
-    found: list[str] = []
     for clients in sorted({section.min_cohort, max(most, section.min_cohort)}):
-        report = preflight(table, clients, section.params(sums))
-        found += [f"with {clients} clients: {problem}" for problem in report.problems]
-    for problem in found:
-        problems.add("session", problem)
+        for problem in preflight(table, clients, section.params(sums)).problems:
+            problems.add("session", f"with {clients} clients: {problem}")
 
 
 def _sums(config: ServeConfig) -> int:

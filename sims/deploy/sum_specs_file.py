@@ -113,12 +113,9 @@ def read_table(path: Path) -> Table:
         if spec is not None:
             specs[section.kind] = spec
     problems.check()
-    table = None
     with problems.about("sum"):
-        table = Table(specs)
-    problems.check()
-    assert table is not None  # Otherwise, `problems.check` has raised.
-    return table
+        return Table(specs)
+    raise problems.error()
 
 
 def _spec(section: SumSection, key: str, problems: Problems) -> SumSpec | None:

@@ -37,7 +37,9 @@ class SimulatedMemory(VolatileMemory):
             "queries": known.bits(self._queries),
             "rounds": self._rounds,
             "spend": [spend.charge, spend.noised, spend.unnoised, str(spend.adjacency)],
-            "sets": known.bits({_packed(sequence, members) for sequence, members in self.sets.entries()}),
+            "sets": known.bits(
+                {msgpack.packb([str(each.rule), each.key, members]) for each, members in self.sets.entries()}
+            ),
         }
 
     def restore_state(self, saved: Mapping[str, Any], known: DigestIndex) -> None:
@@ -54,11 +56,6 @@ class SimulatedMemory(VolatileMemory):
         """Record an answer that may have been sent before a restart: charge it and mark its round as used."""
         self._spend = self._spend.plus(answer.charge, answer.adjacency)
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
-
-
-def _packed(sequence: SumSequence, members: tuple[int, ...]) -> bytes:
-    packed: bytes = msgpack.packb([str(sequence.rule), sequence.key, members])
-    return packed
 
 
 class DigestIndex:
@@ -168,10 +165,7 @@ class ForgingLearner(Protocol):
     """The learner of an attacker that changes answers after they are computed: see `fl.attacks.updates`."""
 
     def answered(self, values: Mapping[str, Any], most: Mapping[str, int], sent: Any) -> Mapping[str, Any]:
-        """Return the values to send instead of `values`.
-
-        `most` has the largest allowed counts, and `sent` the vectors of the query.
-        """
+        """Return the values to send. `most` has the largest allowed counts, `sent` the query's vectors."""
         ...
 
 

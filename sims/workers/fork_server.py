@@ -238,8 +238,7 @@ def _set_up_worker(owner_pipe: int, parent: int) -> None:
 def _work(target: bytes, pipe: MessagePipe) -> int:
     """Receive the config, call the target with it, and return the exit code of the worker."""
     try:
-        config = pipe.receive_sync()
-        _call(target, config, pipe)
+        _call(target, pipe.receive_sync(), pipe)
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except BaseException as error:
