@@ -45,9 +45,7 @@ class Problem:
 
 class ConfigError(LocalError):
     """A command cannot start or continue. Each line of the message is one problem, written for the user.
-
-    `problems` has the problems of a configuration file. It is empty if the error is about something else.
-    """
+    `problems` has the problems of a configuration file. It is empty if the error is about something else."""
 
     def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
         super().__init__(message)

@@ -50,13 +50,9 @@ def plain(value: float | None) -> str:
 
 def short(value: float | None) -> str:
     """Return a number with three significant digits, or without decimals from 1000 on."""
-    return (
-        MISSING
-        if value is None or not math.isfinite(value)
-        else f"{value:,.3g}"
-        if abs(value) < 1000
-        else f"{value:,.0f}"
-    )
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def delta(value: float | None) -> str:

@@ -271,9 +271,7 @@ class ByteTraffic:
 @dataclass(frozen=True, kw_only=True)
 class Canary:
     """An empirical lower bound on the epsilon of one sum of a kind, and the epsilon that is claimed for it.
-
-    The bound is measured by sums with and without a canary, one client's vector of the largest allowed norm.
-    """
+    It is measured by sums with and without a canary, one client's vector of the largest allowed norm."""
 
     kind: str
     runs: int  # number of sums that were measured

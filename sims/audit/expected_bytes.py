@@ -123,11 +123,8 @@ class ExpectedSum:
         )
 
     def _around(self) -> list[list[int]]:
-        """Return rows (asked, survived, clients), which on a ring come from the log.
-
-        So many clients revealed shares and had so many neighbours, themselves included, that were asked and
-        that survived.
-        """
+        """Return rows (asked, survived, clients): so many clients revealed shares and had so many neighbours,
+        themselves included, that were asked and that survived. On a ring, the rows come from the log."""
         if self.sizes.is_ring:
             return [list(row) for row in self.logged.around]
         return [[self.logged.invited, self.logged.masked, self.logged.revealed]]
@@ -172,10 +169,8 @@ class ExpectedSum:
 
 
 def _settled(measured: int, *, frames: int, usual: int, other: int, most: int, fixed: int = 0) -> int:
-    """Return `measured` if it is `fixed` plus the length of `frames` frames, else what would be usual.
-
-    Of the frames, at most `most` have the length `other`, and the rest the length `usual`.
-    """
+    """Return `measured` if it is `fixed` plus the length of `frames` frames, else what would be usual. Of the
+    frames, at most `most` have the length `other`, and the rest the length `usual`."""
     possible = [fixed + (frames - k) * usual + k * other for k in range(min(frames, most) + 1)]
     if measured in possible:
         return measured
@@ -223,10 +218,8 @@ def _width(part: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """The lengths in bytes of the messages of one session. Letters are the symbols of docs/protocol.md.
-
-    A property or method that is named after a message returns the length of this message.
-    """
+    """The lengths in bytes of the messages of one session. Letters are the symbols of docs/protocol.md. A
+    member that is named after a message returns the length of this message."""
 
     trust: str
     signed: bool  # whether clients sign, as they do under a malicious server
@@ -249,10 +242,6 @@ class Sizes:
     @property
     def _envelope(self) -> int:
         return (66 + 33 * self.seeds) * self.sums + _TAG
-
-    @property
-    def _parcel(self) -> int:
-        return _ID + self._envelope + self._sig
 
     @property
     def is_ring(self) -> bool:
@@ -283,7 +272,7 @@ class Sizes:
 
     def delivery(self, dealt: int) -> int:
         """Return the length of `Delivery` with the envelopes of `dealt` neighbours."""
-        return _HEADER + blob_bytes(dealt * self._parcel)
+        return _HEADER + blob_bytes(dealt * (_ID + self._envelope + self._sig))
 
     # --- a sum ---
 
@@ -305,10 +294,8 @@ class Sizes:
         return _HEADER + number_bytes(index) + blob_bytes((_ID + _SIGNATURE) * signers)
 
     def reveal(self, index: int, roster: int, survivors: int, surplus: int) -> int:
-        """Return the length of `Reveal` about `roster` neighbours, of which `survivors` survived.
-
-        It has one share for each of them, and for each survivor `surplus` more, of noise seeds.
-        """
+        """Return the length of `Reveal` about `roster` neighbours, of which `survivors` survived. It has one
+        share for each of them, and for each survivor `surplus` more, of noise seeds."""
         dealers = blob_bytes(bitmap_bytes(self.neighbours + 1))
         return _HEADER + number_bytes(index) + dealers + blob_bytes(_SHARE * (roster + surplus * survivors))
 

@@ -7,8 +7,7 @@ detected. If the key was derived from `insecure_seed`, it is public, and the sig
 
 The signature covers the ledger's rows and the digest of the settings, and no other file. So the scenario file
 must have that digest, and `run.json` must agree with the scenario, above all on whether keys and noise were
-derived from a seed. The ledger does not record what clients have spent, but it implies limits, which are
-checked here.
+derived from a seed. The ledger implies limits for what clients have spent, which are checked, too.
 """
 
 from __future__ import annotations
@@ -50,9 +49,7 @@ class Examined:
 
 def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
     """Check the ledger, its signature and the other files. Altered records are reported, not raised.
-
-    `server_key` is the public key that must have signed the ledger; None accepts any key.
-    """
+    `server_key` is the public key that must have signed the ledger; None accepts any key."""
     if evidence.is_plain:
         return _plain(evidence, server_key)
     problems: list[str] = []
@@ -237,10 +234,8 @@ def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
 
 
 def _impossible(claimed: Row, entries: Sequence[MatchedSum], clients: int) -> Iterator[str]:
-    """Yield a sentence if the claimed costs of the clients that spent most and least are impossible.
-
-    No client can spend more than all `entries` cost. The largest cost is at least the average of all clients.
-    """
+    """Yield a sentence if the claimed costs of the clients that spent most and least are impossible. No
+    client can spend more than all `entries` cost. The largest cost is at least the average of all clients."""
     most, least = (float(claimed[which]["rho"]) for which in ("most", "least"))
     upper = sum(_rho(entry) for entry in entries)
     known = [entry for entry in entries if entry.logged is not None]  # A seed may have repeated the others.

@@ -22,10 +22,8 @@ Key = tuple[str, int]  # (the id of a session, the index of a sum in this sessio
 
 @dataclass(frozen=True)
 class MatchedSum:
-    """One sum, as the ledger and the log record it.
-
-    A sum over a plain channel is in the log alone. A sum of an interrupted round may be in the ledger alone.
-    """
+    """One sum, as the ledger and the log record it. The log alone has a sum over a plain channel; the ledger
+    alone may have a sum of an interrupted round."""
 
     asked: Row | None  # the ledger's row about the query
     logged: SumRecord | None  # the log's record
@@ -128,10 +126,8 @@ def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, SumRecord])
 
 
 def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:
-    """Return every `asked` row with the body of its `released` row, or None if there is none.
-
-    A session that is repeated from a seed has the same id again, so the last `asked` row of a sum counts.
-    """
+    """Return every `asked` row with the body of its `released` row, or None if there is none. A session that
+    is repeated from a seed has the same id again, so the last `asked` row of a sum counts."""
     found: list[tuple[LedgerRow, Row | None]] = []
     latest: dict[Key, int] = {}
     for row in reading.rows:
@@ -178,10 +174,8 @@ def _ids(evidence: Evidence, reading: Reading) -> Mapping[int, str]:
 def _in_order(
     evidence: Evidence, entries: list[MatchedSum], unasked: list[MatchedSum]
 ) -> tuple[MatchedSum, ...]:
-    """Return all sums in the order of the ledger.
-
-    `unasked` sums, which failed before a client was asked, are in the log alone: its order decides for them.
-    """
+    """Return all sums in the order of the ledger. `unasked` sums, which failed before a client was asked, are
+    in the log alone: its order decides for them."""
     if not unasked:
         return tuple(entries)
     places = {id(row): place for place, row in enumerate(evidence.sums)}

@@ -27,10 +27,8 @@ _MOST_SHOWN: Final = 20  # differences that are listed
 
 @dataclass
 class _ByteComparison:
-    """Adds up measured and expected bytes of set-ups and sums. The first key is the direction.
-
-    `unknown` has the (direction, stage) of bytes that cannot be predicted. `wrong` counts differences.
-    """
+    """Adds up measured and expected bytes of set-ups and sums. The first key is the direction. `unknown` has
+    the (direction, stage) of bytes that cannot be predicted. `wrong` counts differences."""
 
     measured: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})
     frames: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})

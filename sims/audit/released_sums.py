@@ -176,10 +176,8 @@ def wrong_charges(records: Records, accounts: PrivacyAccount) -> Iterator[str]:
 
 
 def round_ranges(found: Sequence[Release], extra: Container[str]) -> tuple[RoundRange, ...]:
-    """Group consecutive rounds that released the same number of sums of each kind.
-
-    Costs are those of the algorithm's budget, or of the other one in rounds with sums of `extra` kinds alone.
-    """
+    """Group consecutive rounds that released the same number of sums of each kind. Costs are those of the
+    algorithm's budget, or of the other one in rounds with sums of `extra` kinds alone."""
     rounds: dict[int, list[Release]] = {}
     for release in found:
         rounds.setdefault(release.round, []).append(release)

@@ -60,24 +60,19 @@ def _parser() -> argparse.ArgumentParser:
         description="Privacy-preserving federated learning: a server only ever learns sums.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    version = f"secagg {metadata.version('secagg')}"
-    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument("--version", action="version", version=f"secagg {metadata.version('secagg')}")
     parser.set_defaults(run=None, extra=None)
     subparsers = parser.add_subparsers(metavar="COMMAND", prog=parser.prog)
     commands.add_all(subparsers)
-    _add_version(subparsers)
+    version = subparsers.add_parser("version", help="show the versions of secagg and its libraries")
+    version.set_defaults(run=_print_versions)
     parser.epilog = commands.listing(subparsers)
     subparsers.help = argparse.SUPPRESS  # the listing in the epilog replaces it
     return parser
 
 
-def _add_version(subparsers: commands.Subparsers) -> None:
-    """Add ``secagg version``, which prints the versions that belong in a bug report."""
-    parser = subparsers.add_parser("version", help="show the versions of secagg and its libraries")
-    parser.set_defaults(run=_print_versions)
-
-
 def _print_versions(_args: argparse.Namespace) -> int:
+    """Print the versions that belong in a bug report."""
     print(f"python {platform.python_version()}")
     for name in DISTRIBUTIONS:
         print(f"{name} {_installed(name)}")
@@ -118,8 +113,7 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, err
 
 
 def guarded(run: Callable[[], int]) -> int:
-    """Return the exit status of `run`, or that of an interrupt or a closed output. Other errors are
-    raised."""
+    """Return the exit status of `run`, or that of an interrupt or a closed output. Raise other errors."""
     _replace_unknown_characters()
     try:
         try:
@@ -142,8 +136,7 @@ def guarded(run: Callable[[], int]) -> int:
 
 
 def _replace_unknown_characters() -> None:
-    """Make the output print a question mark for a character that the terminal cannot show, instead of
-    failing."""
+    """Print a question mark for a character that the terminal cannot show, instead of failing."""
     # Other kinds of streams handle this themselves; a closed output has no characters.
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
@@ -151,8 +144,7 @@ def _replace_unknown_characters() -> None:
 
 
 def _discard_output() -> None:
-    """Redirect the output to nowhere, because the interpreter would flush buffered output once more when it
-    ends."""
+    """Redirect the output to nowhere, because the interpreter flushes buffered output again when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

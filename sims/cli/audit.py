@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sims.cli.commands import Subparsers, UserError, user_errors
-from sims.cli.options import delta
+from sims.cli.options import add_value, delta
 
 if TYPE_CHECKING:
     from sims.audit.audit_result import Audit
@@ -34,23 +34,16 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN", help="the directory of a run, or of a sweep"
     )
-    parser.add_argument(
-        "--compare",
-        action="store_true",
-        help="put several runs beside each other in one table, as is done with a sweep (default no)",
-    )
+    text = "put several runs beside each other in one table, as is done with a sweep (default no)"
+    parser.add_argument("--compare", action="store_true", help=text)
     parser.add_argument(
         "--server-key",
         metavar="KEY",
         help="the server's public key, which has to have signed the ledger: 64 hexadecimal digits, a file "
         "with them, or the server's certificate; without, the key that signed is shown (default None)",
     )
-    parser.add_argument(
-        "--delta",
-        type=delta,
-        metavar="NUMBER",
-        help="at which epsilon is computed, above 0 and below 1; without, the scenario's (default None)",
-    )
+    text = "at which epsilon is computed, above 0 and below 1; without, the scenario's"
+    add_value(parser, "--delta", delta, None, "NUMBER", text)
     parser.add_argument("--all", action="store_true", help="list each sum (default stretches of rounds)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
     parser.set_defaults(run=run, extra="sims")

@@ -5,7 +5,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sims.cli.commands import Subparsers, user_errors
-from sims.cli.options import WholeNumberOption, add_choice, delta, fraction, whole
+from sims.cli.options import add_choice, add_value, add_whole, delta, fraction, whole
 from sims.text_format import counted
 
 if TYPE_CHECKING:
@@ -25,42 +25,26 @@ def add(subparsers: Subparsers) -> None:
         epilog="The exit status is 0 if everything is as promised, 1 if the noise or the bound says "
         "otherwise, and 2 if an argument is wrong.",
     )
-    WholeNumberOption("--clients", 2, 1024, 20, "clients in a sum over zeros").add(parser)
-    WholeNumberOption("--dim", 1, 1 << 24, 1 << 16, "elements of a vector over zeros").add(parser)
-    WholeNumberOption("--sums", 1, 1 << 16, 16, "sums over zeros; times the elements, at least 100").add(
-        parser
-    )
-    WholeNumberOption("--dropouts", 0, 1022, 0, "most clients that may drop out").add(parser)
-    WholeNumberOption("--dropped", 0, 1022, 0, "clients that do").add(parser)
+    add_whole(parser, "--clients", 2, 1024, 20, "clients in a sum over zeros")
+    add_whole(parser, "--dim", 1, 1 << 24, 1 << 16, "elements of a vector over zeros")
+    add_whole(parser, "--sums", 1, 1 << 16, 16, "sums over zeros; times the elements, at least 100")
+    add_whole(parser, "--dropouts", 0, 1022, 0, "most clients that may drop out")
+    add_whole(parser, "--dropped", 0, 1022, 0, "clients that do")
     parser.add_argument(
         "--removable", action="store_true", help="surplus noise is removed (default: it stays)"
     )
-    parser.add_argument(
-        "--multiplier",
-        type=_multiplier,
-        default=1.0,
-        metavar="NUMBER",
-        help="standard deviation of the noise over what one client can move, 1/64 to 64 (default 1.0)",
+    text = "standard deviation of the noise over what one client can move, 1/64 to 64"
+    add_value(parser, "--multiplier", _multiplier, 1.0, "NUMBER", text)
+    add_whole(parser, "--canaries", 1, 10**8, 2000, "sums with a canary, and as many without")
+    add_whole(parser, "--secure", 0, 10**6, 20, "as many more of each through server and clients")
+    text = (
+        "probability with which epsilon may be exceeded, above 0 and below 1; the claimed epsilon and its "
+        "lower bound both are for it"
     )
-    WholeNumberOption("--canaries", 1, 10**8, 2000, "sums with a canary, and as many without").add(parser)
-    WholeNumberOption("--secure", 0, 10**6, 20, "as many more of each through server and clients").add(parser)
-    parser.add_argument(
-        "--delta",
-        type=delta,
-        default=1e-5,
-        metavar="NUMBER",
-        help="probability with which epsilon may be exceeded, above 0 and below 1; the claimed epsilon and "
-        "its lower bound both are for it (default 1e-05)",
-    )
+    add_value(parser, "--delta", delta, 1e-5, "NUMBER", text)
     add_choice(parser, "--fault", FAULTS, default="none", text="a fault to inject, which the check must find")
-    parser.add_argument(
-        "--seed",
-        type=whole(0, 1 << 63),
-        default=0,
-        metavar="N",
-        help="makes all draws repeatable, except those through server and clients, which are always fresh; "
-        "0 to 2^63 (default 0)",
-    )
+    text = "makes all draws repeatable, except those through server and clients, which are always fresh"
+    add_value(parser, "--seed", whole(0, 1 << 63), 0, "N", f"{text}; 0 to 2^63")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
     parser.set_defaults(run=run, extra="sims")
 

@@ -10,9 +10,8 @@ A command is a module in this folder that defines ``add``, and a function that r
         from sims.console import Console
         ...
 
-``extra`` names the extra that the command needs, and is left out if it needs none. Every start of
-the command line imports the modules of all commands. So a module that is slow to import, or that
-belongs to an extra, is imported inside ``run``.
+``extra`` names the extra that the command needs, and is left out if it needs none. Every start of the command
+line imports the modules of all commands, so slow modules and those of an extra are imported inside ``run``.
 """
 
 import argparse
@@ -41,9 +40,8 @@ COMMANDS = tuple(name for group in GROUPS.values() for name in group)
 def add_all(subparsers: Subparsers) -> None:
     """Add the parser of every command that has a module (all but ``version``) to ``subparsers``."""
     for name in COMMANDS:
-        if name == "version":
-            continue
-        import_module(f"sims.cli.{name.replace('-', '_')}").add(subparsers)
+        if name != "version":
+            import_module(f"sims.cli.{name.replace('-', '_')}").add(subparsers)
 
 
 class UserError(Exception):

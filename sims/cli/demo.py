@@ -1,5 +1,4 @@
-"""``secagg demo``: shows what a server sees of secure sums, and then training under attack over real
-processes."""
+"""``secagg demo``: shows what a server sees of secure sums, and training under attack over real processes."""
 
 import argparse
 from contextlib import redirect_stdout
@@ -7,7 +6,7 @@ from io import StringIO
 from pathlib import Path
 
 from sims.cli.commands import Subparsers, user_errors
-from sims.cli.options import WholeNumberOption, add_trust
+from sims.cli.options import add_trust, add_value, add_whole
 
 BROKEN_PROMISE = 1
 SUMS, LEARNING = "sums", "learning"
@@ -23,27 +22,15 @@ def add(subparsers: Subparsers) -> None:
         epilog="The exit status is 1 if anything came out otherwise than promised.",
     )
     parser.add_argument("--only", choices=(SUMS, LEARNING), help="one of the two acts (default None)")
-    WholeNumberOption("--clients", 10, 1024, 50, "size of the cohort in the first act").add(parser)
-    WholeNumberOption("--dim", 4, 1 << 24, 1000, "elements of the vectors there").add(parser)
-    WholeNumberOption("--sums", 2, 62, 3, "sums in the session, a mean and then steps of a median").add(
-        parser
-    )
+    add_whole(parser, "--clients", 10, 1024, 50, "size of the cohort in the first act")
+    add_whole(parser, "--dim", 4, 1 << 24, 1000, "elements of the vectors there")
+    add_whole(parser, "--sums", 2, 62, 3, "sums in the session, a mean and then steps of a median")
     add_trust(parser)
-    WholeNumberOption("--seed", 0, 1 << 32, 0, "seed of simulated data and drop-outs of the first act").add(
-        parser
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("results"),
-        metavar="DIR",
-        help="where the second act makes a directory of its own (default results)",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="two rounds of the second act's first algorithm, among few clients (default no)",
-    )
+    add_whole(parser, "--seed", 0, 1 << 32, 0, "seed of simulated data and drop-outs of the first act")
+    text = "where the second act makes a directory of its own"
+    add_value(parser, "--out", Path, Path("results"), "DIR", text)
+    text = "two rounds of the second act's first algorithm, among few clients (default no)"
+    parser.add_argument("--quick", action="store_true", help=text)
     parser.set_defaults(run=run, extra="sims")
 
 

@@ -2,9 +2,10 @@
 
 import argparse
 import json
+from fractions import Fraction
 
 from sims.cli.commands import Subparsers, user_errors
-from sims.cli.options import WholeNumberOption, add_trust, proportion
+from sims.cli.options import add_trust, add_value, add_whole, proportion
 
 BROKEN_PROMISE = 1
 
@@ -16,31 +17,19 @@ def add(subparsers: Subparsers) -> None:
         description="Starts a process for each client, connects them to a server over TLS, and kills some at "
         "random points of the protocol. Exits with 1 if a sum is wrong or a process remains.",
     )
-    WholeNumberOption("--clients", 3, 1024, 30, "size of the cohort").add(parser)
-    WholeNumberOption("--sums", 1, 64, 5, "sums in the session").add(parser)
-    WholeNumberOption("--dim", 1, 1 << 24, 50_000, "elements of the vectors").add(parser)
-    parser.add_argument(
-        "--kill",
-        type=proportion,
-        default=proportion("0.2"),
-        metavar="X",
-        help="fraction of the clients killed over the whole session (default 1/5)",
-    )
+    add_whole(parser, "--clients", 3, 1024, 30, "size of the cohort")
+    add_whole(parser, "--sums", 1, 64, 5, "sums in the session")
+    add_whole(parser, "--dim", 1, 1 << 24, 50_000, "elements of the vectors")
+    text = "fraction of the clients killed over the whole session"
+    add_value(parser, "--kill", proportion, Fraction(1, 5), "X", text)
     add_trust(parser)
-    parser.add_argument(
-        "--corrupt",
-        type=proportion,
-        default=proportion("0.1"),
-        metavar="X",
-        help="fraction of the clients that may collude with the server (default 1/10)",
+    text = "fraction of the clients that may collude with the server"
+    add_value(parser, "--corrupt", proportion, Fraction(1, 10), "X", text)
+    add_whole(parser, "--workers", 0, 1024, 0, "processes that host all clients; 0: one per client")
+    add_whole(
+        parser, "--neighbours", 0, 1024, 0, "least neighbours on a ring; 0: the graph depends on the cohort"
     )
-    WholeNumberOption("--workers", 0, 1024, 0, "processes that host all clients; 0: one per client").add(
-        parser
-    )
-    WholeNumberOption(
-        "--neighbours", 0, 1024, 0, "least neighbours on a ring; 0: the graph depends on the cohort"
-    ).add(parser)
-    WholeNumberOption("--seed", 0, 1 << 32, 0, "seed of inputs and kills; keys are always fresh").add(parser)
+    add_whole(parser, "--seed", 0, 1 << 32, 0, "seed of inputs and kills; keys are always fresh")
     parser.add_argument("--insecure-plain-tcp", action="store_true", help="without TLS, to measure its cost")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=run, extra="sims")

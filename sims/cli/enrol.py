@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sims.cli.commands import Subparsers, UserError, user_errors
-from sims.cli.options import whole
+from sims.cli.options import add_value, whole
 from sims.text_format import counted
 
 if TYPE_CHECKING:
@@ -32,20 +32,10 @@ def add(subparsers: Subparsers) -> None:
         "interrupted between the two, the old registry is unchanged, and running the command again "
         "completes it. The exit status is 2 if something is wrong.",
     )
-    parser.add_argument(
-        "--authority",
-        type=Path,
-        default=Path("authority.key"),
-        metavar="FILE",
-        help="the authority's private key; with --show, its certificate will do (default authority.key)",
-    )
-    parser.add_argument(
-        "--registry",
-        type=Path,
-        default=Path("registry.secagg"),
-        metavar="FILE",
-        help="the registry to make or to change (default registry.secagg)",
-    )
+    text = "the authority's private key; with --show, its certificate will do"
+    add_value(parser, "--authority", Path, Path("authority.key"), "FILE", text)
+    text = "the registry to make or to change"
+    add_value(parser, "--registry", Path, Path("registry.secagg"), "FILE", text)
     _add_changes(parser)
     parser.add_argument("--show", action="store_true", help="list the members and change nothing")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
@@ -61,21 +51,10 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         help=f"enrol the owner of this certificate as client ID, 0 to {MAX_ID}; an ID that is taken gets the "
         "new certificate; may be given many times (default None)",
     )
-    parser.add_argument(
-        "--remove",
-        type=whole(0, MAX_ID),
-        action="append",
-        metavar="ID",
-        help="remove this client; may be given many times (default None)",
-    )
-    parser.add_argument(
-        "--expires",
-        type=_expires,
-        default=UNCHANGED,
-        metavar="YYYY-MM-DD",
-        help="from 00:00 UTC of this day on, the registry is refused; or never, as in a new registry "
-        f"(default {UNCHANGED})",
-    )
+    text = "remove this client; may be given many times (default None)"
+    parser.add_argument("--remove", type=whole(0, MAX_ID), action="append", metavar="ID", help=text)
+    text = "from 00:00 UTC of this day on, the registry is refused; or never, as in a new registry"
+    add_value(parser, "--expires", _expires, UNCHANGED, "YYYY-MM-DD", text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from sims.cli.commands import Subparsers, UserError
-from sims.cli.options import add_choice
+from sims.cli.options import add_choice, add_value
 
 CHANNELS = ("plain", "secure", "processes")
 
@@ -18,12 +18,7 @@ def add(subparsers: Subparsers) -> None:
         epilog="The exit status is 2 if something is wrong.",
     )
     parser.add_argument("name", type=Path, metavar="NAME", help="the file, such as mine or mine.toml")
-    parser.add_argument(
-        "--algorithm",
-        default="fedavg",
-        metavar="NAME",
-        help="the algorithm; secagg plan lists all (default fedavg)",
-    )
+    add_value(parser, "--algorithm", str, "fedavg", "NAME", "the algorithm; secagg plan lists all")
     add_choice(parser, "--channel", CHANNELS, default="secure", text="how sums are made")
     parser.set_defaults(run=run, extra="sims")
 

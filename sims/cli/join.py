@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from sims.cli.commands import Subparsers, user_errors
-from sims.cli.options import WholeNumberOption
+from sims.cli.options import add_whole
 from sims.cli.serve import add_alternatives
 
 
@@ -19,7 +19,7 @@ def add(subparsers: Subparsers) -> None:
         "configuration. The exit status is 2 after an error that only an operator can repair.",
     )
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the configuration, such as join.toml")
-    WholeNumberOption("--sessions", 0, 1 << 31, 0, "leave after this many sessions; 0: never").add(parser)
+    add_whole(parser, "--sessions", 0, 1 << 31, 0, "leave after this many sessions; 0: never")
     add_alternatives(parser, "connecting", "client")
     parser.set_defaults(run=run, extra="deploy")
 

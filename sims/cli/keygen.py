@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from sims.cli.commands import Subparsers, user_errors
-from sims.cli.options import WholeNumberOption
+from sims.cli.options import add_whole
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -25,7 +25,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--directory", type=Path, default=Path("."), metavar="DIR", help="where to put them (default .)"
     )
-    WholeNumberOption("--days", 1, 36500, 3650, "how long the certificate is valid").add(parser)
+    add_whole(parser, "--days", 1, 36500, 3650, "how long the certificate is valid")
     parser.set_defaults(run=run)
 
 

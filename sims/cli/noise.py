@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sims.cli.commands import Subparsers, UserError
-from sims.cli.options import WholeNumberOption, add_choice, fraction, whole
+from sims.cli.options import add_choice, add_value, add_whole, fraction, whole
 from sims.text_format import counted
 
 if TYPE_CHECKING:
@@ -36,22 +36,17 @@ def add(subparsers: Subparsers) -> None:
         'JSON then is {"ok": false, "problem": ..., "bits_needed": ...}; bits_needed is null if more bits do '
         "not help.",
     )
-    WholeNumberOption("--clients", 1, 1 << 20, 100, "clients in a sum").add(parser)
-    WholeNumberOption("--dim", 1, 1 << 32, 65536, "elements of a vector; padded to a power of two").add(
-        parser
-    )
+    add_whole(parser, "--clients", 1, 1 << 20, 100, "clients in a sum")
+    add_whole(parser, "--dim", 1, 1 << 32, 65536, "elements of a vector; padded to a power of two")
     _add_real(parser, "--clip", Fraction(1), "bound of a vector's Euclidean norm, above 0")
     _add_real(parser, "--epsilon", Fraction(1), "privacy loss of all sums together, 1e-9 to 1e6")
     _add_real(parser, "--delta", Fraction(1, 100_000), "probability that it is exceeded, above 0 and below 1")
-    parser.add_argument(
-        "--bits",
-        type=_bits,
-        default=AUTO,
-        metavar="N",
-        help="bits of the ring, 1 to 64; more bits mean a finer grid and less noise; auto is the fewest with "
+    text = (
+        "bits of the ring, 1 to 64; more bits mean a finer grid and less noise; auto is the fewest with "
         "which rounding adds at most 2 %% to a vector's norm and every component of the noise has a standard "
-        f"deviation of at least 4 grid points (default {AUTO})",
+        "deviation of at least 4 grid points"
     )
+    add_value(parser, "--bits", _bits, AUTO, "N", text)
     _add_real(parser, "--stddevs", Fraction(6), "standard deviations that the ring holds, 1e-3 to 1e18")
     _add_client_options(parser)
     add_choice(
@@ -70,25 +65,20 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _add_client_options(parser: argparse.ArgumentParser) -> None:
-    WholeNumberOption("--dropouts", 0, 1 << 20, 0, "most clients that drop out of a sum").add(parser)
-    WholeNumberOption("--colluders", 0, 1 << 20, 0, "most clients whose noise the server knows").add(parser)
-    WholeNumberOption("--sums", 1, 1 << 16, 1, "sums that share epsilon").add(parser)
-    parser.add_argument(
-        "--removable",
-        action="store_true",
-        help="remove surplus noise once the remaining clients are known (default: it remains)",
-    )
+    add_whole(parser, "--dropouts", 0, 1 << 20, 0, "most clients that drop out of a sum")
+    add_whole(parser, "--colluders", 0, 1 << 20, 0, "most clients whose noise the server knows")
+    add_whole(parser, "--sums", 1, 1 << 16, 1, "sums that share epsilon")
+    text = "remove surplus noise once the remaining clients are known (default: it remains)"
+    parser.add_argument("--removable", action="store_true", help=text)
 
 
 def _add_real(parser: argparse.ArgumentParser, name: str, default: Fraction, text: str) -> None:
     """Add an option for a number above zero, which is parsed as an exact fraction."""
-    text = f"{text} (default {default})"
-    parser.add_argument(name, type=_positive, default=default, metavar="NUMBER", help=text)
+    add_value(parser, name, _positive, default, "NUMBER", text)
 
 
 def _positive(text: str) -> Fraction:
-    """Parse a number for argparse. Refuse numbers that are not above zero, or would be zero or infinite as
-    floats."""
+    """Parse a number for argparse. Refuse it unless it is above zero, also as a float, and finite."""
     number = fraction(text)
     if not SMALLEST <= number <= LARGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0, or is too small or too large")

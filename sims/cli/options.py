@@ -20,13 +20,26 @@ class WholeNumberOption:
     text: str
 
     def add(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            self.name,
-            type=whole(self.least, self.most),
-            default=self.default,
-            metavar="N",
-            help=f"{self.text}, {self.least} to {self.most} (default {self.default})",
-        )
+        add_whole(parser, self.name, self.least, self.most, self.default, self.text)
+
+
+def add_whole(
+    parser: argparse.ArgumentParser, name: str, least: int, most: int, default: int, text: str
+) -> None:
+    """Add an option for a whole number from `least` to `most`. `text` is the beginning of its help."""
+    add_value(parser, name, whole(least, most), default, "N", f"{text}, {least} to {most}")
+
+
+def add_value(
+    parser: argparse.ArgumentParser,
+    name: str,
+    parse: Callable[[str], object],
+    default: object,
+    unit: str,
+    text: str,
+) -> None:
+    """Add an option that `parse` converts. Its help is `text` and the default. `unit` is its metavar."""
+    parser.add_argument(name, type=parse, default=default, metavar=unit, help=f"{text} (default {default})")
 
 
 def add_choice(
@@ -47,15 +60,14 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def add_corrupt(parser: argparse.ArgumentParser, default: int | Fraction, text: str) -> None:
-    """Add the option `--corrupt`: the number of clients that collude with the server, or their part of all
-    clients."""
-    parser.add_argument(
-        "--corrupt",
-        type=number_or_proportion,
-        default=default,
-        metavar="PART",
-        help=f"most clients that collude with the server: a whole number{text} (default {default})",
-    )
+    """Add `--corrupt`: the number of clients that collude with the server, or their part of all clients."""
+    text = f"most clients that collude with the server: a whole number{text}"
+    add_value(parser, "--corrupt", number_or_proportion, default, "PART", text)
+
+
+def add_dropout(parser: argparse.ArgumentParser, when: str) -> None:
+    text = f"part of the clients that may leave in {when}, from 0 to below 1, such as 0.1 or 1/10"
+    add_value(parser, "--dropout", proportion, Fraction(1, 10), "PART", text)
 
 
 def colluders(args: argparse.Namespace) -> int:

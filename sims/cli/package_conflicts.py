@@ -1,5 +1,4 @@
-"""Checks that `protocols`, `fl` and `sims` are the packages of this distribution, and not others of these
-names.
+"""Checks that `protocols`, `fl` and `sims` are the packages of this distribution, not others so named.
 
 These names are common. If another package of such a name is earlier on the path, errors would be obscure or
 absent. This module imports none of our packages: it looks up each package and reads its `__init__.py`.
@@ -26,8 +25,7 @@ def complaint() -> str | None:
 
 
 def conflicts() -> Iterator[tuple[str, Path | None]]:
-    """Yield (name, location) for every name that leads to another package. The location is None if there is
-    none."""
+    """Yield (name, location) for every name that leads to another package, or to none (location None)."""
     for name in PACKAGES:
         location = _location(name)
         if location is None or location.parent != ROOT or not _is_marked(location / "__init__.py"):
@@ -68,6 +66,5 @@ def _sentence(found: tuple[str, Path | None]) -> str:
 
 
 def _owners(name: str) -> list[str]:
-    """Return the other distributions that installed a package `name`. It is slow, so it is called only on a
-    conflict."""
+    """Return other distributions that installed `name`. It is slow, so it is called only on a conflict."""
     return sorted({each for each in metadata.packages_distributions().get(name, ()) if each != DISTRIBUTION})

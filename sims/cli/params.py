@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sims.cli.commands import Subparsers, UserError, user_errors
-from sims.cli.options import WholeNumberOption, add_choice, add_corrupt, proportion
+from sims.cli.options import add_choice, add_corrupt, add_dropout, add_whole
 from sims.text_format import counted
 
 if TYPE_CHECKING:
@@ -31,17 +31,10 @@ def add(subparsers: Subparsers) -> None:
         "withstands corrupt clients and drop-outs.",
         epilog="The exit status is 0 if parameters were found, and 2 if not or if an argument is wrong.",
     )
-    WholeNumberOption("--clients", 2, MAX_CLIENTS, 1000, "size of the cohort").add(parser)
+    add_whole(parser, "--clients", 2, MAX_CLIENTS, 1000, "size of the cohort")
     add_corrupt(parser, Fraction(1, 20), " from 0, or a part of all from 0 to below 1 such as 0.05 or 1/20")
-    parser.add_argument(
-        "--dropout",
-        type=proportion,
-        default=Fraction(1, 10),
-        metavar="PART",
-        help="part of the clients that may leave in each sum, from 0 to below 1, such as 0.1 or 1/10 "
-        "(default 1/10)",
-    )
-    WholeNumberOption("--sums", 1, 64, 1, "sums in which clients leave; they do not return").add(parser)
+    add_dropout(parser, "each sum")
+    add_whole(parser, "--sums", 1, 64, 1, "sums in which clients leave; they do not return")
     add_choice(
         parser,
         "--trust",
@@ -51,13 +44,9 @@ def add(subparsers: Subparsers) -> None:
         "does anything",
     )
     _add_graph_and_form(parser)
-    WholeNumberOption("--neighbours", 2, MAX_NEIGHBOURS, 2, "least neighbours wanted").add(parser)
-    WholeNumberOption(
-        "--sigma", 1, MAX_BITS, 40, "the graph fails to protect with probability 2^-N at most"
-    ).add(parser)
-    WholeNumberOption("--eta", 1, MAX_BITS, 30, "drop-outs stop the sum with probability 2^-N at most").add(
-        parser
-    )
+    add_whole(parser, "--neighbours", 2, MAX_NEIGHBOURS, 2, "least neighbours wanted")
+    add_whole(parser, "--sigma", 1, MAX_BITS, 40, "the graph fails to protect with probability 2^-N at most")
+    add_whole(parser, "--eta", 1, MAX_BITS, 30, "drop-outs stop the sum with probability 2^-N at most")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
     parser.set_defaults(run=run)
 
@@ -100,8 +89,7 @@ class _Given(argparse.Action):
 def run(args: argparse.Namespace) -> int:
     case = _Case.of(args)
     found = _find(case, args)
-    shown = json.dumps(_as_json(found, case, args), indent=2) if args.json else _lines(found, case, args)
-    print(shown)
+    print(json.dumps(_as_json(found, case, args), indent=2) if args.json else _lines(found, case, args))
     return 0
 
 
@@ -151,8 +139,7 @@ def _find(case: _Case, args: argparse.Namespace) -> "GraphParameters":
 
 
 def _graph(args: argparse.Namespace) -> str:
-    """Return the graph to use. If --form is given and --graph is not, it is a ring, unless the server is
-    malicious."""
+    """Return the graph: a ring if --form is given and --graph is not, unless the server is malicious."""
     form_only = "form" in args.given and "graph" not in args.given
     return "ring" if form_only and args.trust != "malicious_server" else str(args.graph)
 

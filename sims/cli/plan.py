@@ -6,17 +6,8 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from sims.cli import options
 from sims.cli.commands import Subparsers, UserError, user_errors
-from sims.cli.options import (
-    TRUST_LEVELS,
-    WholeNumberOption,
-    add_choice,
-    add_corrupt,
-    colluders,
-    fraction,
-    proportion,
-    whole,
-)
 
 if TYPE_CHECKING:
     from secagg.errors import LocalError
@@ -33,39 +24,27 @@ def add(subparsers: Subparsers) -> None:
         epilog="The exit status is 0 if the algorithm can run, and 2 if it cannot or an argument is wrong.",
     )
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help="its name, such as rfa")
-    parser.add_argument(
-        "--parameters",
-        action="store_true",
-        help="list the parameters of the algorithm, without a plan (default: plan)",
-    )
-    WholeNumberOption("--clients", 2, 1 << 20, 100, "most clients of a sum").add(parser)
-    WholeNumberOption("--dim", 1, 1 << 32, 1000, "parameters of the model").add(parser)
-    parser.add_argument(
-        "--set",
-        action="append",
-        metavar="NAME=VALUE",
-        help="a parameter of the algorithm, such as clip=10; may be given several times (default None)",
-    )
+    text = "list the parameters of the algorithm, without a plan (default: plan)"
+    parser.add_argument("--parameters", action="store_true", help=text)
+    options.add_whole(parser, "--clients", 2, 1 << 20, 100, "most clients of a sum")
+    options.add_whole(parser, "--dim", 1, 1 << 32, 1000, "parameters of the model")
+    text = "a parameter of the algorithm, such as clip=10; may be given several times (default None)"
+    parser.add_argument("--set", action="append", metavar="NAME=VALUE", help=text)
     for name, when in (("training", "while it trains, before it sends anything"), ("sum", "within each sum")):
-        parser.add_argument(
-            f"--dropout-{name}",
-            type=proportion,
-            default=Fraction(0),
-            metavar="PART",
-            help=f"the probability that a client is lost {when}, from 0 to below 1 (default 0)",
-        )
-    add_corrupt(parser, 0, ", or a part of all")
-    add_choice(
+        text = f"the probability that a client is lost {when}, from 0 to below 1"
+        options.add_value(parser, f"--dropout-{name}", options.proportion, Fraction(0), "PART", text)
+    options.add_corrupt(parser, 0, ", or a part of all")
+    options.add_choice(
         parser,
         "--trust",
-        TRUST_LEVELS,
+        options.TRUST_LEVELS,
         default="curious_server",
         text="what clients guard against: a server that follows the protocol, or one that also lies",
     )
     _add_budget(parser)
-    WholeNumberOption(
-        "--session-sums", 1, 64, 64, "most sums of one session, whose keys are exchanged once"
-    ).add(parser)
+    options.add_whole(
+        parser, "--session-sums", 1, 64, 64, "most sums of one session, whose keys are exchanged once"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
     parser.set_defaults(run=run)
 
@@ -77,7 +56,7 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
         ("--epsilon", "the same as epsilon, at --delta"),
         ("--delta", "of epsilon, such as 1e-5"),
     ):
-        parser.add_argument(name, type=fraction, metavar="NUMBER", help=f"{text} (default None)")
+        parser.add_argument(name, type=options.fraction, metavar="NUMBER", help=f"{text} (default None)")
     # These options have no default, so that it can be detected if they are given without a budget.
     for name, least, text in (
         ("--rounds", 1, "rounds that share that budget, 1 to 1048576; if not given, 100 (default None)"),
@@ -88,12 +67,9 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
             "exceeded once in a hundred sums (default None)",
         ),
     ):
-        parser.add_argument(name, type=whole(least, 1 << 20), metavar="N", help=text)
-    parser.add_argument(
-        "--removable",
-        action="store_true",
-        help="remove surplus noise once the remaining clients are known (default: it remains)",
-    )
+        parser.add_argument(name, type=options.whole(least, 1 << 20), metavar="N", help=text)
+    text = "remove surplus noise once the remaining clients are known (default: it remains)"
+    parser.add_argument("--removable", action="store_true", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -150,7 +126,7 @@ def _cost_plan(args: argparse.Namespace) -> "CostPlan":
         algorithm = build(entry, args)
         conditions = Conditions(
             params=SessionParams(
-                trust=Trust.parse(args.trust), corrupt=colluders(args), sums=args.session_sums
+                trust=Trust.parse(args.trust), corrupt=options.colluders(args), sums=args.session_sums
             ),
             dropout_training=args.dropout_training,
             dropout_sum=args.dropout_sum,

@@ -94,8 +94,7 @@ def _made(entry: "CatalogueEntry", args: argparse.Namespace, settings: dict[str,
 
 
 def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, Any]) -> "PrivacyBudget":
-    """Return the privacy budget of the class that this algorithm needs. `own` are parameters of that
-    class."""
+    """Return the privacy budget of the class that the algorithm needs. `own` are its parameters."""
     from secagg.noise.privacy_goal import Goal
     from secagg.noise_assumptions import NoiseAssumptions
 
@@ -110,8 +109,7 @@ def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, A
 
 
 def _dropouts(args: argparse.Namespace) -> int:
-    """Return the number of drop-outs to plan noise for. It is above the mean, which half of all rounds would
-    exceed."""
+    """Return the drop-outs to plan noise for: more than the mean, which half of all rounds would exceed."""
     from sims.plan.completion_probability import dropouts_to_plan_for
 
     if args.dropouts is not None:

@@ -6,16 +6,8 @@ from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Any
 
+from sims.cli import options
 from sims.cli.commands import Subparsers, UserError, user_errors
-from sims.cli.options import (
-    WholeNumberOption,
-    add_choice,
-    add_corrupt,
-    add_trust,
-    colluders,
-    fraction,
-    proportion,
-)
 from sims.text_format import counted
 
 if TYPE_CHECKING:
@@ -36,18 +28,11 @@ def add(subparsers: Subparsers) -> None:
         description="Check quorum, bits and drop-out margin of a session before clients enrol.",
         epilog="The exit status is 0 if the session can work, and 2 if it cannot or an argument is wrong.",
     )
-    WholeNumberOption("--clients", 1, 1 << 20, 50, "size of the cohort").add(parser)
-    add_corrupt(parser, 5, " from 0, or a part of all from 0 to below 1 such as 0.1 or 1/10")
-    parser.add_argument(
-        "--dropout",
-        type=proportion,
-        default=Fraction(1, 10),
-        metavar="PART",
-        help="part of the clients that may leave in the whole session, from 0 to below 1, such as 0.1 or "
-        "1/10 (default 1/10)",
-    )
-    add_trust(parser)
-    add_choice(
+    options.add_whole(parser, "--clients", 1, 1 << 20, 50, "size of the cohort")
+    options.add_corrupt(parser, 5, " from 0, or a part of all from 0 to below 1 such as 0.1 or 1/10")
+    options.add_dropout(parser, "the whole session")
+    options.add_trust(parser)
+    options.add_choice(
         parser,
         "--graph",
         GRAPHS,
@@ -55,17 +40,12 @@ def add(subparsers: Subparsers) -> None:
         text="which clients share secrets: each with all others, or with some neighbours on a ring, which "
         "large cohorts need and a curious_server is trusted to draw",
     )
-    WholeNumberOption("--sums", 1, 64, 3, "sums in the session").add(parser)
-    WholeNumberOption("--dim", 1, 1 << 32, 1000, "elements of the vector").add(parser)
-    WholeNumberOption("--bits", 1, 64, 32, "bits sent for each element").add(parser)
-    parser.add_argument(
-        "--bound",
-        type=fraction,
-        default=Fraction(1),
-        metavar="NUMBER",
-        help="bound of the vector, above 0, such as 2.5 or 5/2 (default 1)",
-    )
-    add_choice(parser, "--norm", NORMS, default="linf", text="what the bound is on")
+    options.add_whole(parser, "--sums", 1, 64, 3, "sums in the session")
+    options.add_whole(parser, "--dim", 1, 1 << 32, 1000, "elements of the vector")
+    options.add_whole(parser, "--bits", 1, 64, 32, "bits sent for each element")
+    text = "bound of the vector, above 0, such as 2.5 or 5/2"
+    options.add_value(parser, "--bound", options.fraction, Fraction(1), "NUMBER", text)
+    options.add_choice(parser, "--norm", NORMS, default="linf", text="what the bound is on")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
     parser.set_defaults(run=run)
 
@@ -87,7 +67,7 @@ def _preflight(args: argparse.Namespace) -> "Preflight":
             args.clients,
             SessionParams(
                 trust=Trust.parse(args.trust),
-                corrupt=colluders(args),
+                corrupt=options.colluders(args),
                 dropout=args.dropout,
                 sums=args.sums,
                 graph=args.graph,
@@ -112,7 +92,7 @@ def _as_json(report: "Preflight", args: argparse.Namespace) -> dict[str, Any]:
     (part,) = report.parts
     return {
         "clients": report.clients,
-        "corrupt": colluders(args),
+        "corrupt": options.colluders(args),
         "dropout": str(args.dropout),
         "trust": str(report.trust),
         "sums": args.sums,
@@ -143,7 +123,7 @@ def _lines(report: "Preflight", args: argparse.Namespace) -> list[str]:
         threshold = f"a mask opens with {counted(report.threshold, 'share')}"
         margin = f"{report.margin} may leave; {expected} {'is' if expected == 1 else 'are'} expected to"
     rows = {
-        "clients": f"{report.clients}, of whom {colluders(args)} may collude with a {report.trust}",
+        "clients": f"{report.clients}, of whom {options.colluders(args)} may collude with a {report.trust}",
         "graph": graph,
         "threshold": threshold,
         "quorum": f"{counted(report.quorum, 'client')} must stay to the end of every sum",

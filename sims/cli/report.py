@@ -6,6 +6,7 @@ import webbrowser
 from pathlib import Path
 
 from sims.cli.commands import Subparsers, user_errors
+from sims.cli.options import add_value
 
 
 def add(subparsers: Subparsers) -> None:
@@ -17,18 +18,10 @@ def add(subparsers: Subparsers) -> None:
         "the scenario, and how to do it again. It opens from disk and loads nothing from anywhere.",
         epilog="The exit status is 2 if RUN is no directory of a run, or if the page cannot be written.",
     )
-    parser.add_argument(
-        "directory",
-        type=Path,
-        metavar="RUN",
-        help="a run directory, such as results/NAME, or one of a sweep's runs",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="where the page is written; without, it is report.html in RUN (default None)",
-    )
+    text = "a run directory, such as results/NAME, or one of a sweep's runs"
+    parser.add_argument("directory", type=Path, metavar="RUN", help=text)
+    text = "where the page is written; without, it is report.html in RUN"
+    add_value(parser, "--output", Path, None, "FILE", text)
     parser.add_argument("--open", action="store_true", help="show it in a browser, too (default no)")
     parser.set_defaults(run=run, extra="sims")
 

@@ -25,11 +25,8 @@ def add_alternatives(parser: argparse.ArgumentParser, action: str, role: str) ->
     """Add the options with which `serve` or `join` makes no connection."""
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help=f"verify everything and exit, without {action}")
-    only.add_argument(
-        "--new-ledger",
-        action="store_true",
-        help=f"make the ledger and exit: once, for a new {role}; restore a lost ledger from a backup",
-    )
+    text = f"make the ledger and exit: once, for a new {role}; restore a lost ledger from a backup"
+    only.add_argument("--new-ledger", action="store_true", help=text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sims.cli import INTERRUPTED
 from sims.cli.commands import Subparsers, UserError, require, user_errors
-from sims.cli.options import WholeNumberOption
+from sims.cli.options import add_value, add_whole
 from sims.records.run_paths import REPORT
 
 if TYPE_CHECKING:
@@ -36,12 +36,8 @@ def add(subparsers: Subparsers) -> None:
         epilog="The exit status is 1 if a cell failed, or all rounds of one, and 2 if something is wrong "
         "with the scenario.",
     )
-    parser.add_argument(
-        "scenario",
-        type=Path,
-        metavar="SCENARIO",
-        help="a file, such as mine.toml, or one that secagg scenarios lists, such as quickstart",
-    )
+    text = "a file, such as mine.toml, or one that secagg scenarios lists, such as quickstart"
+    parser.add_argument("scenario", type=Path, metavar="SCENARIO", help=text)
     parser.add_argument(
         "--set",
         action="append",
@@ -49,43 +45,24 @@ def add(subparsers: Subparsers) -> None:
         help="a key of the scenario, such as training.rate=0.1 or sweep.seed=[1,2], or the label of a case "
         "of its sweep, such as sweep.method=FedAvg; may be given several times (default None)",
     )
-    WholeNumberOption(
-        "--jobs", 1, 256, 1, "cells that run at the same time, each in a process of its own"
-    ).add(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("results"),
-        metavar="DIR",
-        help="the directory of results (default results)",
+    add_whole(parser, "--jobs", 1, 256, 1, "cells that run at the same time, each in a process of its own")
+    add_value(parser, "--out", Path, Path("results"), "DIR", "the directory of results")
+    text = (
+        "where the directories of data are that the scenario names; if not given, the variable "
+        f"{DATA_VARIABLE}, and otherwise the current directory. Known results are kept if the data changes: "
+        "use another --out then"
     )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="where the directories of data are that the scenario names; if not given, the variable "
-        f"{DATA_VARIABLE}, and otherwise the current directory. Known results are kept if the data "
-        "changes: use another --out then (default None)",
-    )
+    add_value(parser, "--data", Path, None, "DIR", text)
     again = parser.add_mutually_exclusive_group()
     again.add_argument(
         "--resume", action="store_true", help="continue unfinished runs from their checkpoints (default no)"
     )
-    again.add_argument(
-        "--restart",
-        action="store_true",
-        help="begin unfinished runs, and runs with other settings, again (default no)",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="run two rounds with the first value of every axis, as a test (default no)",
-    )
-    parser.add_argument(
-        "--prune",
-        action="store_true",
-        help="remove results of cells that the scenario no longer has; not with --set (default no)",
-    )
+    text = "begin unfinished runs, and runs with other settings, again (default no)"
+    again.add_argument("--restart", action="store_true", help=text)
+    text = "run two rounds with the first value of every axis, as a test (default no)"
+    parser.add_argument("--quick", action="store_true", help=text)
+    text = "remove results of cells that the scenario no longer has; not with --set (default no)"
+    parser.add_argument("--prune", action="store_true", help=text)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table (default a table)")
     parser.set_defaults(run=run, extra="sims")
 
@@ -126,8 +103,7 @@ def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
 
 
 def _known(kept: Path) -> set[str]:
-    """Return the digests of the cells that have results in `kept`, and so need no data. No file is
-    created."""
+    """Return the digests of the cells that have results in `kept`, and so need no data. Create no file."""
     from sims.sweep import read_records
 
     return {each.digest for each in read_records(kept)} if os.access(kept, os.R_OK) else set()

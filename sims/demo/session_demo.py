@@ -1,7 +1,6 @@
 """Runs one secure session for the demo: some sums, a sum that fails, and a server that cheats.
 
-The vectors and drop-outs of clients are drawn from a seed, so they are the same in every run with that seed.
-Keys and masks are new in every run.
+The vectors and drop-outs of clients are drawn from a seed. Keys and masks are new in every run.
 """
 
 from __future__ import annotations
@@ -200,8 +199,7 @@ class _DemoSession:
         masked: dict[int, Residues] = {}
         true: dict[int, Residues] = {}
         for member in first.contributors:
-            parts = encoding.unpack(self._inputs[member])
-            masked[member] = parts[0]
+            masked[member] = encoding.unpack(self._inputs[member])[0]
             grid_points = np.rint(self._values(member) / first.step).astype(np.int64)
             true[member] = (grid_points % (1 << BITS)).astype(np.uint32)
         return masked, true
@@ -230,10 +228,7 @@ Absences: TypeAlias = Mapping[tuple[int, Stage], frozenset[int]]  # (sum, stage)
 
 
 def demo_table(dim: int, steps: int) -> Table:
-    """Return the sums of the demo, for vectors of `dim` elements.
-
-    One is a mean of updates. The other is a geometric median, which takes at most `steps` sums in a round.
-    """
+    """Return a mean of updates of length `dim`, and a geometric median of at most `steps` sums a round."""
     mean = SumSpec(
         parts=(
             Part(name="update", size=dim, bits=BITS, bound=LInf(1.0)),

@@ -1,8 +1,5 @@
-"""Reads a client's values from a file or from a function of its owner. If values are invalid, the client
-declines.
-
-Error messages never contain values: of an exception in the owner's code, only the type is reported.
-"""
+"""Reads a client's values from a file or its owner's function. If they are invalid, the client declines.
+Error messages never contain values: of an exception in the owner's code, only the type is reported."""
 
 from __future__ import annotations
 
@@ -42,17 +39,14 @@ def open_source(section: InputSection, directory: Path) -> Source:
 
 
 def is_static(section: InputSection, source: Source) -> bool:
-    """Return whether the values are the same for all questions: from a file, or from a `secagg.static`
-    function."""
+    """Return whether all questions get the same values: from a file, or from a `secagg.static` function."""
     return section.values is not None or bool(getattr(source, "static", False))
 
 
 def usable(source: Source, asked: Asked) -> Arrays:
-    """Return the values for a question as arrays that fit its spec. Raises `InputError` with the reason if
-    they do not."""
+    """Return the values for a question as arrays. Raises `InputError` if they do not fit its spec."""
     try:
-        question = replace(asked, payload=without_nonce(asked.payload))
-        return _fitting(source(question), asked.spec)
+        return _fitting(source(replace(asked, payload=without_nonce(asked.payload))), asked.spec)
     except (InputError, ConfigError) as error:
         raise InputError(str(error)) from None
     except BaseException as error:  # including sys.exit() in the owner's code
@@ -60,8 +54,7 @@ def usable(source: Source, asked: Asked) -> Arrays:
 
 
 def _fitting(values: Mapping[str, Any], spec: SumSpec) -> Arrays:
-    """Return the arrays that the spec names, checked. `values` may contain others, for other kinds of
-    sums."""
+    """Return the arrays that the spec names, checked. `values` may have more, for other kinds of sums."""
     if not isinstance(values, Mapping):
         raise InputError(f"the values are not a mapping but {type(values).__name__}")
     absent = [part.name for part in spec.parts if part.name not in values]

@@ -103,8 +103,7 @@ class ServeFileServer(ConfigSection):
 
 
 class SessionSection(ConfigSection):
-    """The parameters of a session, as `ServerMachine` takes them, and the number of sessions and the pause
-    between them."""
+    """The parameters of `ServerMachine`, the number of sessions, and the pause between them."""
 
     trust: TrustName
     corrupt: int
@@ -251,8 +250,7 @@ Named: TypeAlias = tuple[str, Path]
 
 
 def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> bool:
-    """Return whether all files of a configuration differ, and add a problem for each that does not. Several
-    questions may have the same payload."""
+    """Return whether all files differ, except payloads, and add a problem for each that does not."""
     payloads: dict[Path, str] = {}
     for number, ask in enumerate(config.ask, start=1):
         if ask.payload is not None:

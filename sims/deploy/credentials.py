@@ -1,8 +1,7 @@
 """Loads and checks the keys, certificates and registry of a server or client, before it connects.
 
 The registry is signed by an authority, which must not be the server: the server could otherwise enrol clients
-that it controls. Under `curious_server` no message of a session is signed, and the registry only lists which
-clients may connect.
+that it controls. Under `curious_server` no message is signed: the registry only lists who may connect.
 """
 
 from __future__ import annotations

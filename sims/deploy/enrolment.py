@@ -1,8 +1,5 @@
-"""Makes and changes the registry of clients, which an authority signs.
-
-The authority has its own key. It must be neither the server, which could otherwise enrol clients that it
-controls, nor a client.
-"""
+"""Makes and changes the registry of clients. It is signed by an authority with its own key: not the server,
+which could otherwise enrol clients that it controls, nor a client."""
 
 from __future__ import annotations
 
@@ -49,10 +46,8 @@ def look(path: Path, authority: bytes) -> Enrolled:
 
 
 def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enrolled:
-    """Make or change the registry at `path` and return it; `now` is Unix time in seconds.
-
-    A registry that changes gets the next version. A new certificate for the same key does not change it.
-    """
+    """Make or change the registry at `path` and return it; `now` is Unix time in seconds. A registry that
+    changes gets the next version. A new certificate for the same key does not change it."""
     _check_changes(bundle_path(path), changes)
     given = {member: _given(file, authority, now) for member, file in changes.members.items()}
     with _alone(path):
@@ -140,9 +135,7 @@ def _check_changes(bundle: Path, changes: Changes) -> None:
 
 def _check_new(path: Path, stored: Mapping[bytes, bytes], given: Mapping[int, bytes]) -> None:
     """Raise `RegistryError` if a new registry has no members, or if other certificates are stored beside it.
-
-    Stored certificates of the given members are accepted: a crash of the same command has left them.
-    """
+    Stored certificates of the given members are accepted: a crash of the same command has left them."""
     if not given:
         raise RegistryError(f"{path} does not exist; give its first members, or correct the path")
     beside = bundle_path(path)

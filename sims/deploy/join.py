@@ -36,8 +36,7 @@ from sims.deploy.sum_specs_file import read_table
 
 
 def join(path: Path, *, sessions: int = 0) -> None:
-    """Take part until SIGTERM, or in `sessions` sessions if above 0. Raises `ConfigError`, or another
-    `SecaggError`."""
+    """Take part until SIGTERM, or in `sessions` sessions if above 0. Raises a `SecaggError`."""
     forbid_core_dumps()
     plan = load_client_setup(path)
     with open_log(plan.config.client.log) as log, plan.open_ledger() as ledger:
@@ -172,9 +171,7 @@ def new_ledger(path: Path) -> Path:
 
 def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
     """Load and verify the configuration at `path`. Raises one `ConfigError` that lists all problems.
-
-    `with_ledger`  whether the ledger must exist and is verified, too.
-    """
+    `with_ledger` says whether the ledger must exist and is verified, too."""
     config = load(path, JoinConfig)
     problems = Problems(path)
     clear = check_client_files(path, config, problems)

@@ -26,9 +26,7 @@ def run_watched(
     work: Callable[[], Awaitable[None]], *, registry: Registry, log: EventLog, clock: Clock = time.time
 ) -> None:
     """Run `work` until it is done, or until SIGTERM or SIGINT. A second signal ends the process at once.
-
-    Raise what `work` raises, and `ExpiredRegistry` when the registry expires. `clock` returns Unix time.
-    """
+    Raise what `work` raises, and `ExpiredRegistry` when the registry expires. `clock` returns Unix time."""
     try:
         trio.run(_watched, work, registry, log, clock)
     except BaseExceptionGroup as group:

@@ -51,8 +51,7 @@ def without_nonce(payload: bytes) -> bytes:
 
 
 def content(_kind: str, payload: bytes) -> bytes:
-    """Return the payload without its nonce. Payloads that differ only in the nonce ask for the same
-    values."""
+    """Return the payload without its nonce. If only nonces differ, the same values are asked for."""
     return payload[NONCE_BYTES:]
 
 
@@ -74,8 +73,7 @@ class ScheduledSum:
     payload_file: Path | None
 
     def payload(self) -> bytes:
-        """Return the content of the payload's file, with a new nonce. Raises `ConfigError` if it cannot be
-        read."""
+        """Return a new nonce and the content of the file. Raises `ConfigError` if it cannot be read."""
         return fresh(b"" if self.payload_file is None else PAYLOAD.read(self.payload_file))
 
 
@@ -98,15 +96,13 @@ class SumSchedule:
 
 
 def round_after(ledger: Path) -> int:
-    """Return the first round number after all rounds in the ledger. Raises `LedgerError` if it cannot be
-    read."""
+    """Return the round number after all in the ledger. Raises `LedgerError` if it cannot be read."""
     asked = (row.body["round"] for row in read_ledger(ledger).rows if row.body["entry"] == "asked")
     return max(asked, default=-1) + 1
 
 
 def check_asks(asks: Sequence[AskSection], table: Table, problems: Problems) -> None:
-    """Add a problem for each question that clients would refuse: for its kind, or because it is asked too
-    often."""
+    """Add a problem for each question that clients would refuse, for its kind or its frequency."""
     if not asks:
         problems.add("ask", "is empty; say which kinds of sums are asked for")
     asked: Counter[str] = Counter()
@@ -144,8 +140,7 @@ class TotalsDirectory:
             raise ConfigError(f"{self.directory} cannot be a directory: {error.strerror}") from None
 
     def check_writable(self) -> None:
-        """Raise `ConfigError` unless a total can be stored now. It is called before a sum, which costs
-        clients privacy."""
+        """Raise `ConfigError` if no total can be stored. It is called before a sum, which costs privacy."""
         probe = self.directory / f".probe-{secrets.token_hex(8)}"
         TOTAL.create(probe, b"", mode=PRIVATE)
         probe.unlink(missing_ok=True)
@@ -157,8 +152,7 @@ class TotalsDirectory:
             raise ConfigError(f"{path} is there already; move it away, or set session.first_round beyond it")
 
     def round_after(self) -> int:
-        """Return the first round number after all totals in the directory. Raises `ConfigError` if it cannot
-        be read."""
+        """Return the round number after all totals stored here. Raises `ConfigError` if it cannot be read."""
         try:
             found = [_NAME.match(name) for name in os.listdir(self.directory)]
         except OSError as error:
@@ -167,8 +161,7 @@ class TotalsDirectory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the directory for the duration of the context, because two servers would use the same file
-        names."""
+        """Lock the directory within the context, because two servers would use the same file names."""
         try:
             handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -205,8 +198,7 @@ class TotalsDirectory:
 
 
 def _npz(arrays: dict[str, NDArray[Any]]) -> bytes:
-    """Return the bytes that `numpy.savez` would write. `savez` itself does not accept an array named
-    `file`."""
+    """Return the bytes that `numpy.savez` would write, which does not accept an array named `file`."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in arrays.items():

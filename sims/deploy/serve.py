@@ -53,8 +53,7 @@ _HINTS: Final = {
 
 
 def serve(path: Path) -> None:
-    """Run sessions until SIGTERM, or until `session.sessions` were held. Raises `ConfigError`, or another
-    `LocalError`."""
+    """Run sessions until SIGTERM, or as many as `session.sessions`. Raises `LocalError`, or `ConfigError`."""
     forbid_core_dumps()
     plan = load_server_setup(path)
     problems = Problems(path)
@@ -66,8 +65,7 @@ def serve(path: Path) -> None:
         problems.check()
         log = EventLog(stack.enter_context(open_log(plan.config.server.log)))
         ledger = stack.enter_context(plan.open_ledger())
-        host = ServeRunner(plan, ledger, log)
-        run_watched(host.run, registry=plan.credentials.registry, log=log)
+        run_watched(ServeRunner(plan, ledger, log).run, registry=plan.credentials.registry, log=log)
 
 
 @contextmanager
@@ -95,8 +93,7 @@ class ServeRunner:
         self._questions = SumSchedule(plan.config.ask, sums=plan.sums, next_round=first)
 
     async def run(self) -> None:
-        """Run `session.sessions` sessions, or sessions without end if it is 0. Raises `ConfigError` if the
-        address cannot be used."""
+        """Run `session.sessions` sessions (0: no end). Raises `ConfigError` if the address is unusable."""
         held = 0
         async with AsyncExitStack() as stack:
             server = await self._listen(stack)
@@ -224,17 +221,14 @@ def new_ledger(path: Path) -> Path:
     plan = load_server_setup(path, with_ledger=False)
     problems = Problems(path)
     with problems.about("server.ledger"):
-        identity = plan.credentials.identity.public
-        ServerLedger.create(plan.config.server.ledger, identity=identity).close()
+        ServerLedger.create(plan.config.server.ledger, identity=plan.credentials.identity.public).close()
     problems.check()
     return plan.config.server.ledger
 
 
 def load_server_setup(path: Path, *, with_ledger: bool = True) -> ServerSetup:
     """Load and verify the configuration at `path`. Raises one `ConfigError` that lists all problems.
-
-    `with_ledger`  whether the ledger must exist and is verified, too.
-    """
+    `with_ledger` says whether the ledger must exist and is verified, too."""
     config = load(path, ServeConfig)
     problems = Problems(path)
     clear = check_server_files(path, config, problems)
@@ -300,12 +294,9 @@ def _check_session(config: ServeConfig, table: Table, registry: Registry, proble
         problems.add(
             "session.min_cohort", f"{section.min_cohort} clients are needed, but the registry has {most}"
         )
-    found: list[str] = []
     for clients in sorted({section.min_cohort, max(most, section.min_cohort)}):
-        report = preflight(table, clients, section.params(sums))
-        found += [f"with {clients} clients: {problem}" for problem in report.problems]
-    for problem in found:
-        problems.add("session", problem)
+        for problem in preflight(table, clients, section.params(sums)).problems:
+            problems.add("session", f"with {clients} clients: {problem}")
 
 
 def _sums(config: ServeConfig) -> int:

@@ -9,8 +9,7 @@
     bits = 32
     bound = {l2 = 1.0}
 
-When a client joins, its digest of the table is compared with that of the server. So all need the same table;
-only the layout of their files may differ.
+When a client joins, its digest of the table must be that of the server. The layout of the file may differ.
 """
 
 from __future__ import annotations
@@ -114,12 +113,9 @@ def read_table(path: Path) -> Table:
         if spec is not None:
             specs[section.kind] = spec
     problems.check()
-    table = None
     with problems.about("sum"):
-        table = Table(specs)
-    problems.check()
-    assert table is not None  # Otherwise, `problems.check` has raised.
-    return table
+        return Table(specs)
+    raise problems.error()
 
 
 def _spec(section: SumSection, key: str, problems: Problems) -> SumSpec | None:

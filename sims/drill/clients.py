@@ -154,8 +154,7 @@ class DrillClient:
     async def _answer(self, client: Client, lock: trio.Lock) -> None:
         """Answer queries. The clients of a worker do so one at a time, because they share `lock`.
 
-        Each answer is sent before the next client computes, so that the server need not wait until the
-        worker has computed all answers.
+        Each answer is sent before the next client computes, so that the server need not wait for all.
         """
         async for asked in client:
             async with lock:

@@ -43,7 +43,7 @@ class DrillConfig:
         if self.neighbours == 1 or self.neighbours >= self.clients:
             most = self.clients - 1
             raise ParameterError(f"on a ring of {self.clients}, each has from 2 to {most} neighbours")
-        self.make_server(self.unsigned_registry)  # Raises before any process is started.
+        self.make_server(Registry(0, {}))  # Raises before any process is started; members are not needed.
 
     @property
     def trust(self) -> Trust:
@@ -83,11 +83,6 @@ class DrillConfig:
             max_sums=self.sums,
             unnoised_sums=self.sums,
         )
-
-    @property
-    def unsigned_registry(self) -> Registry:
-        """Return a registry without members, which is enough to check the other parameters."""
-        return Registry(0, {})
 
     def make_server(self, registry: Registry) -> ServerMachine:
         """Return the machine of the server. `registry` is used only under `malicious_server`."""
@@ -161,10 +156,8 @@ def protocol_points(setting: DrillConfig) -> list[list[ProtocolPoint]]:
 
 
 def draw_kills(setting: DrillConfig, groups: Sequence[Sequence[int]]) -> dict[int, ScheduledKill]:
-    """Draw the kills by client, at most one in each process; `groups` are the clients of each process.
-
-    A kill ends the process and so all of its clients. At most `setting.killed` clients end in this way.
-    """
+    """Draw the kills by client, at most one in each process; `groups` are the clients of each process. A kill
+    ends the process and so all of its clients. At most `setting.killed` clients end in this way."""
     chance = random.Random(setting.seed)
     left, kills = setting.killed, {}
     for group in chance.sample(list(groups), len(groups)):

@@ -24,10 +24,7 @@ def fingerprint(values: ArrayLike) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SumOutcome:
-    """One sum, which has a total or was aborted.
-
-    If it was aborted for lack of clients, fewer than `threshold` clients remained, namely `survivors`.
-    """
+    """One sum, with a total or aborted, for example because `survivors` were fewer than `threshold`."""
 
     sum: int
     contributors: int
@@ -90,9 +87,7 @@ class DrillReport:
     @property
     def missed(self) -> int:
         """Count the clients that are missing from a total although no kill was due, summed over all totals.
-
-        The count does not rely on the list of members that the server keeps.
-        """
+        The count does not rely on the list of members that the server keeps."""
         return sum(
             len(set(range(self.setting.clients)) - set(each.contributor_ids) - self._dead_by(each.sum))
             for each in self.sums

@@ -2,8 +2,7 @@
 
 If all inputs are zero, the total is noise alone: integers with a known variance and distribution. A sum of
 discrete Gaussians with a standard deviation of at least four grid points each is again a discrete Gaussian,
-up to 2^-200. So a test of the variance and a chi-square test are applied. Both reject too much noise as well
-as too little.
+up to 2^-200. So a test of the variance and a chi-square test reject too much and too little noise.
 
 A canary is one client's vector of the largest allowed norm. For the lower bound, an attacker guesses from
 one number of a total (the score) whether the canary is in it: yes if the score reaches a fixed threshold. The

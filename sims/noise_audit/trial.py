@@ -1,8 +1,7 @@
 """Runs one test of the noise of a sum: first of its distribution over zero inputs, then by canaries.
 
 The canary is one client whose vector has the largest allowed norm in half of the sums, and is zero in the
-others. These are the two inputs that zero-out adjacency compares. All other clients send zeros, so only the
-noise hides the canary.
+others. These are the two inputs that zero-out adjacency compares. Others send zeros: noise alone hides it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """Computes noisy sums without masks: inputs are encoded and added, and surplus noise is removed.
 
 Masks do not change a total, so these totals have the same distribution as those of the protocol. Without
-masks, a hundred thousand sums take little time. To check the tests of noise, a fault can be built in, which
-the tests must detect.
+masks, a hundred thousand sums take little time. A fault can be built in, to check that the tests detect it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
@@ -117,14 +116,12 @@ class UnmaskedSums:
             encoded = encoding.encode(values(member), streams[0], noise=streams[1:])
             for part, residues in zip(total, encoded.residues, strict=True):
                 part += residues
-            self._remove_surplus(encoding.noise(), total, seeds)
+            noise = encoding.noise()
+            for layer in self._surplus:
+                noise.remove(layer, total, KeyStream(seeds[layer]))
             last = seeds
         decoded = self._honest.decode(total, contributors=self._survivors, invited=self._invited)
         return decoded, total[:-1]
-
-    def _remove_surplus(self, noise: Layers, total: Sequence[Residues], seeds: Sequence[bytes]) -> None:
-        for layer in self._surplus:
-            noise.remove(layer, total, KeyStream(seeds[layer]))
 
 
 def grid_points(part: Part, residues: Residues) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -59,10 +59,8 @@ class CompletionProbability:
 
 
 def dropouts_to_plan_for(clients: int, lost: Fraction, *, exceeded: float = 0.01) -> int:
-    """Return the smallest number of drop-outs that is exceeded with probability at most `exceeded`.
-
-    Each of `clients` clients drops out with probability `lost`.
-    """
+    """Return the smallest number of drop-outs that is exceeded with probability at most `exceeded`. Each of
+    `clients` clients drops out with probability `lost`."""
     stays = float(1 - lost)
     if not lost or not stays:
         return clients if lost else 0

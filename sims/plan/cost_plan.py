@@ -77,8 +77,7 @@ class GroupCost:
 class CostPlan:
     """The planned cost of a run. Unless noted, bytes are those that one client sends.
 
-    `round_completes` is the probability that a round is not given up because of missing sums. On a ring, it
-    holds if at most `margin` clients drop out.
+    `round_completes` is the probability that no needed sum fails; on a ring, if at most `margin` drop out.
     """
 
     clients: int
@@ -260,8 +259,7 @@ def _round_completes(
 ) -> float:
     """Return the probability that all needed sums of a round are released.
 
-    Groups after the last needed sum are left out. Earlier groups count with all their sums, even if they need
-    fewer, so the result may be too small.
+    Groups up to the last needed sum count with all their sums, so the result may be too small.
     """
     while groups and not groups[-1].needed:
         groups = groups[:-1]

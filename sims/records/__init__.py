@@ -3,8 +3,7 @@
     with RunDirectory(path).locked() as run:
         run.write_json("run.json", facts)
 
-Files are replaced atomically, and lines are appended as a whole. Disk errors and damaged files raise a
-`ConfigError` with a message for the user.
+Files are replaced atomically, lines appended as a whole. Disk errors and damaged files raise `ConfigError`.
 """
 
 from sims.records.directory import RunDirectory, find_runs

@@ -136,10 +136,8 @@ def disk_errors(path: Path, what: str = "written") -> Iterator[None]:
 
 
 def replace_file(path: Path, data: bytes, *, mode: int = PUBLIC, sync: bool = True) -> None:
-    """Write `data` to the file at `path`, atomically. Raise `ConfigError` on a disk error.
-
-    `sync` says whether to wait until the data is on the disk.
-    """
+    """Write `data` to the file at `path`, atomically. Raise `ConfigError` on a disk error. `sync` says
+    whether to wait until the data is on the disk."""
     draft = path.with_name(draft_of(path.name))
     with disk_errors(path):
         try:
@@ -237,10 +235,8 @@ _LOST = "it is lost, so this run cannot go on: --restart begins anew"
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects in a file, one per line; an empty list if there is no such file.
-
-    A last line without its end is ignored. Raise `ConfigError` if another line is not a JSON object.
-    """
+    """Return the JSON objects in a file, one per line; an empty list if there is no such file. A last line
+    without its end is ignored. Raise `ConfigError` if another line is not a JSON object."""
     if not path.exists():
         return []
     content = read_file(path, "")

@@ -213,8 +213,7 @@ class SumHistory:
     def of(cls, lines: Iterable[Mapping[str, Any]], where: str) -> Self:
         """Parse the lines of the file `where`. Raise `ConfigError` if one lacks a key.
 
-        The private histogram of errors counts its own rounds. Its records get the number of the last round of
-        the training before them in the file.
+        The private histogram of errors counts its own rounds. Its records get the training round before them.
         """
         number, sessions, sums, resumed = 0, [], [], []
         for line in lines:

@@ -30,10 +30,7 @@ _DETAILS: Final = ((240, 400, 24), (120, 150, 24), (60, 60, 24), (30, 20, 24), (
 
 
 def page(runs: Sequence[ReportedRun], *, most_bytes: int = MOST_BYTES) -> str:
-    """Return the HTML of the page, with as much detail as `most_bytes` allows.
-
-    If the least detail is still larger, that page is returned.
-    """
+    """Return the page with as much detail as `most_bytes` allows, or with the least if none fits."""
     for detail in _DETAILS:
         text = _page(runs, sections.Detail(*detail))
         if len(text.encode()) < most_bytes:
@@ -99,9 +96,7 @@ def _hash(name: str) -> str:
 
 def write_report(path: Path, output: Path | None = None) -> Path:
     """Write the page of all runs in the directory `path`, by default into this directory. Return its path.
-
-    Raises `ConfigError` if there is no run, if a file of a run cannot be parsed, or if writing fails.
-    """
+    Raises `ConfigError` if there is no run, if a file of a run cannot be parsed, or if writing fails."""
     where = path / REPORT if output is None else output
     if where.is_dir():
         raise ConfigError(f"{where} is a directory: give the name of a file, such as {where / REPORT}")

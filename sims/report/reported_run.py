@@ -108,10 +108,8 @@ class ReportedRun:
 
     @property
     def training_spent(self) -> Spent | None:
-        """The privacy cost of the algorithm's sums; None if they have no noise.
-
-        It is the larger of the server's count and the count of the client that spent most.
-        """
+        """The cost of the algorithm's sums, None without noise: the server's or the largest client's count,
+        whichever is larger."""
         return self._budget("algorithm", self.audit.spending.most)
 
     @property
@@ -153,10 +151,8 @@ def judged(runs: Sequence[ReportedRun]) -> list[str]:
 
 
 def read_runs(path: Path) -> tuple[ReportedRun, ...]:
-    """Read the run in `path`, or all runs in its subdirectories, sorted by the time of their start.
-
-    Raises `ConfigError` if there is no run, or if a file of a run cannot be parsed.
-    """
+    """Read the run in `path`, or all runs in its subdirectories, sorted by the time of their start. Raises
+    `ConfigError` if there is no run, or if a file of a run cannot be parsed."""
     found = [(run, run.facts()) for run in find_runs(path)]
     found.sort(key=lambda pair: (str(pair[1].get("started")), str(pair[0])))
     runs, facts = [run for run, _ in found], [own for _, own in found]

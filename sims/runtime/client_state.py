@@ -37,7 +37,9 @@ class SimulatedMemory(VolatileMemory):
             "queries": known.bits(self._queries),
             "rounds": self._rounds,
             "spend": [spend.charge, spend.noised, spend.unnoised, str(spend.adjacency)],
-            "sets": known.bits({_packed(sequence, members) for sequence, members in self.sets.entries()}),
+            "sets": known.bits(
+                {msgpack.packb([str(each.rule), each.key, members]) for each, members in self.sets.entries()}
+            ),
         }
 
     def restore_state(self, saved: Mapping[str, Any], known: DigestIndex) -> None:
@@ -56,16 +58,8 @@ class SimulatedMemory(VolatileMemory):
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
 
 
-def _packed(sequence: SumSequence, members: tuple[int, ...]) -> bytes:
-    packed: bytes = msgpack.packb([str(sequence.rule), sequence.key, members])
-    return packed
-
-
 class DigestIndex:
-    """A list of digests, or other byte strings, that many clients know.
-
-    A client's set of them is stored as one bit for each.
-    """
+    """Digests, or other byte strings, that many clients know. A client's set of them is one bit for each."""
 
     def __init__(self, digests: Sequence[bytes] = ()) -> None:
         self._digests = list(digests)
@@ -171,18 +165,14 @@ class ForgingLearner(Protocol):
     """The learner of an attacker that changes answers after they are computed: see `fl.attacks.updates`."""
 
     def answered(self, values: Mapping[str, Any], most: Mapping[str, int], sent: Any) -> Mapping[str, Any]:
-        """Return the values to send instead of `values`.
-
-        `most` has the largest allowed counts, and `sent` the vectors of the query.
-        """
+        """Return the values to send. `most` has the largest allowed counts, `sent` the query's vectors."""
         ...
 
 
 class SimulatedParticipant(Participant):
     """A participant that sends a forged answer if its learner is a `ForgingLearner`.
 
-    Counts with a bounded total, such as those of a histogram, are not forged, because counts that are changed
-    one by one could exceed this bound.
+    Counts with a bounded total, as in a histogram, are not forged: changed one by one, they could exceed it.
     """
 
     def answer(

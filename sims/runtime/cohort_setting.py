@@ -19,10 +19,7 @@ from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import Adjacency
 from secagg.params import SessionParams, check_whole
 from secagg.trust_levels import Trust, dropouts_allowed
-from sims.records.sums import (
-    SumLogger,
-    no_sum_logger,
-)
+from sims.records.sums import SumLogger, no_sum_logger
 from sims.runtime.residue_tampering import Tamper
 
 # (member, stage, round, sum within the round or -1 in set-up) -> whether the client drops out there.
@@ -121,10 +118,8 @@ _BITS: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutLaw:
-    """Probabilities that a client drops out of a round. Drop-outs are drawn from `seed`.
-
-    Raise `ParameterError` if a probability is below 0, or 1 or more.
-    """
+    """Probabilities that a client drops out of a round. Drop-outs are drawn from `seed`. Raise
+    `ParameterError` if a probability is below 0, or 1 or more."""
 
     seed: bytes
     training: float = 0.0  # before masking in the first sum of a round

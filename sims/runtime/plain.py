@@ -221,10 +221,7 @@ class PlainSession:
         self._repeats.confirm(adding.query, self._ids(survivors))
 
     def _confirm(self, adding: _Adding, survivors: PositionSet) -> set[int]:
-        """Notify the clients that reveal shares, and return their positions.
-
-        Raise `TooFewClients` if they are fewer than the threshold.
-        """
+        """Notify the clients that reveal shares. Return their positions, or raise `TooFewClients`."""
         query, stayed = adding.query, set(survivors)
         if self._policy.trust is Trust.MALICIOUS:
             self._stage = Stage.CONFIRM

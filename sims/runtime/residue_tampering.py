@@ -45,8 +45,7 @@ def tampered(
 ) -> tuple[Residues, ...]:
     """Return the residues that an attacker sends instead of its own `residues`.
 
-    The last of them is the hidden count, which stays the same. Raise `ParameterError` if `tamper` returns
-    residues of another shape.
+    The last one, the hidden count, stays. Raise `ParameterError` if `tamper` changes the shape.
     """
     *own, count = residues
     known = tuple(_field(encoding, part) for part in encoding.spec.parts)

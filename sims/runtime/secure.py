@@ -88,8 +88,7 @@ class ObservedSession(LocalSession):
     def graph(self) -> SessionGraph | None:
         for event in self.events:
             if isinstance(event, SessionReady):
-                complete = event.neighbours >= len(self._server.advertised) - 1
-                graph = "complete" if complete else "ring"
+                graph = "complete" if event.neighbours >= len(self._server.advertised) - 1 else "ring"
                 return SessionGraph(graph, event.neighbours, event.threshold, event.session.hex())
         return None
 

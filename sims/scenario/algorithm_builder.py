@@ -176,10 +176,7 @@ def optimiser(section: ServerSection) -> ServerOptimiser:
 
 
 def tail_measures(settings: Settings, section: TailSection, clients: int) -> EvaluationMetrics:
-    """Return the histogram of `[tail]` over `clients` clients, with its noise.
-
-    Raise `ParameterError` if no noise meets its privacy goal.
-    """
+    """Return the histogram of `[tail]`. Raise `ParameterError` if no noise meets its privacy goal."""
     promise = NoiseAssumptions(
         clients=clients,
         dropouts=dropouts_allowed(clients, settings.channel.dropout),

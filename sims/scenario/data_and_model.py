@@ -110,10 +110,7 @@ def _digits() -> tuple[int, ...]:
 
 
 def model(settings: Settings) -> nn.Module | None:
-    """Return the model, or None if the shape of its inputs is known only after reading files.
-
-    Raise `FLError` if this kind of model does not fit the data.
-    """
+    """Return the model, or None if only files tell its input shape. Raise `FLError` if it does not fit."""
     from fl.models import build
 
     kind, amiss = settings.model.kind, Problems(Path())
@@ -134,9 +131,7 @@ _NAME: Final = "model"
 
 def first_model(settings: Settings, module: nn.Module) -> Vector:
     """Return the model that a run starts from, as a flat vector: `module`, or the file of `model.start`.
-
-    Raise `DataError` if this file does not exist or holds another model.
-    """
+    Raise `DataError` if this file does not exist or holds another model."""
     try:
         return initial_model(settings, module)
     except DataError as error:

@@ -171,10 +171,8 @@ def _annotated(maker: Maker) -> Any:
 
 
 def _typed(hint: Any, value: Any, problems: Problems, key: str) -> Any:
-    """Return a TOML value converted to the type `hint`: lists to tuples, tables to dataclasses.
-
-    Add a problem of `key` and return the value unchanged if it does not fit.
-    """
+    """Return a TOML value converted to the type `hint`: lists to tuples, tables to dataclasses. If it does
+    not fit, add a problem of `key` and return the value unchanged."""
     if isinstance(value, dict):
         known = _fields(hint)
         for name in value.keys() - set(known):

@@ -65,10 +65,8 @@ def _overlap(key: str, other: str) -> bool:
 
 
 def axes(sweep: object, problems: Problems, changes: Assignments | None = None) -> tuple[Axis, ...]:
-    """Return the axes of a `[sweep]` table in the order of the file, and add their problems.
-
-    `changes`  values by the name of an axis. They replace its values, or are labels of those to keep.
-    """
+    """Return the axes of a `[sweep]` table in the order of the file, and add their problems. `changes` has
+    values by the name of an axis. They replace its values, or are labels of those to keep."""
     if not isinstance(sweep, Mapping):
         problems.add("sweep", f"must be a table, not {shown(sweep)}")
         return ()
@@ -150,10 +148,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def assigned(document: Document, assignments: Assignments) -> Document:
-    """Return a copy of the document with the assigned values.
-
-    Raise `ConfigError` if a dotted key leads through a value that is not a table.
-    """
+    """Return a changed copy. Raise `ConfigError` if a dotted key leads through a value that is no table."""
     changed = deepcopy(document)
     for key, value in assignments.items():
         *tables, last = key.split(".")
@@ -167,10 +162,8 @@ def assigned(document: Document, assignments: Assignments) -> Document:
 
 
 def parsed(texts: Iterable[str]) -> dict[str, Any]:
-    """Parse assignments such as `training.rate=0.1` or `sweep.seed=[1, 2]`, with values in TOML.
-
-    A value that is not TOML is a text, so a text needs no quotes. In a list or a table, texts need quotes.
-    """
+    """Parse assignments such as `training.rate=0.1` or `sweep.seed=[1, 2]`, with values in TOML. A value that
+    is not TOML is a text, so a text needs no quotes. In a list or a table, texts need quotes."""
     found: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")

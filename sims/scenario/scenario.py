@@ -21,8 +21,7 @@ from sims.scenario.settings import Settings
 _AXIS: Final = "sweep."
 _QUICK_ROUNDS: Final = 2
 _MOST_VARIANTS: Final = 100_000
-# Increment this if the same settings give other results than before, for example after a new default. Then
-# cells with old results run again.
+# Increment this if the same settings give new results (as after a new default): old cells then run again.
 FORMAT: Final = 1
 _DIGITS: Final = 20
 _ASIDE: Final = {"output", "audit", "insecure_seed"}  # settings that are not part of a digest
@@ -93,8 +92,7 @@ def load(
     swept = {key.removeprefix(_AXIS): value for key, value in changes.items() if key.startswith(_AXIS)}
     fixed = {key: value for key, value in changes.items() if not key.startswith(_AXIS)}
     document, problems = toml_tables(path), Problems(path)
-    written = document.pop("name", path.stem)
-    name = _name(fixed.pop("name", written), problems)
+    name = _name(fixed.pop("name", document.pop("name", path.stem)), problems)
     few = _quick(document, problems, quick=quick)
     found = axes(document.pop("sweep", {}), problems, swept)
     _check_labels(found, fixed, problems)

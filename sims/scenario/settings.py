@@ -117,8 +117,7 @@ class ServerSection(OpenSection):
 
 
 class PrivacySection(OpenSection):
-    """A privacy budget that all rounds share: `rho`, or `epsilon` and `delta`. It selects an algorithm's
-    private variant."""
+    """A budget of all rounds: `rho`, or `epsilon` and `delta`. It selects an algorithm's private variant."""
 
     rho: Positive | None = None
     epsilon: Positive | None = None
@@ -224,8 +223,7 @@ class ChannelSection(Section):
 
 
 class DropoutSection(Section):
-    """The probabilities with which clients drop out. Drop-outs are drawn from the seed, for each client and
-    round."""
+    """The probabilities of drop-outs, which are drawn from the seed for each client and round."""
 
     training: PartOfAll = 0.0  # part of the invited that sends no masked input in a round's first sum
     between: PartOfAll = 0.0  # probability to miss a later sum that is in no group with an earlier one
@@ -297,12 +295,10 @@ class Settings(Section):
 
 
 def insecure_seed(seed: int) -> bytes:
-    """Return the bytes from which keys, rounding and noise are derived, so that a run can be repeated. They
-    are public."""
+    """Return the public bytes from which keys, rounding and noise derive, so that a run can be repeated."""
     return hashlib.sha256(f"secagg simulation {seed}".encode()).digest()
 
 
 def insecure_server(seed: int) -> Identity:
-    """Return the identity that signs the ledger of a run with `insecure_seed`. Its private key is public,
-    too."""
+    """Return the identity that signs the ledger if `insecure_seed` is set. Its private key is public, too."""
     return Identity.from_secret(digest("insecure identity of a server", insecure_seed(seed)))

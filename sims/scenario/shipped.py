@@ -32,10 +32,7 @@ def names() -> tuple[str, ...]:
 
 
 def find(given: str | Path) -> Path:
-    """Return the path `given`, or the file of the shipped scenario of that name.
-
-    Raise `ConfigError` if neither exists.
-    """
+    """Return the path `given`, or the shipped scenario of that name. Raise `ConfigError` if there is none."""
     path = Path(given)
     if path.exists() or path.parent != Path():
         return path

@@ -18,10 +18,8 @@ _SUMS: Final = 64
 
 
 def canary_facts(settings: Settings, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, Any]:
-    """Return the results of one trial for every kind of sum with noise.
-
-    `algorithms` are those of the parts of the run, "training" and "tail".
-    """
+    """Return the results of one trial for every kind of sum with noise. `algorithms` are those of the parts
+    of the run, "training" and "tail"."""
     return {
         "canaries": settings.audit.canaries,
         "specs": [

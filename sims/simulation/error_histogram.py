@@ -1,7 +1,6 @@
 """A differentially private histogram of the error rates of clients, over a channel of its own.
 
-It is a sum with noise, so its heights hide the error of a single client. Its privacy budget covers only the
-histogram, not the training.
+It is a sum with noise, which hides the error of a single client. Its budget does not cover the training.
 """
 
 from __future__ import annotations
@@ -53,10 +52,8 @@ class PeriodicErrorHistogram:
         return number in tail_rounds(self.section, self.rounds)
 
     def ask(self, model: Vector) -> dict[str, Any]:
-        """Request a histogram of the errors of `model`, and return the outcome as JSON values.
-
-        Heights include noise, so some may be below zero.
-        """
+        """Request a histogram of the errors of `model`, and return the outcome as JSON values. Heights
+        include noise, so some may be below zero."""
         self.run.state = ModelState(as_vector(model))
         self.seen.heights = None
         report = self.run.round()

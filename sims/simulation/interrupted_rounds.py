@@ -1,7 +1,6 @@
 """Lost sums: sums that were asked after the last checkpoint, in a round that was interrupted.
 
-Clients restored from the checkpoint have no record of them, but the server may have learned their totals. So
-each client is charged for them again.
+Restored clients have no record of them, but the server may know their totals. So clients are charged again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Records the metrics of every round as a JSON object, called a line, and makes the final result from lines.
 
-Except for the last scores of single clients, the result is made from lines alone. So a resumed run needs
-nothing else from earlier rounds.
+Except for clients' last scores, the result is made from lines alone, so a resumed run needs nothing else.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ _NOTHING: Final[Mapping[str, Any]] = {
 
 class MetricsRecorder:
     """Makes the line of every round. `lines` are the lines so far; the first is from before the first round.
-
-    In a resumed run, observers start without the state that they had before.
-    """
+    In a resumed run, observers start without the state that they had before."""
 
     def __init__(
         self,

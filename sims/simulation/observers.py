@@ -73,10 +73,8 @@ def training_loss() -> Observer:
 
 
 def centralised() -> Observer:
-    """Return an observer of the accuracy of a model that is trained centrally, on the data of all clients.
-
-    It starts from the common model after the first round, and trains in each round as a client does.
-    """
+    """Return an observer of the accuracy of a model that is trained centrally, on the data of all clients. It
+    starts from the common model after the first round, and trains in each round as a client does."""
     known: list[Any] = []  # the trainer, and its model so far
 
     def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
@@ -165,10 +163,8 @@ def optimality_gap() -> Observer:
 
 
 def ergodic_gap() -> Observer:
-    """Return an observer of the optimality gap of the mean model over rounds, if the algorithm keeps it.
-
-    A splitting scheme weights each round by its step size, and returns this mean if `ergodic` is set.
-    """
+    """Return an observer of the optimality gap of the mean model over rounds, if the algorithm keeps it. A
+    splitting scheme weights each round by its step size, and returns this mean if `ergodic` is set."""
     return _gap(lambda run: getattr(run.state, "average", None))
 
 
@@ -208,9 +204,8 @@ def jumps() -> Observer:
     """Return an observer of the distance between each client's trained model and the one it continues with.
 
     The values are mean and standard deviation over clients; every tenth round, also the mean training losses
-    on a line from the trained to the common model. A client that keeps its own model has distance 0. Other
-    clients repeat their last training to get the trained model: all must take part and start at the common
-    model.
+    on a line from the trained to the common model. A client that keeps its own model has distance 0. Others
+    repeat their last training to get it: all must take part and start at the common model.
     """
     last: list[Array] = []
 
@@ -255,10 +250,8 @@ _NEVER = -1
 
 
 class DivergenceObserver(SimulatedParticipant):
-    """A participant that records in `diverged` the last round in which it had no answer.
-
-    In a sum with noise, a client without an answer sends zeros, so its divergence is not recorded.
-    """
+    """A participant that records in `diverged` the last round in which it had no answer. In a sum with noise,
+    a client without an answer sends zeros, so its divergence is not recorded."""
 
     diverged = _NEVER
 

@@ -144,11 +144,8 @@ class _ChannelFactory:
 
     @property
     def _each_round(self) -> bool:
-        """Return whether every round of the training needs a new session.
-
-        After drop-outs, clients return in a new session. In a seeded run with noise, the noise depends on the
-        secrets of a session, so a round that is repeated after a crash gets the same noise.
-        """
+        """Return whether every round needs a new session: after drop-outs, so that clients return, and in a
+        seeded run with noise, which depends on the session, so that a repeated round gets the same noise."""
         given = self.settings
         return given.dropout.happens or (given.seeded and given.privacy is not None)
 

@@ -256,8 +256,7 @@ class Simulation:
         """Continue from a checkpoint.
 
         In a seeded run, restored clients repeat an interrupted round with the same keys and noise, which
-        reveals nothing new. In any other run, the round is skipped, and clients are charged for the sums that
-        they may have answered in it.
+        reveals nothing new. In any other run, the round is skipped, and clients are charged for its sums.
         """
         self._done = saved.done
         left_out = writer.cut_off and not self._settings.seeded

@@ -100,10 +100,7 @@ class Results:
 
 
 def read_records(path: Path, needed: Collection[str] = ()) -> Iterator[Record]:
-    """Yield all results of a file in their order.
-
-    Raises `ConfigError` if a line is not a result, or if the result lacks one of the keys `needed`.
-    """
+    """Yield all results in order. Raises `ConfigError` if a line is no result or lacks a key of `needed`."""
     for number, line in enumerate(_whole_lines(path.read_bytes()).splitlines(), 1):
         try:
             yield _record(json.loads(line), needed)

@@ -46,10 +46,8 @@ _HANDLED: Final = (signal.SIGCHLD, signal.SIGTERM)
 
 
 def main(control: int, owner_pipe: int) -> None:
-    """Serve the pool at the other end of the socket `control` until it is closed.
-
-    Both arguments are file descriptors. `owner_pipe` is at end of file once the pool's process has ended.
-    """
+    """Serve the pool at the other end of the socket `control` until it is closed. Both arguments are file
+    descriptors. `owner_pipe` is at end of file once the pool's process has ended."""
     _set_up(control, owner_pipe)
     sock = socket.socket(fileno=control)
     pipe = MessagePipe(sock)
@@ -240,8 +238,7 @@ def _set_up_worker(owner_pipe: int, parent: int) -> None:
 def _work(target: bytes, pipe: MessagePipe) -> int:
     """Receive the config, call the target with it, and return the exit code of the worker."""
     try:
-        config = pipe.receive_sync()
-        _call(target, config, pipe)
+        _call(target, pipe.receive_sync(), pipe)
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except BaseException as error:

@@ -80,10 +80,8 @@ class MessagePipe:
         return _unframed(frame)
 
     def mark_peer_dead(self) -> None:
-        """Record that the process at the other end is dead, so that nothing waits for it any more.
-
-        Its death does not always close the pipe: a process that it forked may hold a copy of its end.
-        """
+        """Record that the process at the other end is dead, so that nothing waits for it any more. Its death
+        does not always close the pipe: a process that it forked may hold a copy of its end."""
         self._peer_dead = True
         self._wake()
 

@@ -59,9 +59,7 @@ class ProcessId:
 
 def processes_with_environment(entry: str) -> set[int]:
     """Return the ids of processes that have `entry` ("NAME=value") in the environment they were started with.
-
-    Their child processes inherit the entry. Where there is no /proc, the set is empty.
-    """
+    Their child processes inherit the entry. Where there is no /proc, the set is empty."""
     wanted, found = entry.encode(), set()
     for folder in _PROC.glob("[0-9]*"):
         with suppress(OSError):  # It has ended, or belongs to another user.
@@ -95,10 +93,8 @@ def _start_time(pid: int) -> int | None:
 
 
 def signal_on_death_of_parent(number: int) -> None:
-    """Make the kernel send signal `number` to this process when the thread that started it ends.
-
-    If the parent has ended before this call, no signal is sent: the caller must check that afterwards.
-    """
+    """Make the kernel send signal `number` to this process when the thread that started it ends. If the
+    parent has ended before this call, no signal is sent: the caller must check that afterwards."""
     _prctl(_PR_SET_PDEATHSIG, number)
 
 

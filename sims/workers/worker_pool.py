@@ -169,8 +169,7 @@ class WorkerPool:
     def events(self) -> AsyncIterator[WorkerEvent]:
         """Return an iterator of the messages of all workers. The last event of each is `WorkerExited`.
 
-        The iteration ends when all workers have exited; in a pool that grows, it does not end. It can be
-        stopped and continued later.
+        It ends when all workers have exited, but not in a pool that grows. It can be continued later.
         """
         return self._events_end
 

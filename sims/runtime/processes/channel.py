@@ -5,8 +5,7 @@ drops out loses its connection until the next session, and after a round with dr
 If a worker process is killed, all of its clients drop out. The worker is restarted before the next round, and
 its clients continue from their state after the last finished round.
 
-After each round, this process receives a copy of the state of every client from its worker. The copies are
-for observers and answer no query.
+After each round, workers send a copy of every client's state to this process, for observers alone.
 """
 
 from __future__ import annotations
@@ -171,10 +170,8 @@ class ProcessesChannel(SessionChannel):
             setattr(self.participants[member], "diverged", self._round_info.number)  # noqa: B010
 
     def _take_answered(self, slot: int) -> None:
-        """Record the answers that clients sent before their worker was killed.
-
-        Answers that are recorded already, because an earlier worker was killed too, are not charged again.
-        """
+        """Record the answers that clients sent before their worker was killed. Answers that are recorded
+        already, because an earlier worker was killed too, are not charged again."""
         for member, entries in self._running().slots[slot].answered.items():
             memory = self._memories[member]
             for entry in entries:

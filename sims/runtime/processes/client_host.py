@@ -43,36 +43,22 @@ from secagg.net.tls import client_context
 from secagg.policy import Policy
 from sims.records.sums import Refusal
 from sims.runtime.client_state import SimulatedMemory, SimulatedParticipant, restore_clients, save_clients
-from sims.runtime.processes.messages import (
-    AnswerRecorded,
-    BeginRound,
-    ClientFailure,
-    CommandDone,
-    FinishRound,
-    JoinSession,
-    LoadClientData,
-    RestoreState,
-    RoundFinished,
-    ScheduleDropouts,
-    WorkerClients,
-    WorkerConfig,
-    WorkerReply,
-)
+from sims.runtime.processes import messages
 from sims.runtime.residue_tampering import Tamper, client_hooks
 from sims.workers.message_pipe import MessagePipe
 
 
-async def host_clients(config: WorkerConfig, pipe: MessagePipe) -> None:
+async def host_clients(config: messages.WorkerConfig, pipe: MessagePipe) -> None:
     """Run the clients of a worker until the supervisor closes the pipe."""
     owned: dict[int, Any] = {}
-    while isinstance(command := await pipe.receive(), LoadClientData):
+    while isinstance(command := await pipe.receive(), messages.LoadClientData):
         owned[command.member] = command.content
-    assert isinstance(command, RestoreState)
+    assert isinstance(command, messages.RestoreState)
     worker_clients = config.make(config.shared, owned)
     async with trio.open_nursery() as nursery:
         worker = _Host(config, pipe, worker_clients, nursery)
         worker.restore(command)
-        await pipe.send(CommandDone())
+        await pipe.send(messages.CommandDone())
         while True:
             await pipe.send(await worker.execute(await pipe.receive()))
 
@@ -81,7 +67,11 @@ class _Host:
     """The clients of this worker, which carries out the commands of the supervisor."""
 
     def __init__(
-        self, config: WorkerConfig, pipe: MessagePipe, worker_clients: WorkerClients, nursery: trio.Nursery
+        self,
+        config: messages.WorkerConfig,
+        pipe: MessagePipe,
+        worker_clients: messages.WorkerClients,
+        nursery: trio.Nursery,
     ) -> None:
         self._pipe = pipe
         self._worker_clients = worker_clients
@@ -96,30 +86,30 @@ class _Host:
         self._silent: set[int] = set()  # clients that declined to answer in this round
         self.worker_clients = worker_clients
         self.memories: Mapping[int, SimulatedMemory] = self._memories
-        self.session: JoinSession | None = None
+        self.session: messages.JoinSession | None = None
         self.dropouts: dict[int, Stage] = {}
         self.computing = trio.Lock()  # held by the client that computes
 
-    def restore(self, command: RestoreState) -> None:
+    def restore(self, command: messages.RestoreState) -> None:
         if command.saved is not None:
             restore_clients(command.saved, self.participants, self.memories, self._worker_clients.tamper)
         for member, entries in command.answered.items():
             for entry in entries:
                 SimulatedMemory.take_answer(self._memories[member], entry)
 
-    async def execute(self, command: object) -> WorkerReply:
+    async def execute(self, command: object) -> messages.WorkerReply:
         match command:
-            case BeginRound():
+            case messages.BeginRound():
                 await self._begin(command)
-            case JoinSession():
+            case messages.JoinSession():
                 await self._join(command)
-            case ScheduleDropouts(at):
+            case messages.ScheduleDropouts(at):
                 self.dropouts = dict(at)
-            case FinishRound():
+            case messages.FinishRound():
                 return await self._finish(command)
-        return CommandDone()
+        return messages.CommandDone()
 
-    async def _begin(self, command: BeginRound) -> None:
+    async def _begin(self, command: messages.BeginRound) -> None:
         self._silent.clear()
         self.dropouts.clear()
         if self._worker_clients.begin_round is not None:
@@ -127,18 +117,18 @@ class _Host:
         for member in command.alone:
             await self._compute(partial(self.participants[member].open, command.round_info))
 
-    async def _join(self, command: JoinSession) -> None:
+    async def _join(self, command: messages.JoinSession) -> None:
         """Connect those clients of the session that are not connected."""
         self.session = command
         async with trio.open_nursery() as nursery:
             for member in command.members:
                 nursery.start_soon(self._hosted[member].connect, self._nursery)
 
-    async def _finish(self, command: FinishRound) -> RoundFinished:
+    async def _finish(self, command: messages.FinishRound) -> messages.RoundFinished:
         for participant in self.participants.values():
             await self._compute(partial(participant.apply_history, command.round_info))
         saved = save_clients(self.participants, self.memories, self._worker_clients.tamper)
-        return RoundFinished(saved, tuple(sorted(self._silent)))
+        return messages.RoundFinished(saved, tuple(sorted(self._silent)))
 
     async def _compute(self, work: Any) -> Any:
         """Return the result of `work`, which runs in a thread while no other client computes."""
@@ -164,14 +154,14 @@ class _Host:
 
     async def fail(self, text: str) -> None:
         """Report an error of the simulation to the supervisor, which ends the run. Do not return."""
-        await self._pipe.send(ClientFailure(text))
+        await self._pipe.send(messages.ClientFailure(text))
         await trio.sleep_forever()
 
 
 class _HostedClient:
     """One client with its identity and its current connection."""
 
-    def __init__(self, member: int, config: WorkerConfig, pipe: MessagePipe, host: _Host) -> None:
+    def __init__(self, member: int, config: messages.WorkerConfig, pipe: MessagePipe, host: _Host) -> None:
         credentials = config.credentials[member]
         self._member = member
         self._config = config
@@ -298,7 +288,7 @@ class _ReportingMemory(SimulatedMemory):
 
     def take_answer(self, answer: AnswerEntry) -> None:
         super().take_answer(answer)
-        self._pipe.send_sync(AnswerRecorded(self._member, replace(answer, facts=None)))
+        self._pipe.send_sync(messages.AnswerRecorded(self._member, replace(answer, facts=None)))
 
 
 _STAGES: Final[dict[type[m.Message], Stage]] = {
@@ -324,10 +314,8 @@ def make_client(
     drops_out: Callable[[Stage], bool],
     **settings: Any,
 ) -> ClientMachine:
-    """Return a client machine like that of `sims.runtime.secure` in session `number`.
-
-    The machine raises `ClientDroppedOut` at the first stage for which `drops_out` returns True.
-    """
+    """Return a client machine like that of `sims.runtime.secure` in session `number`. The machine raises
+    `ClientDroppedOut` at the first stage for which `drops_out` returns True."""
     survivors = Stage.CONFIRM if policy.trust is Trust.MALICIOUS else Stage.REVEAL
 
     def on_message(kind: type[m.Message]) -> None:

@@ -177,8 +177,7 @@ class ProcessSession:
             self._count(live)
         match event:
             case SessionReady():
-                complete = event.neighbours >= len(self._machine.advertised) - 1
-                graph = "complete" if complete else "ring"
+                graph = "complete" if event.neighbours >= len(self._machine.advertised) - 1 else "ring"
                 self.graph = SessionGraph(graph, event.neighbours, event.threshold, event.session.hex())
             case Excluded(peer, Departed()):
                 self._departed.add(peer)

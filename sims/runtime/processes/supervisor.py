@@ -26,20 +26,8 @@ from secagg.net.server import Server, open_server
 from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import make_certificate, server_context
 from sims.records.sums import Refusal
+from sims.runtime.processes import messages
 from sims.runtime.processes.client_host import host_clients
-from sims.runtime.processes.messages import (
-    AnswerRecorded,
-    ClientFactory,
-    ClientFailure,
-    CommandDone,
-    LoadClientData,
-    RestoreState,
-    RoundFinished,
-    SimulatedCredentials,
-    WorkerConfig,
-    WorkerReply,
-    pack_algorithm,
-)
 from sims.text_format import counted
 from sims.workers import (
     WorkerEvent,
@@ -77,7 +65,7 @@ class WorkerSlot:
     exited: WorkerExited | None = None  # how the current worker ended; None while it runs
     ready: bool = False  # whether the current worker has made its clients
     failed_starts: int = 0  # number of failed starts in a row
-    reply: WorkerReply | None = None  # to the last command; None until it arrives
+    reply: messages.WorkerReply | None = None  # to the last command; None until it arrives
     saved: Mapping[int, bytes] | None = field(default=None, repr=False)  # states, with personal models
     answered: dict[int, list[AnswerEntry]] = field(default_factory=dict, repr=False)  # since `saved`
     causes: list[str] = field(default_factory=list)  # causes of earlier exits other than by a signal
@@ -93,7 +81,7 @@ class WorkerSupervisor:
     def __init__(
         self,
         algorithm: AnyAlgorithm,
-        clients: ClientFactory,
+        clients: messages.ClientFactory,
         groups: Iterable[tuple[int, ...]],
         *,
         trust: Trust,
@@ -101,7 +89,7 @@ class WorkerSupervisor:
         on_worker_event: OnWorkerEvent,
         saved: Mapping[int, Mapping[int, bytes]] | None = None,
     ) -> None:
-        self._algorithm = pack_algorithm(algorithm)
+        self._algorithm = messages.pack_algorithm(algorithm)
         self._clients = clients
         self._trust = trust
         self._seed = insecure_seed
@@ -125,10 +113,10 @@ class WorkerSupervisor:
         self.refused: dict[int, Refusal] = {}
         self.on_client_failure: Callable[[], None] = lambda: None
 
-    def _make_credentials(self, member: int) -> SimulatedCredentials:
+    def _make_credentials(self, member: int) -> messages.SimulatedCredentials:
         """Return the credentials of a client, which stay the same when its worker is restarted."""
         key = Identity.generate() if self._seed is None else seeded_identity(self._seed, member)
-        return SimulatedCredentials(key.secret(), make_certificate(key, now=int(time.time())))
+        return messages.SimulatedCredentials(key.secret(), make_certificate(key, now=int(time.time())))
 
     # --- called from the algorithm's thread ---
 
@@ -204,8 +192,8 @@ class WorkerSupervisor:
             await self._stopping.wait()
             nursery.cancel_scope.cancel()
 
-    def _config(self, slot: WorkerSlot) -> WorkerConfig:
-        return WorkerConfig(
+    def _config(self, slot: WorkerSlot) -> messages.WorkerConfig:
+        return messages.WorkerConfig(
             algorithm=self._algorithm,
             trust=self._trust,
             make=self._clients.make,
@@ -229,9 +217,11 @@ class WorkerSupervisor:
         for slot in slots:
             with suppress(WorkerUnavailable):
                 for member in slot.members:
-                    await self.pool.send(slot.index, LoadClientData(member, self._clients.owned[member]))
+                    await self.pool.send(
+                        slot.index, messages.LoadClientData(member, self._clients.owned[member])
+                    )
         await self.command(
-            {self.slots.index(slot): RestoreState(slot.saved, slot.answered) for slot in slots}
+            {self.slots.index(slot): messages.RestoreState(slot.saved, slot.answered) for slot in slots}
         )
         for slot in slots:
             self._check_start(slot)
@@ -249,10 +239,8 @@ class WorkerSupervisor:
         return tuple(tuple(known[index] for index in slot.indices) for slot in self.slots)
 
     async def restart_workers(self) -> bool:
-        """Restart the workers that have ended. Return whether there were any.
-
-        Raise `WorkersFailed` if a worker ended twice with the same error, or cannot be restarted.
-        """
+        """Restart the workers that have ended. Return whether there were any. Raise `WorkersFailed` if a
+        worker ended twice with the same error, or cannot be restarted."""
         dead = [slot for slot in self.slots if slot.exited is not None]
         for slot in dead:
             assert slot.exited is not None
@@ -274,7 +262,7 @@ class WorkerSupervisor:
                 raise WorkersFailed(f"{_named(slot)} has ended twice in the same way: {ended.cause}")
             slot.causes.append(ended.cause)
 
-    async def command(self, commands: Mapping[int, object]) -> dict[int, WorkerReply]:
+    async def command(self, commands: Mapping[int, object]) -> dict[int, messages.WorkerReply]:
         """Send a command to the worker of each slot. Return the replies of those that do not end before."""
         for slot_index, message in commands.items():
             slot = self.slots[slot_index]
@@ -318,15 +306,15 @@ class WorkerSupervisor:
                 self._on_worker_event(f"{_named(slot)} has ended: {event.cause}")
             return
         match event.message:
-            case CommandDone() as done:
+            case messages.CommandDone() as done:
                 slot.reply = done
-            case RoundFinished() as finished:
+            case messages.RoundFinished() as finished:
                 slot.reply, slot.saved, slot.answered = finished, finished.saved, {}
-            case AnswerRecorded(member, entry):
+            case messages.AnswerRecorded(member, entry):
                 slot.answered.setdefault(member, []).append(entry)
             case Refusal() as refused:
                 self.refused[refused.member] = refused
-            case ClientFailure(text):
+            case messages.ClientFailure(text):
                 self.client_failure = text
                 self.on_client_failure()
 
