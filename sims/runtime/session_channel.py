@@ -65,7 +65,8 @@ class SessionChannel:
             for member, learner in learners.items()
         }
         self._memories = {member: SimulatedMemory() for member in learners}
-        self._history = SetLog(all_clients=algorithm.needs_all_clients)  # which clients confirmed which queries
+        # Which clients confirmed which queries, in all sessions.
+        self._history = SetLog(all_clients=algorithm.needs_all_clients)
         self._session: SumSession | None = None
         self._sessions = 0
         self._members: tuple[int, ...] = ()
