@@ -18,9 +18,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from secagg.double_masking import PairMasks, Removal, SelfMask, seeds_of, take_off
+from secagg.double_masking import PairMasks, Removal, Seeds, SelfMask, seeds_of, take_off
 from secagg.keys import public_key
-from secagg.mask_expansion import Seeds
 from secagg.mask_keystream import apply_masks
 from secagg.residue_ring import Residues
 

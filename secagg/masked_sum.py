@@ -11,18 +11,10 @@ from functools import lru_cache, partial
 from itertools import combinations
 from typing import Final, TypeAlias
 
-from secagg import shamir
+from secagg import errors, shamir
 from secagg.bitmap import PositionSet, unpack_positions
 from secagg.double_masking import Removal, masks_with, own_mask
-from secagg.errors import (
-    BadShare,
-    BadVector,
-    CorruptDealer,
-    CorruptTotal,
-    MalformedMessage,
-    TooFewClients,
-    Unrecoverable,
-)
+from secagg.errors import CorruptDealer
 from secagg.events import WrongShares
 from secagg.keys import noise_commitment, public_key, seed_commitment
 from secagg.mask_expansion import Expander
@@ -66,7 +58,7 @@ class Tally:
         """Add the masked input `data` to the total. Raises `BadVector` if it does not fit the spec."""
         encoding = self.question.encoding
         if not encoding.accepts(data):
-            raise BadVector(self._id(position), "a masked input that does not fit the spec")
+            raise errors.BadVector(self._id(position), "a masked input that does not fit the spec")
         self._spoiled = True
         encoding.add(self._accumulator, data)
         self._spoiled = False
@@ -92,17 +84,17 @@ class Tally:
         own_places = self._graph.places(position)
         points = [own_places[place] + 1 for place in places]
         if not self._shares.keys() >= set(dealers):
-            raise MalformedMessage(sender, "shares that do not match the roster")
+            raise errors.MalformedMessage(sender, "shares that do not match the roster")
         owed = [
             (kept, point)
             for dealer, point in zip(dealers, points, strict=True)
             for kept in self._shares[dealer]
         ]
         if len(reveal.shares) != SHARE_BYTES * len(owed):
-            raise MalformedMessage(sender, "shares that do not match the roster")
+            raise errors.MalformedMessage(sender, "shares that do not match the roster")
         shares = shares_from_bytes(reveal.shares)
         if shares is None:
-            raise BadShare(sender, "a share outside the field")
+            raise errors.BadShare(sender, "a share outside the field")
         for (kept, point), share in zip(owed, shares, strict=True):
             kept[point] = share
         self.revealed.add(position)
@@ -114,7 +106,7 @@ class Tally:
         around = self._graph.present_around(present)
         worst = min(self.question.roster, key=around.__getitem__)
         if around[worst] < threshold:
-            raise TooFewClients(
+            raise errors.TooFewClients(
                 f"only {around[worst]} of client {self._id(worst)}'s neighbours are left; "
                 f"{threshold} are needed to remove its masks",
                 present=around[worst],
@@ -130,10 +122,10 @@ class Tally:
         reconstruction = Reconstruction(cohort.threshold, corrupt=liars)
         secrets, blamed = self._reconstruct(reconstruction)
         if blamed:
-            raise Unrecoverable(blamed)
+            raise errors.Unrecoverable(blamed)
         if self._spoiled:
             # The hidden count cannot detect this: it is the last element, and may be right nevertheless.
-            raise CorruptTotal("adding or unmasking inputs was interrupted before")
+            raise errors.CorruptTotal("adding or unmasking inputs was interrupted before")
         self._spoiled = True
         self._expander.take_off(self._accumulator, list(self._removals(secrets)), salt=cohort.session)
         self._remove_noise(secrets)

@@ -27,15 +27,7 @@ from secagg import events
 from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.client_memory import Memory
-from secagg.errors import (
-    SERVER,
-    InputError,
-    PeerError,
-    SecaggError,
-    SlowReader,
-    StateError,
-    UnchangedValues,
-)
+from secagg.errors import SERVER, InputError, PeerError, SecaggError, SlowReader, StateError, UnchangedValues
 from secagg.events import Asked, ClientEvent
 from secagg.identity_registry import Registry
 from secagg.keys import Identity

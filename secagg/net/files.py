@@ -29,15 +29,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from secagg.errors import (
-    CertificateError,
-    ExpiredRegistry,
-    ForeignRegistry,
-    KeyFileError,
-    LocalError,
-    RegistryError,
-    WrongRegistry,
-)
+from secagg import errors
+from secagg.errors import KeyFileError, LocalError, RegistryError
 from secagg.identity_registry import Registry, SignedRegistry
 from secagg.keys import Identity
 from secagg.net.tls import bundle_for, certificate_key, certificate_pem, private_pem, split_bundle
@@ -195,7 +188,7 @@ def read_certificate(path: Path) -> bytes:
         raise KeyFileError(f"{path} is a private key, which must stay secret; give its certificate instead")
     try:
         return certificate_pem(data)
-    except CertificateError as error:
+    except errors.CertificateError as error:
         raise KeyFileError(f"{path} is {error}; {_KEY_REMEDY}") from None
 
 
@@ -227,8 +220,8 @@ def read_registry(path: Path, authority_certificate: Path, now: int) -> Registry
     registry = read_signed(path, authority=certificate_key(read_certificate(authority_certificate)))
     try:
         registry.check_current(now)
-    except ExpiredRegistry as error:
-        raise ExpiredRegistry(f"{path}: {error}") from None
+    except errors.ExpiredRegistry as error:
+        raise errors.ExpiredRegistry(f"{path}: {error}") from None
     return registry
 
 
@@ -236,12 +229,12 @@ def read_signed(path: Path, *, authority: bytes) -> Registry:
     """Return the registry in a file, expired or not. Raise if the public key `authority` did not sign it."""
     try:
         signed = SignedRegistry.parse(REGISTRY.read(path))
-    except WrongRegistry:
+    except errors.WrongRegistry:
         raise RegistryError(f"{path} is not a registry, or is damaged; {_REGISTRY_REMEDY}") from None
     try:
         return signed.verified(authority=authority)
-    except WrongRegistry:
-        raise ForeignRegistry(
+    except errors.WrongRegistry:
+        raise errors.ForeignRegistry(
             f"{path} is foreign: this authority (key {authority.hex()}) did not sign it, or it was changed "
             f"since; {_REGISTRY_REMEDY}"
         ) from None
@@ -262,7 +255,7 @@ def read_bundle(path: Path, registry: Registry) -> dict[int, bytes]:
     beside = bundle_path(path)
     try:
         return bundle_for(registry, split_bundle(BUNDLE.read(beside)))
-    except CertificateError as error:
+    except errors.CertificateError as error:
         raise RegistryError(
             f"{beside} does not fit registry {registry.version}: {error}; have the authority run secagg "
             "enrol again, and take both files"

@@ -18,18 +18,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
+from secagg import events
 from secagg.client import ClientMachine
 from secagg.errors import SERVER, Peer, PeerError
-from secagg.events import (
-    Asked,
-    ClientEvent,
-    Outgoing,
-    ServerEvent,
-    ServerStep,
-    SessionFailed,
-    SumAborted,
-    SumReleased,
-)
+from secagg.events import Asked, Outgoing
 from secagg.hashing import digest
 from secagg.local import STAGE_OF, Absent, AnswerFunction, Stage
 from secagg.server import ServerMachine
@@ -187,8 +179,8 @@ class Wire:
         self.waiting: list[Packet] = []
         self.transcript: list[Packet] = []
         self.failures: dict[int, PeerError] = {}
-        self.server_events: list[ServerEvent] = []
-        self.client_events: list[tuple[int, ClientEvent]] = []
+        self.server_events: list[events.ServerEvent] = []
+        self.client_events: list[tuple[int, events.ClientEvent]] = []
 
     # --- a whole session ---
 
@@ -204,7 +196,7 @@ class Wire:
         self.run()
         return self.finish()[-1].total
 
-    def finish(self) -> list[SumReleased]:
+    def finish(self) -> list[events.SumReleased]:
         """Close stages until the server has none to close. Return its releases, or raise its error."""
         found = len(self.server_events)
         while self.server.state in STAGE_OF:
@@ -212,9 +204,9 @@ class Wire:
             self.run()
         new = self.server_events[found:]
         for event in new:
-            if isinstance(event, (SumAborted, SessionFailed)):
+            if isinstance(event, (events.SumAborted, events.SessionFailed)):
                 raise event.error
-        return [event for event in new if isinstance(event, SumReleased)]
+        return [event for event in new if isinstance(event, events.SumReleased)]
 
     # --- single steps ---
 
@@ -301,7 +293,7 @@ class Wire:
             self._observe(member, member, reply)
             self.send(member, SERVER, reply)
 
-    def _take(self, step: ServerStep) -> None:
+    def _take(self, step: events.ServerStep) -> None:
         self.server_events += step.events
         self._dispatch(step.outgoing)
 
