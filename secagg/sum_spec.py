@@ -42,17 +42,21 @@ def _check_whole(value: object, what: str, least: int, most: int) -> None:
         raise SpecError(f"{what} must be a whole number from {least} to {most}")
 
 
-def _real_limit(limit: object) -> float:
-    """Return `limit` as a float, so that both sides use the same number. Raises `SpecError` if invalid."""
-    if not isinstance(limit, (int, float)) or isinstance(limit, bool):
-        raise SpecError("a bound must be a number")
-    if not 2.0**-500 <= limit <= 2.0**500:
-        raise SpecError("a bound must be above zero, from 2^-500 to 2^500")
-    return float(limit)
+@dataclass(frozen=True)
+class _RealBound:
+    limit: float
+
+    def __post_init__(self) -> None:
+        """Store the limit as a float, so that both sides use the same number."""
+        if not isinstance(self.limit, (int, float)) or isinstance(self.limit, bool):
+            raise SpecError("a bound must be a number")
+        if not 2.0**-500 <= self.limit <= 2.0**500:
+            raise SpecError("a bound must be above zero, from 2^-500 to 2^500")
+        object.__setattr__(self, "limit", float(self.limit))
 
 
 @dataclass(frozen=True)
-class L2:
+class L2(_RealBound):
     """The bound of a real vector. If its Euclidean norm exceeds `limit`, the vector is scaled down.
 
     Raises `SpecError` unless the limit is a number above zero.
@@ -61,14 +65,9 @@ class L2:
     L2(limit=2.0)
     """
 
-    limit: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", _real_limit(self.limit))
-
 
 @dataclass(frozen=True)
-class LInf:
+class LInf(_RealBound):
     """The bound of a real vector. Each coordinate is clipped to the range from -`limit` to `limit`.
 
     Raises `SpecError` unless the limit is a number above zero.
@@ -76,11 +75,6 @@ class LInf:
     >>> LInf(0.5)
     LInf(limit=0.5)
     """
-
-    limit: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", _real_limit(self.limit))
 
 
 @dataclass(frozen=True)

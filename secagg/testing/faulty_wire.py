@@ -114,10 +114,7 @@ def random_faults(
     overtake: float = 0.0,
     corrupt: float = 0.0,
 ) -> Schedule:
-    """Return a schedule of at most one fault per packet, with the given probability for each kind of fault.
-
-    The seed and the number of a packet determine its fault.
-    """
+    """Return a schedule of at most one fault per packet, drawn from `seed` with these probabilities."""
     rates = {"drop": drop, "delay": delay, "duplicate": duplicate, "overtake": overtake, "corrupt": corrupt}
 
     def delivery(packet: Packet) -> PacketDelivery:
@@ -327,22 +324,13 @@ def at_random(seed: bytes, rates: Mapping[Stage, float]) -> Absent:
 
 def leaves_for_good(leavers: Mapping[int, SumStage]) -> Absent:
     """Return a rule by which each member in `leavers` misses its stage and all later ones."""
-
-    def absent(member: int, stage: Stage, sum_index: int) -> bool:
-        return member in leavers and _order(*leavers[member]) <= _order(stage, sum_index)
-
-    return absent
+    return lambda member, *when: member in leavers and _order(*leavers[member]) <= _order(*when)
 
 
 def returns_next_sum(leavers: Mapping[int, SumStage]) -> Absent:
     """Return a rule by which each member in `leavers` misses one sum from its stage on, and then returns."""
-
-    def absent(member: int, stage: Stage, sum_index: int) -> bool:
-        if member not in leavers or leavers[member][1] != sum_index:
-            return False
-        return _order(*leavers[member]) <= _order(stage, sum_index)
-
-    return absent
+    gone = leaves_for_good(leavers)
+    return lambda member, stage, sum_index: gone(member, stage, sum_index) and leavers[member][1] == sum_index
 
 
 def either(*schedules: Absent) -> Absent:
