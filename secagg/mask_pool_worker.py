@@ -132,8 +132,7 @@ def claimed_seeds(queue: Connection, lists: Sequence[Sequence[Removal]], salt: b
 def expand_shared(workspace: Workspace, job: ExpansionJob) -> list[tuple[int, list[int]]]:
     """Claim portions of the worker's own stretch, then of others; add up their masks in shared memory.
 
-    Return, for each slot of the memory that was used, the number of its stretch and the numbers of the
-    portions that it contains.
+    Return, for each used slot of the memory, the number of its stretch and the numbers of its portions.
     """
     found: list[tuple[int, list[int]]] = []
     for step in range(len(job.stretches)):
