@@ -274,10 +274,7 @@ class LocalSession:
             self.events.append(event)
 
     def _send(self, outgoing: Iterable[events.Outgoing]) -> None:
-        """Deliver frames to clients, and their replies to the server.
-
-        Clients compute their answers to a query after all clients have received it.
-        """
+        """Deliver frames and replies. Clients answer a query after all of them have received it."""
         stage = self._stage = STAGE_OF.get(self._server.state, self._stage)
         asked: dict[int, Asked] = {}
         for packet in outgoing:

@@ -28,7 +28,6 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.shared_memory import SharedMemory
 from threading import Lock
-from types import TracebackType
 from typing import Any, Final, Self
 
 from secagg import mask_pool_worker
@@ -73,9 +72,7 @@ class ProcessPool:
             worker.warm_up()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:

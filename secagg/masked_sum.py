@@ -135,7 +135,8 @@ class Tally:
             invited=len(self.question.roster),
             buffer=self._buffer,
         )
-        return total, self._wrong_shares(reconstruction)
+        ids, wrong = self.question.member_ids, reconstruction.wrong.items()
+        return total, tuple(WrongShares(dealer, ids(sorted(holders))) for dealer, holders in wrong)
 
     def _removals(self, secrets: Mapping[_Secret, bytes]) -> Iterator[Removal]:
         question = self.question
@@ -191,12 +192,6 @@ class Tally:
             return commitment == advert.commitments[index]
         return public_key(secret) == advert.mask_keys[index]
 
-    def _wrong_shares(self, reconstruction: Reconstruction) -> tuple[WrongShares, ...]:
-        return tuple(
-            WrongShares(dealer, tuple(self._id(holder) for holder in sorted(holders)))
-            for dealer, holders in reconstruction.wrong.items()
-        )
-
     def _id(self, position: int) -> int:
         return self.question.cohort.ids[position]
 
@@ -236,7 +231,8 @@ class Reconstruction:
             why = f"{len(shares)} of {self._threshold} shares are there"
             proven = answered - len(shares) > self._corrupt
             raise CorruptDealer(dealer, why, proven=proven)
-        secret = self._interpolate(self._trusted_first(shares, holders)[: self._threshold], shares)
+        points = self._trusted_first(shares, holders)[: self._threshold]
+        secret = shamir.interpolate(self._weights(tuple(points)), [shares[x] for x in points])
         if secret is not None and matches(secret):
             return secret
         secret, wrong = self._corrected(dealer, shares, matches)
@@ -249,9 +245,6 @@ class Reconstruction:
         if not self._doubts:
             return sorted(points)
         return sorted(points, key=lambda point: (self._doubts[holders[point - 1]], point))
-
-    def _interpolate(self, points: list[int], shares: Mapping[int, int]) -> bytes | None:
-        return shamir.interpolate(self._weights(tuple(points)), [shares[x] for x in points])
 
     def _corrected(
         self, dealer: int, shares: Mapping[int, int], matches: Callable[[bytes], bool]

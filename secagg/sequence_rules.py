@@ -217,8 +217,7 @@ class SequenceRules:
     def of_values(self, question: Question, values: Mapping[str, ArrayLike]) -> tuple[SumSequence, ...]:
         """Return the sequences of unchanged values: one for each part without noise of a static kind.
 
-        The same values in sums of different kinds are one sequence. Raises `InputError` if the values do not
-        match the spec.
+        Equal values in sums of two kinds are one sequence. Raises `InputError` if they do not match the spec.
         """
         if question.query.kind not in self._static:
             return ()
@@ -228,12 +227,10 @@ class SequenceRules:
     def check(self, sequences: Iterable[SumSequence], question: Question, positions: PositionSet) -> None:
         """Check the roster or the survivors of a sum. Raises the error of the rule that they break."""
         for sequence in sequences:
-            least, members = self._least(sequence.rule), question.member_ids(positions)
+            policy, members = self._policy, question.member_ids(positions)
+            least = policy.min_difference if sequence.rule is Rule.KIND else policy.min_contributors
             if self._memory.sets.is_close(sequence, members, least=least, current=question.sum_id):
                 refuse(sequence.rule, least)
-
-    def _least(self, rule: Rule) -> int:
-        return self._policy.min_difference if rule is Rule.KIND else self._policy.min_contributors
 
 
 def refuse(rule: Rule, least: int) -> None:

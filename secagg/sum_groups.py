@@ -43,10 +43,6 @@ class GroupBook:
         group = self._groups.get(self._table.group_of(kind))
         return group if group is not None and group.round_number == round_number else None
 
-    def _last_round(self, name: str) -> int:
-        """Return the latest round of group `name` in this session, answered or closed, or `NEVER`."""
-        return self._groups[name].round_number if name in self._groups else NEVER
-
     def continues(self, kind: str, round_number: int) -> bool:
         """Return whether the group of `kind` already had a sum in this round."""
         return self._current(kind, round_number) is not None
@@ -70,7 +66,8 @@ class GroupBook:
         group = self._current(kind, round_number)
         name = self._table.group_of(kind)
         if group is None:
-            if round_number <= max(self._memory.last_round(name), self._last_round(name)):
+            latest = self._groups[name].round_number if name in self._groups else NEVER  # in this session
+            if round_number <= max(self._memory.last_round(name), latest):
                 raise errors.GroupReopened(SERVER, f"group {name!r} of round {round_number} is over")
         elif group.closed:
             raise errors.GroupReopened(SERVER, f"group {name!r} of round {round_number} was closed")

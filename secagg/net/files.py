@@ -44,8 +44,7 @@ _OTHERS: Final = 0o077
 class FileKind:
     """One kind of file, and how to read and write it.
 
-    `name` is a noun with its article, `remedy` says what to do if there is no such file, and `error` is the
-    type of all errors.
+    `name` includes an article, `remedy` says what to do without such a file, `error` is the type of errors.
     """
 
     name: str
@@ -59,7 +58,9 @@ class FileKind:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 mode = os.fstat(handle).st_mode
-                self._check_regular(path, mode)
+                if not stat.S_ISREG(mode):
+                    found = "a directory" if stat.S_ISDIR(mode) else "a special file"
+                    raise self.error(f"{path} is {found}, not {self.name}")
                 with open(handle, "rb", closefd=False) as file:
                     data = file.read()
                 # A file without a secret is a wrong file: the advice to change its mode would not help.
@@ -78,11 +79,6 @@ class FileKind:
         """Write a file, in place of an old one if there is one. Readers see all of the old or of the new."""
         with self._readable_errors(path, "written"), _draft(path, data, mode) as draft:
             draft.replace(path)
-
-    def _check_regular(self, path: Path, mode: int) -> None:
-        if not stat.S_ISREG(mode):
-            found = "a directory" if stat.S_ISDIR(mode) else "a special file"
-            raise self.error(f"{path} is {found}, not {self.name}")
 
     def _check_private(self, path: Path, mode: int) -> None:
         if mode & _OTHERS:
