@@ -134,7 +134,7 @@ class OutOfOrder(PeerError):
 
 
 class BadKey(PeerError):
-    """A public key was changed, occurs twice or has small order. The inserter can compute its masks."""
+    """A public key was changed, occurs twice or has small order. The attacker can compute its masks."""
 
 
 class BadSignature(PeerError):
