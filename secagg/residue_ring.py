@@ -79,8 +79,7 @@ def add_packed(total: Residues, data: bytes | memoryview, bits: int) -> None:
         return
     for start, stop in _blocks(total):
         chunk = data[start * bits // 8 : packed_bytes(stop, bits)]
-        units = _read(chunk, _padded(stop - start) * bits // 8, _Record.of(bits, total.itemsize))
-        total[start:stop] += _split(units, bits, total.itemsize)[: stop - start]
+        total[start:stop] += _unpack_block(chunk, stop - start, bits, total.itemsize)
 
 
 def padding_is_zero(data: bytes | memoryview, size: int, bits: int) -> bool:
@@ -143,6 +142,11 @@ def _write(words: Residues, out: NDArray[np.uint8], size: int, stride: int) -> N
             column = np.ndarray(len(words), _unsigned(width), out, done, (stride,))
             column[:] = _shifted(words, -8 * done)
             done += width
+
+
+def _unpack_block(data: bytes | memoryview, size: int, bits: int, itemsize: int) -> Residues:
+    units = _read(data, _padded(size) * bits // 8, _Record.of(bits, itemsize))
+    return _split(units, bits, itemsize)[:size]
 
 
 def _read(data: bytes | memoryview, padded: int, record: _Record) -> Residues:
