@@ -10,7 +10,7 @@ raises, erases all secrets and stays `FAILED`; `leave()` then returns the one fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 
 from numpy.typing import ArrayLike
@@ -125,7 +125,8 @@ class ClientMachine(OneTime):
         try:
             message = m.decode(frame, sender=SERVER, limit=self.frame_limit)
             state = next_state(self._policy.trust, self._state, message)
-            self._check_context(message)
+            if message.context != (self._invited if isinstance(message, m.Farewell) else self._context):
+                raise errors.WrongSession(SERVER, "a message of another session")
             self._state = state
             return self._handlers()[type(message)](message, bytes(frame))
         except BaseException:
@@ -177,11 +178,6 @@ class ClientMachine(OneTime):
     def frame_limit(self) -> int:
         """The size in bytes of the largest frame that this client accepts."""
         return largest_frame(self._policy, self._table)
-
-    def _check_context(self, message: m.Message) -> None:
-        expected = self._invited if isinstance(message, m.Farewell) else self._context
-        if message.context != expected:
-            raise errors.WrongSession(SERVER, "a message of another session")
 
     def _handlers(self) -> Mapping[type[m.Message], Callable[..., ClientStep]]:
         return {
@@ -265,26 +261,24 @@ class ClientMachine(OneTime):
         client_checks.check_sharers(self._sharers, self._cohort, self._least)
         self._vault.forget_channel()
         joined = events.Joined(self._context, self._cohort.size, self._cohort.threshold)
-        return ClientStep(self._report(lost), (*map(events.EnvelopeLost, lost), joined))
-
-    def _report(self, lost: Sequence[int]) -> tuple[bytes, ...]:
-        """Return the frame that reports the ids in `lost`, whose envelopes did not open; none without ids."""
         if not lost:
-            return ()
+            return ClientStep(events=(joined,))
         dealers = pack_neighbours(self._cohort, (self._cohort.position[dealer] for dealer in lost))
-        return (m.Lost(self._context, dealers).encode(),)
+        report = m.Lost(self._context, dealers).encode()
+        return ClientStep((report,), (*map(events.EnvelopeLost, lost), joined))
 
     # --- one sum ---
 
     def _on_query(self, message: m.Query, frame: bytes) -> ClientStep:
         client_checks.check_sum_index(message.sum_index, self._last_sum, self._form.sums)
         client_checks.check_kind(message.kind, self._table)
+        spec = self._table[message.kind]
         roster = PositionSet.parse(message.roster, self._cohort.size, sender=SERVER)
         client_checks.check_roster(roster, self._sharers, self._position, self._cohort, self._least)
-        client_checks.check_noise_roster(len(roster), self._table[message.kind])
+        client_checks.check_noise_roster(len(roster), spec)
         self._groups.check_new(message.kind, message.round)
         client_checks.check_query_is_new(content_digest(message.kind, message.payload), self._memory)
-        client_checks.check_budget(self._memory, self._policy, self._table[message.kind], roster=len(roster))
+        client_checks.check_budget(self._memory, self._policy, spec, roster=len(roster))
         self._last_sum = message.sum_index
         self._last_kind = (message.kind, message.round)
         self._vault.erase_before(message.sum_index)
@@ -292,20 +286,11 @@ class ClientMachine(OneTime):
             declined = self._decline(message.sum_index)
             return ClientStep((declined,), (events.SatOut(message.sum_index, message.kind),))
         self._groups.check_roster(message.kind, message.round, roster)
-        self._question = self._make_question(message, frame, roster)
+        later = self._groups.continues(message.kind, message.round)
+        self._question = Question(self._cohort, spec, message, query_digest(frame), roster, later)
         self._sequences = self._rules.of_query(self._question)
         self._rules.check(self._sequences, self._question, roster)
         return ClientStep(events=(events.Asked.to(self._question),))
-
-    def _make_question(self, query: m.Query, frame: bytes, roster: PositionSet) -> Question:
-        return Question(
-            cohort=self._cohort,
-            spec=self._table[query.kind],
-            query=query,
-            digest=query_digest(frame),
-            roster=roster,
-            later_in_group=self._groups.continues(query.kind, query.round),
-        )
 
     def _require_asked(self, sum_index: int) -> Question:
         question = self._question

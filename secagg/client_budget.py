@@ -91,13 +91,9 @@ class Budget:
 
     def check(self, spend: Spend, charge: int | None) -> None:
         """Raise unless one more sum is within the limits. `charge` is None for a sum without noise."""
-        if charge is None:
-            self._check_unnoised(spend)
-        else:
+        if charge is not None:
             self._check_charge(spend, charge)
-
-    def _check_unnoised(self, spend: Spend) -> None:
-        if self.unnoised_sums is not None and spend.unnoised >= self.unnoised_sums:
+        elif self.unnoised_sums is not None and spend.unnoised >= self.unnoised_sums:
             raise TooManySums(SERVER, f"{self.unnoised_sums} sums without noise were answered")
 
     def _check_charge(self, spend: Spend, charge: int) -> None:

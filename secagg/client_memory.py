@@ -27,8 +27,7 @@ NEVER: Final = -1
 class SumFacts:
     """Public facts about an answered sum, for readers of the ledger.
 
-    `query` is the digest of the query's frame, broadcast included. `cohort` and `roster` are numbers of
-    clients.
+    `query` is the digest of the frame with the broadcast, `cohort` and `roster` are numbers of clients.
     """
 
     session: bytes

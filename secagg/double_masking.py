@@ -17,6 +17,7 @@ from secagg.mask_keystream import apply_masks
 from secagg.query_context import Question
 from secagg.residue_ring import Residues
 
+Seeds: TypeAlias = tuple[list[bytes], list[bytes]]  # of the masks to add, and of the masks to subtract
 Pair: TypeAlias = tuple[bytes, bytes, bool]  # the other client's key, the HKDF info, whether it was added
 
 
@@ -27,7 +28,7 @@ class SelfMask:
     secret: bytes = field(repr=False)
     info: bytes
 
-    def seeds(self, salt: bytes) -> tuple[list[bytes], list[bytes]]:
+    def seeds(self, salt: bytes) -> Seeds:
         """Return the seeds of masks to add to the total, here none, and the seeds of those to subtract."""
         return [], [hkdf(self.secret, salt=salt, info=self.info)]
 
@@ -39,10 +40,10 @@ class PairMasks:
     mask_key: bytes = field(repr=False)
     pairs: tuple[Pair, ...]
 
-    def seeds(self, salt: bytes) -> tuple[list[bytes], list[bytes]]:
+    def seeds(self, salt: bytes) -> Seeds:
         """Return the seeds of masks that were subtracted, and the seeds of those that were added."""
         agreement = Agreement(self.mask_key)
-        seeds: tuple[list[bytes], list[bytes]] = ([], [])
+        seeds: Seeds = ([], [])
         for key, info, added in self.pairs:
             seeds[added].append(agreement.derive(key, salt=salt, info=info))
         return seeds
@@ -77,12 +78,15 @@ def masks_with(question: Question, *, dropped: int, mask_key: bytes, survivors: 
     return PairMasks(mask_key, tuple(pairs))
 
 
-def seeds_of(removals: Iterable[Removal], *, salt: bytes) -> tuple[list[bytes], list[bytes]]:
+def seeds_of(removals: Iterable[Removal], *, salt: bytes) -> Seeds:
     """Return the seeds of all masks to add to the total, and the seeds of all to subtract from it."""
+    return joined(removal.seeds(salt) for removal in removals)
+
+
+def joined(several: Iterable[Seeds]) -> Seeds:
     plus: list[bytes] = []
     minus: list[bytes] = []
-    for removal in removals:
-        more_plus, more_minus = removal.seeds(salt)
+    for more_plus, more_minus in several:
         plus += more_plus
         minus += more_minus
     return plus, minus

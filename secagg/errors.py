@@ -46,10 +46,7 @@ class InputError(LocalError):
 
 
 class ParameterError(LocalError):
-    """A parameter is invalid, or no parameters satisfy the request.
-
-    `parameter` is the name of the invalid parameter, or None if the cause is a combination.
-    """
+    """A parameter is invalid, whose name is `parameter`, or a combination is, and `parameter` is None."""
 
     def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
         super().__init__(message)
@@ -133,17 +130,11 @@ class WrongSession(PeerError):
 
 
 class OutOfOrder(PeerError):
-    """The current state does not allow this message.
-
-    A second survivor list, for example, could make a client reveal both kinds of share for one peer.
-    """
+    """The state forbids this message. A second survivor list could get both kinds of share of a peer."""
 
 
 class BadKey(PeerError):
-    """A public key was changed, occurs twice, or is a point of small order.
-
-    The party that inserted such a key can compute the masks that are derived from it.
-    """
+    """A public key was changed, occurs twice or has small order. The attacker can compute its masks."""
 
 
 class BadSignature(PeerError):
@@ -284,10 +275,7 @@ class SumFailed(SecaggError):
 
 
 class TooFewClients(SumFailed):
-    """Too few clients were left.
-
-    `present` clients were left, and `needed` would have been enough. Each is None if it is not known.
-    """
+    """Too few clients were left: `present` of at least `needed`. Each is None if it is not known."""
 
     def __init__(self, why: str, *, present: int | None = None, needed: int | None = None) -> None:
         super().__init__(why)

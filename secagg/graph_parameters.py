@@ -39,6 +39,7 @@ from typing import Final
 
 from secagg.errors import ParameterError
 from secagg.hypergeometric import ROUNDING, Hypergeometric
+from secagg.noise.checks import one_of
 from secagg.trust_levels import MAX_COMPLETE, Trust
 
 MAX_CLIENTS: Final = 10**9
@@ -77,10 +78,7 @@ class GraphChoice(StrEnum):
     @classmethod
     def parse(cls, name: str) -> GraphChoice:
         """Return the graph called `name`. Raises `ParameterError` with the possible names."""
-        try:
-            return cls(name)
-        except ValueError:
-            raise ParameterError(f"graph must be one of {', '.join(cls)}") from None
+        return one_of(cls, name, "graph")
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,11 @@ from typing import Final, TypeAlias
 
 from numpy.typing import ArrayLike
 
+from secagg import events
 from secagg.client import ClientMachine
 from secagg.client_memory import Memory, VolatileMemory
 from secagg.errors import InputError, ParameterError, PeerError, StateError, UnchangedValues
-from secagg.events import (
-    Asked,
-    ClientEvent,
-    ClientStep,
-    Outgoing,
-    ServerEvent,
-    ServerStep,
-    SessionFailed,
-    SumAborted,
-    SumReleased,
-)
+from secagg.events import Asked
 from secagg.hooks import CLIENT_DEFAULTS, SERVER_DEFAULTS, ClientHooks, ServerHooks
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
@@ -59,7 +50,7 @@ class Stage(Enum):
 AnswerFunction: TypeAlias = Callable[[int, Asked], Mapping[str, ArrayLike]]
 AnswerOrDecline: TypeAlias = Callable[[int, Asked], Mapping[str, ArrayLike] | None]  # None: it declines
 Prepare: TypeAlias = Callable[[Mapping[int, Asked]], None]  # called with all queries, before any answer
-Listener: TypeAlias = Callable[[int, ClientEvent], None]  # (member, event of its machine)
+Listener: TypeAlias = Callable[[int, events.ClientEvent], None]  # (member, event of its machine)
 Absent: TypeAlias = Callable[[int, Stage, int], bool]  # (member, stage, sum index or -1 in set-up)
 Observer: TypeAlias = Callable[[int, bytes], None]  # (sender, frame), for each frame that the server receives
 
@@ -220,7 +211,7 @@ class LocalSession:
         self._opened = False
         self._sum_index = -1
         self._stage = Stage.ADVERTISE  # frames that are sent between two stages count for the earlier one
-        self.events: list[ServerEvent] = []
+        self.events: list[events.ServerEvent] = []
         self.refusals: dict[int, PeerError] = {}  # member -> the last error for which it left or declined
         self._refusal: PeerError | None = None  # the last refusal in the current sum
         self.clipped: dict[tuple[int, int], Mapping[str, float]] = {}  # (member, sum) -> factors
@@ -235,10 +226,10 @@ class LocalSession:
         if self._opened:
             raise StateError("the session was opened before")
         self._opened = True
-        self._send((Outgoing(tuple(self._clients), self._server.invitation),))
-        self._close()
+        self._send((events.Outgoing(tuple(self._clients), self._server.invitation),))
+        self._act(self._server.close_stage())
         if self._server.state is ServerState.SHARING:
-            self._close()
+            self._act(self._server.close_stage())
         self._raise_failure()
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
@@ -250,22 +241,19 @@ class LocalSession:
         try:
             if self._ledger is not None:
                 self._ledger.note_asked(step.outgoing[0].frame, self._server.table)
-            self._note(step.events)
-            self._send(step.outgoing)
+            self._act(step)
         except BaseException:  # a client could not answer: its vector does not fit, or its code failed
-            abandoned = self._server.abandon()
-            self._note(abandoned.events)
-            self._send(abandoned.outgoing)
+            self._act(self._server.abandon())
             raise
         while self._server.state is not ServerState.READY:
-            self._close()
+            self._act(self._server.close_stage())
         self._raise_failure()
-        return next(e.total for e in reversed(self.events) if isinstance(e, SumReleased))
+        return next(e.total for e in reversed(self.events) if isinstance(e, events.SumReleased))
 
     @property
     def contributors(self) -> tuple[int, ...]:
         """The ids of the clients in the last released total."""
-        released = (event for event in reversed(self.events) if isinstance(event, SumReleased))
+        released = (event for event in reversed(self.events) if isinstance(event, events.SumReleased))
         return next((event.contributors for event in released), ())
 
     def end(self) -> None:
@@ -274,23 +262,19 @@ class LocalSession:
         for client in self._clients.values():
             client.leave()
 
-    def _close(self) -> None:
-        step: ServerStep = self._server.close_stage()
+    def _act(self, step: events.ServerStep) -> None:
         self._note(step.events)
         self._send(step.outgoing)
 
-    def _note(self, events: Iterable[ServerEvent]) -> None:
+    def _note(self, happened: Iterable[events.ServerEvent]) -> None:
         """Write events to the ledger, if there is one, then append them to `events`."""
-        for event in events:
+        for event in happened:
             if self._ledger is not None:
                 self._ledger.note(event)
             self.events.append(event)
 
-    def _send(self, outgoing: Iterable[Outgoing]) -> None:
-        """Deliver frames to clients, and their replies to the server.
-
-        Clients compute their answers to a query after all clients have received it.
-        """
+    def _send(self, outgoing: Iterable[events.Outgoing]) -> None:
+        """Deliver frames and replies. Clients answer a query after all of them have received it."""
         stage = self._stage = STAGE_OF.get(self._server.state, self._stage)
         asked: dict[int, Asked] = {}
         for packet in outgoing:
@@ -317,11 +301,12 @@ class LocalSession:
     def _receive(self, member: int, frame: bytes, asked: dict[int, Asked]) -> tuple[bytes, ...]:
         """Return one client's replies to one frame. If it is a query, add its `Asked` event to `asked`."""
         try:
-            step: ClientStep = self._clients[member].receive(frame)
+            step: events.ClientStep = self._clients[member].receive(frame)
         except PeerError as error:
             return self._refuse(member, error)
-        self._report(member, step.events)
         for event in step.events:
+            if self._listener is not None:
+                self._listener(member, event)
             if isinstance(event, Asked):
                 asked[member] = event
         return step.frames
@@ -349,15 +334,10 @@ class LocalSession:
         self.refusals[member] = self._refusal = error
         return (self._clients[member].leave(),)
 
-    def _report(self, member: int, events: Iterable[ClientEvent]) -> None:
-        if self._listener is not None:
-            for event in events:
-                self._listener(member, event)
-
     def _raise_failure(self) -> None:
         """Raise the error of the last failure, unless a total was released after it."""
         for event in reversed(self.events):
-            if isinstance(event, SumReleased):
+            if isinstance(event, events.SumReleased):
                 return
-            if isinstance(event, (SumAborted, SessionFailed)):
+            if isinstance(event, (events.SumAborted, events.SessionFailed)):
                 raise event.error from self._refusal

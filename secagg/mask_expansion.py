@@ -6,16 +6,15 @@ several processes, the masks are divided into *portions*, and a vector is cut in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Protocol, TypeAlias
 
-from secagg.double_masking import PairMasks, Removal, SelfMask, take_off
+from secagg.double_masking import PairMasks, Removal, Seeds, SelfMask, take_off
 from secagg.residue_ring import Residues
 
 MOST_PORTIONS: Final = 256
-Seeds: TypeAlias = tuple[list[bytes], list[bytes]]  # of the masks to add, and of the masks to subtract
 Range: TypeAlias = tuple[int, int]  # the first index, and the index after the last
 
 
@@ -86,15 +85,6 @@ def portions(total: int, *, sharers: int, least: int) -> list[Range]:
         ranges.append((start, stop))
         start = stop
     return ranges
-
-
-def joined(several: Iterable[Seeds]) -> Seeds:
-    plus: list[bytes] = []
-    minus: list[bytes] = []
-    for more_plus, more_minus in several:
-        plus += more_plus
-        minus += more_minus
-    return plus, minus
 
 
 def seeds_between(seeds: Seeds, portion: Range) -> Seeds:

@@ -28,41 +28,14 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.shared_memory import SharedMemory
 from threading import Lock
-from types import TracebackType
 from typing import Any, Final, Self
 
-from secagg.double_masking import Removal, seeds_of, take_off
+from secagg import mask_pool_worker
+from secagg.double_masking import Removal, Seeds, joined, seeds_of, take_off
 from secagg.errors import ParameterError
-from secagg.mask_expansion import (
-    Range,
-    Seeds,
-    Slice,
-    divided,
-    joined,
-    mask_count,
-    portions,
-    seeds_between,
-    slices,
-)
+from secagg.mask_expansion import Range, Slice, divided, mask_count, portions, seeds_between, slices
 from secagg.mask_keystream import apply_masks
-from secagg.mask_pool_worker import (
-    MAX_PARTS,
-    MAX_STRETCH_BYTES,
-    SLOT_BYTES,
-    SLOTS,
-    ExpansionJob,
-    PortionQueue,
-    agree,
-    claimed_seeds,
-    claims,
-    expand_shared,
-    layout_of,
-    receive_awake,
-    serve,
-    shared_views,
-    touch,
-    warm_up,
-)
+from secagg.mask_pool_worker import ExpansionJob, PortionQueue, claimed_seeds, claims, layout_of, shared_views
 from secagg.residue_ring import Residues
 
 MAX_PROCESSES: Final = 64
@@ -93,15 +66,13 @@ class ProcessPool:
 
     def __enter__(self) -> Self:
         """Wait until all workers are ready, so that the first sum is not delayed."""
-        warm_up()
+        mask_pool_worker.warm_up()
         for worker in self._workers:
             worker.wait()
             worker.warm_up()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -128,7 +99,7 @@ class ProcessPool:
 
     def take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], *, salt: bytes) -> None:
         with self._lock:
-            if not self._workers or len(residues) > MAX_PARTS:
+            if not self._workers or len(residues) > mask_pool_worker.MAX_PARTS:
                 take_off(residues, removals, salt=salt)
                 return
             for worker in self._workers:
@@ -156,7 +127,7 @@ class ProcessPool:
         found: dict[int, Seeds] = {}
         if len(lists) > 1:
             self._queues[0].fill(len(lists))
-            self._start(agree, lists, salt)
+            self._start(mask_pool_worker.agree, lists, salt)
             found |= claimed_seeds(self._queues[0].end, lists, salt)
             for worker in self._workers:
                 found |= worker.finish() or {}
@@ -166,7 +137,9 @@ class ProcessPool:
     def _rounds(self, residues: Sequence[Residues], total: int) -> Iterator[list[Slice]]:
         """Cut a vector of `total` bytes; yield lists of at most one stretch for each process."""
         count = min(len(self._queues), max(1, total // _SHORT))
-        stretches = slices(residues, count * max(1, -(-total // (count * MAX_STRETCH_BYTES))))
+        stretches = slices(
+            residues, count * max(1, -(-total // (count * mask_pool_worker.MAX_STRETCH_BYTES)))
+        )
         return (stretches[start : start + count] for start in range(0, len(stretches), count))
 
     def _expand(self, views: Sequence[list[Residues]], stretches: Sequence[Slice], seeds: Seeds) -> None:
@@ -180,7 +153,7 @@ class ProcessPool:
         left = {(number, portion) for number in range(len(views)) for portion in range(len(ranges))}
         for queue, _ in zip(self._queues, views, strict=False):
             queue.fill(len(ranges))
-        self._start(expand_shared, job)
+        self._start(mask_pool_worker.expand_shared, job)
         for number, view in enumerate(views):
             for portion in claims(self._queues[number].end):
                 job.expand(number, portion, view)
@@ -206,7 +179,7 @@ class _Worker:
     """A worker process as the pool uses it: one task at a time, and no more tasks after a failure."""
 
     def __init__(self, number: int, queues: Sequence[Connection]) -> None:
-        self._memory = SharedMemory(create=True, size=SLOTS * SLOT_BYTES)
+        self._memory = SharedMemory(create=True, size=mask_pool_worker.SLOTS * mask_pool_worker.SLOT_BYTES)
         try:
             self._begin(number, queues)
         except BaseException:
@@ -221,7 +194,7 @@ class _Worker:
         tasks, self._tasks = context.Pipe(duplex=False)
         self._results, results = context.Pipe(duplex=False)
         ends = (tasks, results, self._memory.name, number, queues)
-        self._process = context.Process(target=serve, args=ends, daemon=True)
+        self._process = context.Process(target=mask_pool_worker.serve, args=ends, daemon=True)
         self._process.start()
         tasks.close()
         results.close()
@@ -242,7 +215,7 @@ class _Worker:
 
     def finish(self) -> Any:
         """Wait for the next result of the worker and return it, or None if the worker is dead."""
-        result, seconds = self._attempt(-1, receive_awake, self._results) or (None, 0.0)
+        result, seconds = self._attempt(-1, mask_pool_worker.receive_awake, self._results) or (None, 0.0)
         self.cpu_seconds += seconds
         return result
 
@@ -267,7 +240,7 @@ class _Worker:
         return result
 
     def warm_up(self) -> None:
-        touch(self._memory)
+        mask_pool_worker.touch(self._memory)
 
     def add_to(self, parts: Sequence[Residues], slot: int) -> None:
         """Add to `parts` the sum of masks that the worker left in `slot` of its shared memory."""

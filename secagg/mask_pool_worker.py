@@ -18,9 +18,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from secagg.double_masking import PairMasks, Removal, SelfMask, seeds_of, take_off
+from secagg.double_masking import PairMasks, Removal, Seeds, SelfMask, seeds_of, take_off
 from secagg.keys import public_key
-from secagg.mask_expansion import Seeds
 from secagg.mask_keystream import apply_masks
 from secagg.residue_ring import Residues
 
@@ -133,8 +132,7 @@ def claimed_seeds(queue: Connection, lists: Sequence[Sequence[Removal]], salt: b
 def expand_shared(workspace: Workspace, job: ExpansionJob) -> list[tuple[int, list[int]]]:
     """Claim portions of the worker's own stretch, then of others; add up their masks in shared memory.
 
-    Return, for each slot of the memory that was used, the number of its stretch and the numbers of the
-    portions that it contains.
+    Return, for each used slot of the memory, the number of its stretch and the numbers of its portions.
     """
     found: list[tuple[int, list[int]]] = []
     for step in range(len(job.stretches)):

@@ -11,18 +11,10 @@ from functools import lru_cache, partial
 from itertools import combinations
 from typing import Final, TypeAlias
 
-from secagg import shamir
+from secagg import errors, shamir
 from secagg.bitmap import PositionSet, unpack_positions
 from secagg.double_masking import Removal, masks_with, own_mask
-from secagg.errors import (
-    BadShare,
-    BadVector,
-    CorruptDealer,
-    CorruptTotal,
-    MalformedMessage,
-    TooFewClients,
-    Unrecoverable,
-)
+from secagg.errors import CorruptDealer
 from secagg.events import WrongShares
 from secagg.keys import noise_commitment, public_key, seed_commitment
 from secagg.mask_expansion import Expander
@@ -66,7 +58,7 @@ class Tally:
         """Add the masked input `data` to the total. Raises `BadVector` if it does not fit the spec."""
         encoding = self.question.encoding
         if not encoding.accepts(data):
-            raise BadVector(self._id(position), "a masked input that does not fit the spec")
+            raise errors.BadVector(self._id(position), "a masked input that does not fit the spec")
         self._spoiled = True
         encoding.add(self._accumulator, data)
         self._spoiled = False
@@ -92,17 +84,17 @@ class Tally:
         own_places = self._graph.places(position)
         points = [own_places[place] + 1 for place in places]
         if not self._shares.keys() >= set(dealers):
-            raise MalformedMessage(sender, "shares that do not match the roster")
+            raise errors.MalformedMessage(sender, "shares that do not match the roster")
         owed = [
             (kept, point)
             for dealer, point in zip(dealers, points, strict=True)
             for kept in self._shares[dealer]
         ]
         if len(reveal.shares) != SHARE_BYTES * len(owed):
-            raise MalformedMessage(sender, "shares that do not match the roster")
+            raise errors.MalformedMessage(sender, "shares that do not match the roster")
         shares = shares_from_bytes(reveal.shares)
         if shares is None:
-            raise BadShare(sender, "a share outside the field")
+            raise errors.BadShare(sender, "a share outside the field")
         for (kept, point), share in zip(owed, shares, strict=True):
             kept[point] = share
         self.revealed.add(position)
@@ -114,7 +106,7 @@ class Tally:
         around = self._graph.present_around(present)
         worst = min(self.question.roster, key=around.__getitem__)
         if around[worst] < threshold:
-            raise TooFewClients(
+            raise errors.TooFewClients(
                 f"only {around[worst]} of client {self._id(worst)}'s neighbours are left; "
                 f"{threshold} are needed to remove its masks",
                 present=around[worst],
@@ -130,10 +122,10 @@ class Tally:
         reconstruction = Reconstruction(cohort.threshold, corrupt=liars)
         secrets, blamed = self._reconstruct(reconstruction)
         if blamed:
-            raise Unrecoverable(blamed)
+            raise errors.Unrecoverable(blamed)
         if self._spoiled:
             # The hidden count cannot detect this: it is the last element, and may be right nevertheless.
-            raise CorruptTotal("adding or unmasking inputs was interrupted before")
+            raise errors.CorruptTotal("adding or unmasking inputs was interrupted before")
         self._spoiled = True
         self._expander.take_off(self._accumulator, list(self._removals(secrets)), salt=cohort.session)
         self._remove_noise(secrets)
@@ -143,7 +135,8 @@ class Tally:
             invited=len(self.question.roster),
             buffer=self._buffer,
         )
-        return total, self._wrong_shares(reconstruction)
+        ids, wrong = self.question.member_ids, reconstruction.wrong.items()
+        return total, tuple(WrongShares(dealer, ids(sorted(holders))) for dealer, holders in wrong)
 
     def _removals(self, secrets: Mapping[_Secret, bytes]) -> Iterator[Removal]:
         question = self.question
@@ -199,12 +192,6 @@ class Tally:
             return commitment == advert.commitments[index]
         return public_key(secret) == advert.mask_keys[index]
 
-    def _wrong_shares(self, reconstruction: Reconstruction) -> tuple[WrongShares, ...]:
-        return tuple(
-            WrongShares(dealer, tuple(self._id(holder) for holder in sorted(holders)))
-            for dealer, holders in reconstruction.wrong.items()
-        )
-
     def _id(self, position: int) -> int:
         return self.question.cohort.ids[position]
 
@@ -244,7 +231,8 @@ class Reconstruction:
             why = f"{len(shares)} of {self._threshold} shares are there"
             proven = answered - len(shares) > self._corrupt
             raise CorruptDealer(dealer, why, proven=proven)
-        secret = self._interpolate(self._trusted_first(shares, holders)[: self._threshold], shares)
+        points = self._trusted_first(shares, holders)[: self._threshold]
+        secret = shamir.interpolate(self._weights(tuple(points)), [shares[x] for x in points])
         if secret is not None and matches(secret):
             return secret
         secret, wrong = self._corrected(dealer, shares, matches)
@@ -257,9 +245,6 @@ class Reconstruction:
         if not self._doubts:
             return sorted(points)
         return sorted(points, key=lambda point: (self._doubts[holders[point - 1]], point))
-
-    def _interpolate(self, points: list[int], shares: Mapping[int, int]) -> bytes | None:
-        return shamir.interpolate(self._weights(tuple(points)), [shares[x] for x in points])
 
     def _corrected(
         self, dealer: int, shares: Mapping[int, int], matches: Callable[[bytes], bool]

@@ -220,7 +220,8 @@ _FINE: Final = 1 << 64
 
 def rounded_norm2(norm: Fraction, size: int) -> int:
     """Return the limit on the squared norm of a rounded vector, if its norm was at most `norm` before."""
-    return floor(min(_at_random(norm, size), (norm + _root(Fraction(size))) ** 2))
+    root = _root(Fraction(size))
+    return floor(min(norm**2 + Fraction(size, 4) + norm + root / 2, (norm + root) ** 2))
 
 
 def rounded_norm2_of_elements(limit: Fraction, size: int) -> int:
@@ -233,10 +234,6 @@ def counts_norm2(limit: int, total: int | None, size: int) -> int:
     most = size * limit if total is None else min(total, size * limit)
     full, rest = divmod(most, limit)
     return full * limit**2 + rest**2
-
-
-def _at_random(norm: Fraction, size: int) -> Fraction:
-    return norm**2 + Fraction(size, 4) + norm + _root(Fraction(size)) / 2
 
 
 def _root(value: Fraction) -> Fraction:

@@ -11,6 +11,7 @@ from secagg.client_budget import Budget
 from secagg.errors import ParameterError
 from secagg.messages import MAX_SUMS
 from secagg.noise.accounting import Adjacency, charge
+from secagg.noise.checks import one_of
 from secagg.params import SECURITY_BITS, check_bits, check_whole, largest_cohort
 from secagg.trust_levels import Trust
 
@@ -85,9 +86,7 @@ class Policy:
     def _check_privacy(self) -> None:
         if self.max_rho is not None and not _is_amount(self.max_rho):
             raise ParameterError("max_rho must be a number of at least 0, or None for no limit")
-        if self.adjacency not in list(Adjacency):
-            raise ParameterError(f"adjacency must be one of {', '.join(Adjacency)}")
-        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+        object.__setattr__(self, "adjacency", one_of(Adjacency, self.adjacency, "adjacency"))
 
     @cached_property
     def budget(self) -> Budget:

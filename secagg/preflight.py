@@ -62,8 +62,7 @@ class Preflight:
 def preflight(table: Table, clients: int, params: SessionParams) -> Preflight:
     """Compute quorum, bits, drop-out margin and bytes sent of a session with `clients` clients.
 
-    Returns a `Preflight`, which lists all problems. Raises `ParameterError` only if `clients` is not a whole
-    number of at least 1.
+    Returns a `Preflight` with all problems. Raises `ParameterError` only if `clients` is not an int above 0.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1000, bits=6, bound=LInf(9.0)),))})
     >>> found = preflight(table, 100, SessionParams(trust="malicious_server", corrupt=5, dropout=0.1))
@@ -94,6 +93,8 @@ def preflight(table: Table, clients: int, params: SessionParams) -> Preflight:
         problems += [f"kind {kind!r}: {lack}" for lack in _lacks(spec, clients, corrupt, dropout)]
     form = Format(sums, signed=trust is Trust.MALICIOUS, seeds=table.seeds)
     neighbours = planned.neighbours if planned else clients - 1
+    envelopes = neighbours * form.envelope_bytes
+    tolerated = [spec.promise.dropouts for spec in table.values() if spec.promise is not None]
     return Preflight(
         clients=clients,
         trust=trust,
@@ -101,17 +102,12 @@ def preflight(table: Table, clients: int, params: SessionParams) -> Preflight:
         neighbours=neighbours,
         threshold=planned.threshold if planned else None,
         quorum=quorum,
-        margin=max(min(clients - quorum, planned.spare if planned else clients, *_tolerated(table)), 0),
+        margin=max(min(clients - quorum, planned.spare if planned else clients, *tolerated), 0),
         parts=tuple(row for kind, spec in table.items() for row in _parts(kind, spec, clients)),
-        setup_bytes_up=_setup_bytes(neighbours, form),
+        setup_bytes_up=frame_bytes(form.advert_bytes) + frame_bytes(envelopes, form.signature_bytes),
         sum_bytes_up={kind: _sum_bytes(spec, neighbours + 1, form) for kind, spec in table.items()},
         problems=tuple(problems),
     )
-
-
-def _tolerated(table: Table) -> list[int]:
-    """Return the number of drop-outs that the noise is planned for, for each kind with noise."""
-    return [spec.promise.dropouts for spec in table.values() if spec.promise is not None]
 
 
 def _graph(planned: GraphPlan) -> GraphChoice:
@@ -150,12 +146,6 @@ def _parts(kind: str, spec: SumSpec, clients: int) -> list[PartReport]:
             resolution = 1 / Encoding(alone, cohort=clients).scale(part)
         rows.append(PartReport(kind, part.name, part.bits, needed, resolution))
     return rows
-
-
-def _setup_bytes(neighbours: int, form: Format) -> int:
-    """Return the bytes that one client sends in set-up: its advert, and its signed envelopes."""
-    envelopes = neighbours * form.envelope_bytes
-    return frame_bytes(form.advert_bytes) + frame_bytes(envelopes, form.signature_bytes)
 
 
 def _sum_bytes(spec: SumSpec, around: int, form: Format) -> int:

@@ -23,18 +23,10 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from secagg import errors
 from secagg.bitmap import PositionSet
 from secagg.cohort import CohortView
-from secagg.errors import (
-    SERVER,
-    HiddenMembers,
-    ParameterError,
-    RepeatedQuery,
-    SmallDifference,
-    SmallThreshold,
-    TooFewClients,
-    UnchangedValues,
-)
+from secagg.errors import SERVER
 from secagg.fixed_point import checked
 from secagg.hashing import digest, framed
 from secagg.messages import Query
@@ -196,7 +188,9 @@ class SequenceRules:
         self._policy = policy
         self._memory = memory
         if unknown := set(static) - set(table):
-            raise ParameterError(f"the table has no kind of sum {sorted(unknown)[0]!r}", parameter="static")
+            raise errors.ParameterError(
+                f"the table has no kind of sum {sorted(unknown)[0]!r}", parameter="static"
+            )
         self._static = frozenset(kind for kind in static if not table[kind].is_private)
         self._content_of = content_of
 
@@ -214,11 +208,11 @@ class SequenceRules:
         if not self.need_members:
             return
         if len(cohort.neighbourhood) < cohort.size:
-            raise HiddenMembers(
+            raise errors.HiddenMembers(
                 SERVER, "a ring hides its members, and this client compares the clients of successive sums"
             )
         if 2 * cohort.threshold <= cohort.size:
-            raise SmallThreshold(
+            raise errors.SmallThreshold(
                 SERVER,
                 f"threshold {cohort.threshold} of {cohort.size} clients; this client compares the clients of "
                 "successive sums, and needs a majority",
@@ -252,27 +246,25 @@ class SequenceRules:
     def check(self, sequences: Iterable[SumSequence], question: Question, positions: PositionSet) -> None:
         """Check the roster or the survivors of a sum. Raises the error of the rule that they break."""
         for sequence in sequences:
-            least, members = self._least(sequence.rule), question.member_ids(positions)
+            policy, members = self._policy, question.member_ids(positions)
+            least = policy.min_difference if sequence.rule is Rule.KIND else policy.min_contributors
             if self._memory.sets.is_close(sequence, members, least=least, current=question.sum_id):
                 refuse(sequence.rule, least)
-
-    def _least(self, rule: Rule) -> int:
-        return self._policy.min_difference if rule is Rule.KIND else self._policy.min_contributors
 
 
 def refuse(rule: Rule, least: int) -> None:
     """Raise the error of `rule`: a set of clients differs from an earlier one by fewer than `least`."""
     if rule is Rule.STATIC:
-        raise UnchangedValues(
+        raise errors.UnchangedValues(
             SERVER,
             f"these values were summed before over clients that differ from these by fewer than {least}; "
             "they are summed again over the same clients, or after they have changed",
         )
     if rule is Rule.CONTENT:
-        raise RepeatedQuery(
+        raise errors.RepeatedQuery(
             SERVER, f"the same query was answered over clients that differ from these by fewer than {least}"
         )
-    raise SmallDifference(
+    raise errors.SmallDifference(
         SERVER, f"a sum of this kind was over clients that differ from these by fewer than {least}"
     )
 
@@ -320,7 +312,7 @@ class RepeatPlanner:
         if not earlier or (len(chosen) >= need and leave_out):
             return tuple(sorted(chosen))
         if same is None:
-            raise TooFewClients(
+            raise errors.TooFewClients(
                 "this query was confirmed before, over clients that are not all here: too few others are left"
             )
         return tuple(sorted(same))
@@ -332,7 +324,9 @@ class RepeatPlanner:
         """
         sequences = self.sequences(query.kind, query.payload)
         if any(self._log.is_close(each, survivors, least=self._least) for each in sequences):
-            raise TooFewClients("the survivors are too close to those that confirmed this query before")
+            raise errors.TooFewClients(
+                "the survivors are too close to those that confirmed this query before"
+            )
         for sequence in sequences:
             self._log.add(sequence, survivors)
         return sequences

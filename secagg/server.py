@@ -186,7 +186,8 @@ class ServerMachine:
 
     def ask(self, kind: str, payload: bytes, *, round_number: int) -> ServerStep:
         """Begin a sum: return the query to send. Raises `CohortChanged` if its group has lost a client."""
-        self._require(_S.READY)
+        if self._state is not _S.READY:
+            raise errors.StateError(f"the server is {self._state.value}, not {_S.READY.value}")
         self._agenda.check(kind, payload, round_number)
         self._note_stranded()
         question, frame = self._make_question(kind, payload, round_number)
@@ -385,10 +386,6 @@ class ServerMachine:
         self._attendance.expect(asked)
         if self._hooks.on_stage is not None:
             self._hooks.on_stage(state)
-
-    def _require(self, state: ServerState) -> None:
-        if self._state is not state:
-            raise errors.StateError(f"the server is {self._state.value}, not {state.value}")
 
     def _positions(self, members: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(self._cohort.position[member] for member in members)

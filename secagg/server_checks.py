@@ -54,10 +54,7 @@ def topology_for(present: int, params: SessionParams, random: Random) -> Topolog
 
 
 def check_dealt(dealt: int, *, stranded: int, least: int) -> None:
-    """Raise `TooFewClients` if fewer than `least` clients are left after set-up.
-
-    `dealt` clients dealt shares, but `stranded` of them have too few neighbours left.
-    """
+    """Raise `TooFewClients` if fewer than `least` clients dealt shares and keep enough neighbours."""
     what = "dealt shares and keep enough neighbours" if stranded else "dealt shares"
     check_enough(dealt - stranded, what, least)
 

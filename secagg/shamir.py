@@ -26,16 +26,12 @@ def deal(secret: bytes, *, threshold: int, holders: int, random: Callable[[int],
     """Return the shares of `secret`: the values of a fresh random polynomial at 1..`holders`."""
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= holders:
         raise ValueError("a secret has 32 bytes, and 1 <= threshold <= holders")
-    coefficients = _field_elements(threshold - 1, random)
+    pool = random(_DRAW_BYTES * (threshold - 1))
+    # Each random coefficient is made of 48 bytes. It is uniform up to a bias of 2^-127.
+    starts = range(0, len(pool), _DRAW_BYTES)
+    coefficients = [int.from_bytes(pool[start : start + _DRAW_BYTES], "big") % PRIME for start in starts]
     coefficients.append(int.from_bytes(secret, "big"))
     return _evaluate(coefficients, range(1, holders + 1))
-
-
-def _field_elements(count: int, random: Callable[[int], bytes]) -> list[int]:
-    """Return `count` random field elements, each from 48 bytes, uniform up to a bias of 2^-127."""
-    pool = random(_DRAW_BYTES * count)
-    starts = range(0, len(pool), _DRAW_BYTES)
-    return [int.from_bytes(pool[start : start + _DRAW_BYTES], "big") % PRIME for start in starts]
 
 
 def _evaluate(coefficients: Sequence[int], points: Iterable[int]) -> list[int]:
@@ -65,11 +61,6 @@ def shares_from_bytes(data: bytes) -> list[int] | None:
     starts = range(0, len(data), SHARE_BYTES)
     shares = [int.from_bytes(data[start : start + SHARE_BYTES], "big") for start in starts]
     return shares if len(data) % SHARE_BYTES == 0 and max(shares, default=0) < PRIME else None
-
-
-def all_shares(data: bytes) -> bool:
-    """Return whether `data` is a sequence of complete shares, each a field element."""
-    return shares_from_bytes(data) is not None
 
 
 def lagrange_weights(points: Sequence[int]) -> list[int]:

@@ -9,7 +9,7 @@ from secagg.cohort import CohortView
 from secagg.identity_registry import Registry
 from secagg.keys import EnvelopeCipher
 from secagg.message_records import Format, Parcel, parse_parcels
-from secagg.shamir import all_shares
+from secagg.shamir import shares_from_bytes
 from secagg.vault import Vault
 
 
@@ -58,7 +58,7 @@ class ShareExchange:
         position = self.cohort.position[parcel.sender]
         key = self.cohort.adverts[position].channel_key
         plaintext = channel.open(parcel.envelope, sender=parcel.sender, sender_key=key)
-        if plaintext is None or not all_shares(plaintext):
+        if plaintext is None or shares_from_bytes(plaintext) is None:
             return False
         self.vault.hold(position, plaintext)
         return True

@@ -10,19 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from secagg import errors
 from secagg.bitmap import PositionSet
 from secagg.client_budget import Budget
 from secagg.client_memory import NEVER, AnswerEntry, Memory, VolatileMemory
-from secagg.errors import (
-    SERVER,
-    CohortChanged,
-    GroupChanged,
-    GroupReopened,
-    ParameterError,
-    PeerError,
-    StateError,
-    TooManySums,
-)
+from secagg.errors import SERVER
 from secagg.messages import MAX_ROUND, Query
 from secagg.query_context import content_digest
 from secagg.sum_spec import Table
@@ -51,10 +43,6 @@ class GroupBook:
         group = self._groups.get(self._table.group_of(kind))
         return group if group is not None and group.round_number == round_number else None
 
-    def _last_round(self, name: str) -> int:
-        """Return the latest round of group `name` in this session, answered or closed, or `NEVER`."""
-        return self._groups[name].round_number if name in self._groups else NEVER
-
     def continues(self, kind: str, round_number: int) -> bool:
         """Return whether the group of `kind` already had a sum in this round."""
         return self._current(kind, round_number) is not None
@@ -78,18 +66,19 @@ class GroupBook:
         group = self._current(kind, round_number)
         name = self._table.group_of(kind)
         if group is None:
-            if round_number <= max(self._memory.last_round(name), self._last_round(name)):
-                raise GroupReopened(SERVER, f"group {name!r} of round {round_number} is over")
+            latest = self._groups[name].round_number if name in self._groups else NEVER  # in this session
+            if round_number <= max(self._memory.last_round(name), latest):
+                raise errors.GroupReopened(SERVER, f"group {name!r} of round {round_number} is over")
         elif group.closed:
-            raise GroupReopened(SERVER, f"group {name!r} of round {round_number} was closed")
+            raise errors.GroupReopened(SERVER, f"group {name!r} of round {round_number} was closed")
         elif group.answered[kind] >= self._table[kind].times:
-            raise TooManySums(SERVER, f"kind {kind!r} was answered as often as declared")
+            raise errors.TooManySums(SERVER, f"kind {kind!r} was answered as often as declared")
 
     def check_roster(self, kind: str, round_number: int, roster: PositionSet) -> None:
         """Raise `GroupChanged` if `roster` differs from the last confirmed survivors of this group."""
         confirmed = self.confirmed(kind, round_number)
         if confirmed is not None and roster != confirmed:
-            raise GroupChanged(SERVER, "the roster is not the last confirmed survivor set")
+            raise errors.GroupChanged(SERVER, "the roster is not the last confirmed survivor set")
 
     def answer(self, kind: str, round_number: int) -> None:
         """Record an answer before it is sent. Its survivors are unknown until `confirm`."""
@@ -129,21 +118,21 @@ class Agenda:
     def check(self, kind: str, payload: bytes, round_number: int) -> None:
         """Raise `LocalError` or `CohortChanged` if honest clients would refuse this query."""
         if not isinstance(payload, bytes):
-            raise ParameterError("the payload of a query must be bytes")
+            raise errors.ParameterError("the payload of a query must be bytes")
         if kind not in self._table:
-            raise ParameterError(f"the table has no kind of sum {kind!r}")
+            raise errors.ParameterError(f"the table has no kind of sum {kind!r}")
         if not 0 <= round_number <= MAX_ROUND:
-            raise ParameterError(f"a round must be from 0 to {MAX_ROUND}")
+            raise errors.ParameterError(f"a round must be from 0 to {MAX_ROUND}")
         if not self.sums_left:
-            raise StateError(f"all {self._sums} sums of this session are used")
+            raise errors.StateError(f"all {self._sums} sums of this session are used")
         if self._groups.is_closed(kind, round_number):
-            raise CohortChanged("a client of this group has left; its last total stands")
+            raise errors.CohortChanged("a client of this group has left; its last total stands")
         if self._memory.knows_query(content_digest(kind, payload)):
-            raise StateError("this query was asked before; clients would refuse it")
+            raise errors.StateError("this query was asked before; clients would refuse it")
         try:
             self._groups.check_new(kind, round_number)
-        except PeerError as error:
-            raise StateError(error.why) from None
+        except errors.PeerError as error:
+            raise errors.StateError(error.why) from None
 
     def later_roster(self, kind: str, round_number: int) -> PositionSet | None:
         """Return the clients to ask, if the sum is a later one of its group; None if it is the first."""

@@ -18,17 +18,10 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg import noise_assumptions
 from secagg.errors import SpecError, SpecTooLarge
 from secagg.hashing import digest
-from secagg.noise_assumptions import (
-    Noise,
-    NoiseAssumptions,
-    bits_for_noise,
-    counts_norm2,
-    fewest_clients,
-    rounded_norm2,
-    rounded_norm2_of_elements,
-)
+from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.residue_ring import packed_bytes
 
 MAX_ELEMENTS: Final = 1 << 32
@@ -49,17 +42,21 @@ def _check_whole(value: object, what: str, least: int, most: int) -> None:
         raise SpecError(f"{what} must be a whole number from {least} to {most}")
 
 
-def _real_limit(limit: object) -> float:
-    """Return `limit` as a float, so that both sides use the same number. Raises `SpecError` if invalid."""
-    if not isinstance(limit, (int, float)) or isinstance(limit, bool):
-        raise SpecError("a bound must be a number")
-    if not 2.0**-500 <= limit <= 2.0**500:
-        raise SpecError("a bound must be above zero, from 2^-500 to 2^500")
-    return float(limit)
+@dataclass(frozen=True)
+class _RealBound:
+    limit: float
+
+    def __post_init__(self) -> None:
+        """Store the limit as a float, so that both sides use the same number."""
+        if not isinstance(self.limit, (int, float)) or isinstance(self.limit, bool):
+            raise SpecError("a bound must be a number")
+        if not 2.0**-500 <= self.limit <= 2.0**500:
+            raise SpecError("a bound must be above zero, from 2^-500 to 2^500")
+        object.__setattr__(self, "limit", float(self.limit))
 
 
 @dataclass(frozen=True)
-class L2:
+class L2(_RealBound):
     """The bound of a real vector. If its Euclidean norm exceeds `limit`, the vector is scaled down.
 
     Raises `SpecError` unless the limit is a number above zero.
@@ -68,14 +65,9 @@ class L2:
     L2(limit=2.0)
     """
 
-    limit: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", _real_limit(self.limit))
-
 
 @dataclass(frozen=True)
-class LInf:
+class LInf(_RealBound):
     """The bound of a real vector. Each coordinate is clipped to the range from -`limit` to `limit`.
 
     Raises `SpecError` unless the limit is a number above zero.
@@ -83,11 +75,6 @@ class LInf:
     >>> LInf(0.5)
     LInf(limit=0.5)
     """
-
-    limit: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", _real_limit(self.limit))
 
 
 @dataclass(frozen=True)
@@ -188,11 +175,11 @@ class Part:
         scale = Fraction(self.noise.scale)
         match self.bound:
             case L2(limit):
-                return rounded_norm2(Fraction(limit) * scale, self.width)
+                return noise_assumptions.rounded_norm2(Fraction(limit) * scale, self.width)
             case LInf(limit):
-                return rounded_norm2_of_elements(Fraction(limit) * scale, self.size)
+                return noise_assumptions.rounded_norm2_of_elements(Fraction(limit) * scale, self.size)
             case Count(limit, total):
-                return counts_norm2(limit, total, self.size) * int(scale) ** 2
+                return noise_assumptions.counts_norm2(limit, total, self.size) * int(scale) ** 2
             case _:
                 raise SpecError(f"part {self.name!r} holds residues, and noise would hide all of them")
 
@@ -203,7 +190,7 @@ class Part:
         """
         if self.noise is None or promise is None:
             return bits_for_cohort(self.bound, cohort)
-        return bits_for_noise(self, self.noise, promise, promise.clients)
+        return noise_assumptions.bits_for_noise(self, self.noise, promise, promise.clients)
 
     def check_fits(self, cohort: int, promise: NoiseAssumptions | None = None) -> None:
         """Raise `SpecError` if the part has fewer bits than `bits_needed`."""
@@ -284,7 +271,7 @@ class SumSpec:
     @cached_property
     def least_roster(self) -> int:
         """The fewest clients with which an honest one is sure to stay, and noise does not wrap the total."""
-        return fewest_clients(self.parts, self.promise) if self.promise is not None else 0
+        return noise_assumptions.fewest_clients(self.parts, self.promise) if self.promise is not None else 0
 
     @cached_property
     def packed_bytes(self) -> int:

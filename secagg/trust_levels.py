@@ -16,6 +16,7 @@ from math import floor, isfinite
 from typing import Final
 
 from secagg.errors import ParameterError
+from secagg.noise.checks import one_of
 
 # Most members of a complete graph. With more, the shares between all pairs take more bytes than the vectors.
 MAX_COMPLETE: Final = 1024
@@ -36,10 +37,7 @@ class Trust(StrEnum):
     @classmethod
     def parse(cls, name: str) -> Trust:
         """Return the level called `name`. Raise `ParameterError`, with all names, if there is none."""
-        try:
-            return cls(name)
-        except ValueError:
-            raise ParameterError(f"trust must be one of {', '.join(cls)}") from None
+        return one_of(cls, name, "trust")
 
     def least_threshold(self, cohort: int, *, corrupt: int) -> int:
         """Return the smallest threshold that is safe against `corrupt` colluders; it may exceed `cohort`."""

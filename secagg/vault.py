@@ -10,18 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
-from secagg import shamir
+from secagg import keys, shamir
 from secagg.errors import SERVER, SecretReused
-from secagg.keys import (
-    KEY_BYTES,
-    EnvelopeCipher,
-    OneTime,
-    Random,
-    noise_commitment,
-    public_key,
-    seed_commitment,
-    shares_bytes,
-)
+from secagg.keys import KEY_BYTES, EnvelopeCipher, OneTime, Random
 from secagg.shamir import SHARE_BYTES
 
 
@@ -36,7 +27,7 @@ class Vault(OneTime):
         self._mask_keys = {k: random(KEY_BYTES) for k in range(sums)}
         self._self_masks = {k: random(KEY_BYTES) for k in range(sums)}
         self._noise = {k: tuple(random(KEY_BYTES) for _ in range(seeds)) for k in range(sums)}
-        self._row_bytes = shares_bytes(seeds)
+        self._row_bytes = keys.shares_bytes(seeds)
         self._held: dict[int, dict[int, bytes]] = {k: {} for k in range(sums)}
 
     def __repr__(self) -> str:
@@ -45,16 +36,16 @@ class Vault(OneTime):
     # --- set-up ---
 
     def channel_key(self) -> bytes:
-        return public_key(self._channel)
+        return keys.public_key(self._channel)
 
     def mask_public_keys(self) -> tuple[bytes, ...]:
-        return tuple(public_key(secret) for secret in self._mask_keys.values())
+        return tuple(keys.public_key(secret) for secret in self._mask_keys.values())
 
     def commitments(self) -> tuple[bytes, ...]:
         """Return commitments to the self-mask secrets of all sums, then to their seeds of removable noise."""
-        masks = [seed_commitment(s, owner=self._owner, sum_index=k) for k, s in self._self_masks.items()]
+        masks = [keys.seed_commitment(s, owner=self._owner, sum_index=k) for k, s in self._self_masks.items()]
         noise = [
-            noise_commitment(seed, owner=self._owner, sum_index=k, layer=layer)
+            keys.noise_commitment(seed, owner=self._owner, sum_index=k, layer=layer)
             for k, seeds in self._noise.items()
             for layer, seed in enumerate(seeds, start=1)
         ]

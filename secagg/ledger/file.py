@@ -268,8 +268,7 @@ class LedgerFile:
     def append(self, make: Callable[[], Body]) -> None:
         """Append the row that `make` returns. `make` is called when all earlier rows have been applied.
 
-        No other process can append in between. If `make` raises, nothing is appended. When `append` returns,
-        the row is on disk.
+        No other process can append in between. If `make` raises, nothing is appended.
         """
         self.check_process()
         with self.mutex, self._clear_errors():
@@ -375,10 +374,7 @@ class LedgerFile:
         return self._connection is not None
 
     def close(self) -> None:
-        """Close the file. Later calls raise `LedgerError`.
-
-        In a child process after a fork, only drop the references, because the parent still uses the file.
-        """
+        """Close the file: later calls raise `LedgerError`. After a fork, a child only drops references."""
         if self._fork != _forks.number:
             _forks.connections.append(self._connection)  # kept open: closing it could disturb the parent
             self._seal = self._connection = None

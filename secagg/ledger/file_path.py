@@ -93,16 +93,9 @@ class Place:
     inode: int
 
     @classmethod
-    def of(cls, path: Path) -> Place:
-        return cls._from(path, _look(path))
-
-    @classmethod
-    def of_open(cls, path: Path, handle: int) -> Place:
-        """Return the place of the open file `handle`, which was opened at `path`."""
-        return cls._from(path, os.fstat(handle))
-
-    @classmethod
-    def _from(cls, path: Path, found: os.stat_result) -> Place:
+    def of(cls, path: Path, handle: int | None = None) -> Place:
+        """Return the place of the file at `path` or, if given, of the open file `handle` of that path."""
+        found = _look(path) if handle is None else os.fstat(handle)
         return cls(path, found.st_dev, found.st_ino)
 
     def check(self) -> None:

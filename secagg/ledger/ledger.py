@@ -30,15 +30,13 @@ class Ledger(ABC):
 
     def _apply(self, row: Row) -> None:
         if row.body["entry"] == "created":
-            self._check_owner(Owner.of(row.body))
+            found = Owner.of(row.body)
+            if found != self._owner:
+                raise ForeignLedger(f"{self._path} belongs to {found}, not to {self._owner}")
         elif not self._take(row.body):
             raise NewerLedger(
                 f"row {row.number} of {self._path} is of a kind that this version does not know"
             )
-
-    def _check_owner(self, found: Owner) -> None:
-        if found != self._owner:
-            raise ForeignLedger(f"{self._path} belongs to {found}, not to {self._owner}")
 
     @abstractmethod
     def _take(self, body: Body) -> bool:

@@ -75,7 +75,7 @@ class Seal:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise LedgerError(f"{self._path} cannot be opened: {error.strerror}") from None
-        self.place = Place.of_open(self._path, self._file)
+        self.place = Place.of(self._path, self._file)
 
     def write(self, sealed: Sealed, *, sync: bool) -> None:
         """Write the seal. Without `sync`, a power failure may leave an older seal, which is still valid."""

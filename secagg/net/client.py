@@ -18,6 +18,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final, Self
 
 import trio
@@ -27,16 +28,8 @@ from secagg import events
 from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.client_memory import Memory
-from secagg.errors import (
-    SERVER,
-    InputError,
-    PeerError,
-    SecaggError,
-    SlowReader,
-    StateError,
-    UnchangedValues,
-)
-from secagg.events import Asked, ClientEvent
+from secagg.errors import SERVER, InputError, PeerError, SecaggError, SlowReader, StateError, UnchangedValues
+from secagg.events import Asked
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.net import events as net_events
@@ -54,15 +47,6 @@ from secagg.transitions import ClientState
 
 _REPLACEMENT_WINDOW: Final = 600.0  # seconds; a process that is replaced twice within them fails
 _OVER: Final = (ClientState.ENDED, ClientState.FAILED)
-
-
-def _new_name() -> bytes:
-    """Return a random link name, so that no two processes have the same one."""
-    return secrets.token_bytes(LINK_BYTES)
-
-
-def _is_invitation(frame: bytes) -> bool:
-    return m.message_type(frame, sender=SERVER) is m.Invitation
 
 
 class Client:
@@ -95,7 +79,7 @@ class Client:
         self._failure: SecaggError | None = None
         self._replaced = -math.inf  # when another process of this client was last preferred to this one
         self._changed = trio.Event()
-        self._link = self._new_link(_new_name())
+        self._link = self._new_link(secrets.token_bytes(LINK_BYTES))  # no two processes have the same name
 
     # --- what its owner calls ---
 
@@ -201,7 +185,8 @@ class Client:
             self._fail(StateError(f"another process has joined as client {self._machine.member}"))
             return
         if why.reason is not Reason.CLOSING:
-            await self._lose_session(SessionLossReason.DISMISSED, next_link=_new_name())
+            next_link = secrets.token_bytes(LINK_BYTES)
+            await self._lose_session(SessionLossReason.DISMISSED, next_link=next_link)
         if why.reason is Reason.REPLACED:
             # A delayed hello of an earlier process may have caused this. Then it does not happen again.
             self._replaced = trio.current_time()
@@ -223,7 +208,8 @@ class Client:
 
     async def _take(self, arrival: ReceivedFrame) -> None:
         async with self._machine_lock:
-            if self._machine.state in _OVER and (self._failure or not _is_invitation(arrival.frame)):
+            over = self._machine.state in _OVER
+            if over and (self._failure or m.message_type(arrival.frame, sender=SERVER) is not m.Invitation):
                 return  # the frame belongs to a session that this client has left
             try:
                 await self._receive(arrival.frame)
@@ -238,7 +224,13 @@ class Client:
         for reply in step.frames:
             self._link.send(reply)
         for event in step.events:
-            self._react(event)
+            self._on_event(event)
+            match event:
+                case Asked():
+                    self._asked = event
+                    self._changed.set()
+                case events.Abandoned() | events.SessionOver():
+                    self._asked = None
 
     def _refuse(self, error: SecaggError) -> None:
         """Leave the session after `error`. Unless the server caused the error, stop the client as well."""
@@ -256,15 +248,6 @@ class Client:
     def _fail(self, error: SecaggError) -> None:
         self._failure = error
         self._changed.set()
-
-    def _react(self, event: ClientEvent) -> None:
-        self._on_event(event)
-        match event:
-            case Asked():
-                self._asked = event
-                self._changed.set()
-            case events.Abandoned() | events.SessionOver():
-                self._asked = None
 
     async def close(self) -> None:
         """Leave the session, if there is one, and wait `Patience.farewell` seconds until the server knows."""
@@ -304,26 +287,23 @@ async def open_client(
     `context` is `tls.client_context(...)`. `identity` and `registry` are for `malicious_server`, as in
     `ClientMachine`, which also explains `static` and `content_of`. Raises `LocalError` at once if the
     arguments contradict each other. If the server cannot be reached, the client tries again without end.
-    `on_event` is called with every event of the connection and of the client's machines; by default, events
-    are written to the standard library's log. `progress` is called while a frame is sent, and `work` runs
-    long computations.
+    `on_event` is called with every event of the connection and of the machines, and by default writes them to
+    the standard library's log. `progress` is called while a frame is sent, and `work` runs long computations.
     """
     address = Address.parse(server) if isinstance(server, str) else server
     check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
     patience = patience or Patience()
-
-    def make_machine() -> ClientMachine:
-        return ClientMachine(
-            member=member,
-            table=table,
-            policy=policy,
-            memory=memory,
-            identity=identity,
-            registry=registry,
-            static=static,
-            content_of=content_of,
-        )
-
+    make_machine = partial(
+        ClientMachine,
+        member=member,
+        table=table,
+        policy=policy,
+        memory=memory,
+        identity=identity,
+        registry=registry,
+        static=static,
+        content_of=content_of,
+    )
     connector = ServerConnector(address, member=member, context=context, patience=patience)
     client = Client(
         connector,

@@ -1,8 +1,7 @@
 """Events of connections and sessions, as `Client` and `Server` deliver them to their `on_event` callback.
 
 The events of the machines (`secagg.events`) are delivered to the same callback. A program acts on the types
-and fields of events. Only `secagg.net.event_log` turns them into text for an operator.
-No event holds a secret.
+and fields of events. Only `secagg.net.event_log` turns them into text. No event holds a secret.
 """
 
 from __future__ import annotations

@@ -29,15 +29,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from secagg.errors import (
-    CertificateError,
-    ExpiredRegistry,
-    ForeignRegistry,
-    KeyFileError,
-    LocalError,
-    RegistryError,
-    WrongRegistry,
-)
+from secagg import errors
+from secagg.errors import KeyFileError, LocalError, RegistryError
 from secagg.identity_registry import Registry, SignedRegistry
 from secagg.keys import Identity
 from secagg.net.tls import bundle_for, certificate_key, certificate_pem, private_pem, split_bundle
@@ -51,8 +44,7 @@ _OTHERS: Final = 0o077
 class FileKind:
     """One kind of file, and how to read and write it.
 
-    `name` is a noun with its article, `remedy` says what to do if there is no such file, and `error` is the
-    type of all errors.
+    `name` includes an article, `remedy` says what to do without such a file, `error` is the type of errors.
     """
 
     name: str
@@ -66,7 +58,9 @@ class FileKind:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 mode = os.fstat(handle).st_mode
-                self._check_regular(path, mode)
+                if not stat.S_ISREG(mode):
+                    found = "a directory" if stat.S_ISDIR(mode) else "a special file"
+                    raise self.error(f"{path} is {found}, not {self.name}")
                 with open(handle, "rb", closefd=False) as file:
                     data = file.read()
                 # A file without a secret is a wrong file: the advice to change its mode would not help.
@@ -85,11 +79,6 @@ class FileKind:
         """Write a file, in place of an old one if there is one. Readers see all of the old or of the new."""
         with self._readable_errors(path, "written"), _draft(path, data, mode) as draft:
             draft.replace(path)
-
-    def _check_regular(self, path: Path, mode: int) -> None:
-        if not stat.S_ISREG(mode):
-            found = "a directory" if stat.S_ISDIR(mode) else "a special file"
-            raise self.error(f"{path} is {found}, not {self.name}")
 
     def _check_private(self, path: Path, mode: int) -> None:
         if mode & _OTHERS:
@@ -195,7 +184,7 @@ def read_certificate(path: Path) -> bytes:
         raise KeyFileError(f"{path} is a private key, which must stay secret; give its certificate instead")
     try:
         return certificate_pem(data)
-    except CertificateError as error:
+    except errors.CertificateError as error:
         raise KeyFileError(f"{path} is {error}; {_KEY_REMEDY}") from None
 
 
@@ -227,8 +216,8 @@ def read_registry(path: Path, authority_certificate: Path, now: int) -> Registry
     registry = read_signed(path, authority=certificate_key(read_certificate(authority_certificate)))
     try:
         registry.check_current(now)
-    except ExpiredRegistry as error:
-        raise ExpiredRegistry(f"{path}: {error}") from None
+    except errors.ExpiredRegistry as error:
+        raise errors.ExpiredRegistry(f"{path}: {error}") from None
     return registry
 
 
@@ -236,12 +225,12 @@ def read_signed(path: Path, *, authority: bytes) -> Registry:
     """Return the registry in a file, expired or not. Raise if the public key `authority` did not sign it."""
     try:
         signed = SignedRegistry.parse(REGISTRY.read(path))
-    except WrongRegistry:
+    except errors.WrongRegistry:
         raise RegistryError(f"{path} is not a registry, or is damaged; {_REGISTRY_REMEDY}") from None
     try:
         return signed.verified(authority=authority)
-    except WrongRegistry:
-        raise ForeignRegistry(
+    except errors.WrongRegistry:
+        raise errors.ForeignRegistry(
             f"{path} is foreign: this authority (key {authority.hex()}) did not sign it, or it was changed "
             f"since; {_REGISTRY_REMEDY}"
         ) from None
@@ -262,7 +251,7 @@ def read_bundle(path: Path, registry: Registry) -> dict[int, bytes]:
     beside = bundle_path(path)
     try:
         return bundle_for(registry, split_bundle(BUNDLE.read(beside)))
-    except CertificateError as error:
+    except errors.CertificateError as error:
         raise RegistryError(
             f"{beside} does not fit registry {registry.version}: {error}; have the authority run secagg "
             "enrol again, and take both files"

@@ -297,8 +297,7 @@ async def open_server(
     `context` is `tls.server_context(...)`. With `insecure_plain_tcp` there is no TLS: then the id that a
     client sends is not verified, and the address must be a loopback address. If the port is 0, the system
     chooses one, and `server.address` has it. `on_event` is called with every event of connections and
-    sessions; by default, events are written to the standard library's log. Raises `OSError` if it cannot
-    listen at the address.
+    sessions, and by default writes them to the standard library's log. Raises `OSError` if it cannot listen.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)

@@ -242,7 +242,12 @@ class Session:
             if self._ledger is not None:
                 self._ledger.note(event)
             self._on_machine_event(event)
-            self._react(event)
+            self._on_event(event)
+            match event:
+                case events.StageFull():
+                    self._complete.set()
+                case events.Excluded():
+                    self._remove(event.peer, event.error)
         if self._machine.state is ServerState.INVITING and self._all_expected_came():
             self._complete.set()
 
@@ -250,14 +255,6 @@ class Session:
         """Return whether all expected clients have either joined or left."""
         came = self._left.union(self._machine.advertised)
         return self._expected is not None and len(came) >= self._expected
-
-    def _react(self, event: ServerEvent) -> None:
-        self._on_event(event)
-        match event:
-            case events.StageFull():
-                self._complete.set()
-            case events.Excluded():
-                self._remove(event.peer, event.error)
 
     def _remove(self, member: int, error: PeerError) -> None:
         link = self._links.pop(member, None)

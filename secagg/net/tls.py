@@ -84,8 +84,7 @@ def make_certificate(identity: Identity, *, now: int, days: int = DEFAULT_DAYS) 
 def certificate_key(certificate: bytes) -> bytes:
     """Return the public key, 32 bytes, in a certificate that is PEM or DER.
 
-    Raises `CertificateError` unless the certificate has the form that the top of this module describes, and
-    is signed by this key.
+    Raises `CertificateError` unless this key signed it, and it has the form described above in this module.
     """
     return _checked_key(_load(certificate))
 
@@ -131,20 +130,16 @@ def bundle_for(registry: Registry, certificates: Iterable[bytes]) -> dict[int, b
         if member in found:
             raise CertificateError(f"it has two certificates of member {member}")
         found[member] = loaded.public_bytes(Encoding.PEM)
-    _check_complete(registry, found)
+    missing = sorted(registry.members.keys() - found.keys())
+    if missing:
+        listed = ", ".join(map(str, missing[:_FEW])) + (", ..." if len(missing) > _FEW else "")
+        raise CertificateError(f"it lacks certificates of {len(missing)} members ({listed})")
     return {member: found[member] for member in sorted(found)}
 
 
 def split_bundle(data: bytes) -> list[bytes]:
     """Return the certificates in the contents of a PEM file, each as PEM. Ignore the text between them."""
     return _BLOCK.findall(data)
-
-
-def _check_complete(registry: Registry, found: dict[int, bytes]) -> None:
-    missing = sorted(registry.members.keys() - found.keys())
-    if missing:
-        listed = ", ".join(map(str, missing[:_FEW])) + (", ..." if len(missing) > _FEW else "")
-        raise CertificateError(f"it lacks certificates of {len(missing)} members ({listed})")
 
 
 # --- the form of certificates ----------------------------------------------------------------------

@@ -87,7 +87,9 @@ class UploadSlots:
         self._grant()
         try:
             while not turn.is_set():
-                with trio.move_on_at(self._next_overdue()):
+                # If no upload can lose its slot now, check again after `GRACE` seconds.
+                soonest = min((slot.overdue_at(self._slowest) for slot in self._held), default=math.inf)
+                with trio.move_on_at(min(soonest, trio.current_time() + GRACE)):
                     await turn.wait()
                 self._end_overdue()
         except trio.Cancelled:
@@ -105,11 +107,6 @@ class UploadSlots:
     def _give_back(self) -> None:
         self._free += 1
         self._grant()
-
-    def _next_overdue(self) -> float:
-        # If no upload can lose its slot now, check again after `GRACE` seconds.
-        soonest = min((slot.overdue_at(self._slowest) for slot in self._held), default=math.inf)
-        return min(soonest, trio.current_time() + GRACE)
 
     def _end_overdue(self) -> None:
         """End overdue uploads, at most one for each waiting client, those overdue longest first."""

@@ -41,16 +41,12 @@ _MOST_ORDER: Final = math.log(1e12)
 def epsilon(costs: Iterable[Cost | float], *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
     """Return the epsilon at `delta` of all `costs` together. A cost that is a float is a rho of zCDP."""
     events = Counter(_checked(cost if isinstance(cost, Cost) else Cost(cost)) for cost in costs)
-    return _best(events, checks.probability(delta, "delta"), _parsed(orders))[0]
+    return _best(events, checks.probability(delta, "delta"), checks.one_of(Orders, orders, "orders"))[0]
 
 
 def _checked(cost: Cost) -> Cost:
     """Return `cost`. Raises `ParameterError` if it is negative, as it would reduce the total cost."""
     return Cost(*(checks.real(number, "a cost", 0.0, math.inf) for number in cost))
-
-
-def _parsed(orders: Orders) -> Orders:
-    return checks.one_of(Orders, orders, "orders")
 
 
 @lru_cache(maxsize=1024)
@@ -60,7 +56,7 @@ def rho_for(epsilon: float, *, delta: float, orders: Orders = Orders.CONTINUOUS)
     As a function of rho, epsilon is the minimum of many straight lines. So it is concave, and its slope is
     the best order. Newton's method uses this slope; if it leaves the interval [low, high], bisection is used.
     """
-    delta, orders = checks.probability(delta, "delta"), _parsed(orders)
+    delta, orders = checks.probability(delta, "delta"), checks.one_of(Orders, orders, "orders")
     low, high = 0.0, 1.0
     while _of_rho(high, delta, orders)[0] < epsilon:
         low, high = high, 2 * high

@@ -14,18 +14,10 @@ from fractions import Fraction
 from typing import Final
 
 from secagg.errors import SpecError
-from secagg.noise import checks
+from secagg.noise import checks, vector_calibration
 from secagg.noise.part_plan import Plan, least_component
 from secagg.noise.privacy_goal import Goal
-from secagg.noise.vector_calibration import (
-    AIM,
-    FINE_VARIANCE,
-    MAX_BITS,
-    STDDEVS,
-    checked_bound,
-    checked_request,
-    rounded_up,
-)
+from secagg.noise.vector_calibration import STDDEVS, checked_bound, checked_request, rounded_up
 from secagg.noise_assumptions import NoiseAssumptions, counts_norm2
 from secagg.sum_spec import Bound, Count, LInf
 
@@ -106,13 +98,13 @@ def calibrate_elements(
 
 def _variance(goal: Goal, bound: Bound, norm2: int) -> float:
     """Return the variance of the total's noise that meets `goal`, if one client's squared norm is `norm2`."""
-    return norm2 * goal.adjacency.norm2_factor(bound) / (2 * goal.rho_per_sum * AIM)
+    return norm2 * goal.adjacency.norm2_factor(bound) / (2 * goal.rho_per_sum * vector_calibration.AIM)
 
 
 def _levels(promise: NoiseAssumptions, goal: Goal, bound: Bound, norm2: int) -> int:
     """Return the grid points per count (or limit): the least power of two with four per noise deviation."""
     levels, component = 1, _variance(goal, bound, norm2) * float(least_component(promise))
-    while levels**2 * component < FINE_VARIANCE:
+    while levels**2 * component < vector_calibration.FINE_VARIANCE:
         levels *= 2
     return levels
 
@@ -143,9 +135,9 @@ def _scale(levels: int, limit: float) -> float:
 
 
 def _checked(bits: int) -> int:
-    if bits > MAX_BITS:
+    if bits > vector_calibration.MAX_BITS:
         raise SpecError(
-            f"this noise needs {bits} bits, and {MAX_BITS} is the most; "
+            f"this noise needs {bits} bits, and {vector_calibration.MAX_BITS} is the most; "
             "lower the standard deviations of room, or allow a larger epsilon",
             bits_needed=bits,
         )

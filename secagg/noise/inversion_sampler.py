@@ -89,10 +89,7 @@ class InversionTable:
 
 
 class TableDraws:
-    """Draws the samples of an `InversionTable` from a stream, up to `most` at a time.
-
-    Buffers are reused, because allocating memory takes longer than drawing samples.
-    """
+    """Draws up to `most` samples of an `InversionTable` at a time. Reusing buffers makes this faster."""
 
     def __init__(self, table: InversionTable, stream: Stream, most: int) -> None:
         self._table = table
@@ -130,14 +127,9 @@ class TableDraws:
         # The upper half of the last threshold up to U; if there is none, that of the first, which is larger.
         last = table.high.take(passed - 1, mode="clip")
         for tie in np.flatnonzero(last == upper):
-            passed[tie] = self._passed(upper[tie], lower[tie])
+            start = np.searchsorted(table.high, upper[tie], "left")
+            passed[tie] = start + np.searchsorted(table.low[start : passed[tie]], lower[tie], "right")
         return table.first + passed
-
-    def _passed(self, upper: np.uint64, lower: np.uint64) -> int:
-        """Return how many thresholds are at most U, given as halves, if some have the same upper half."""
-        table = self._table
-        start, stop = np.searchsorted(table.high, upper, "left"), np.searchsorted(table.high, upper, "right")
-        return int(start + np.searchsorted(table.low[start:stop], lower, "right"))
 
 
 UNIFORM_BITS: Final = 128  # the bits of the uniform number U

@@ -66,7 +66,12 @@ class Goal:
         if self.epsilon is not None and self.delta is None:
             raise ParameterError("epsilon means nothing without delta")
         if self.delta is not None:
-            object.__setattr__(self, "delta", _checked_delta(self.delta))
+            object.__setattr__(self, "delta", checks.probability(self.delta, "delta"))
+            if self.delta < _LEAST_DELTA:
+                raise ParameterError(
+                    f"delta must be at least {_LEAST_DELTA:g}: below, the error with which noise is drawn "
+                    "would count"
+                )
         object.__setattr__(self, "sums", checks.whole(self.sums, "sums", 1, _MOST_SUMS))
         object.__setattr__(self, "adjacency", checks.one_of(Adjacency, self.adjacency, "adjacency"))
         object.__setattr__(self, "orders", checks.one_of(Orders, self.orders, "orders"))
@@ -89,8 +94,7 @@ class Goal:
     def rho_beside(self, xi: float) -> float:
         """Return the rho that each sum may cost in addition to `xi`, a divergence at every order.
 
-        For a goal in rho, `xi` is subtracted from rho; for one in epsilon, from epsilon. Return 0 if nothing
-        is left.
+        `xi` is subtracted from the rho or the epsilon of the goal. Return 0 if nothing is left.
         """
         if self.epsilon is None:
             assert self.rho is not None
@@ -110,12 +114,3 @@ class Goal:
         if rho < _LEAST:
             raise ParameterError(f"a share of {share:g} is too small: its rho would be below {_LEAST:g}")
         return replace(self, epsilon=None, rho=rho)
-
-
-def _checked_delta(delta: float) -> float:
-    delta = checks.probability(delta, "delta")
-    if delta < _LEAST_DELTA:
-        raise ParameterError(
-            f"delta must be at least {_LEAST_DELTA:g}: below, the error with which noise is drawn would count"
-        )
-    return delta

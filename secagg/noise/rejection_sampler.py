@@ -38,15 +38,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.noise.inversion_sampler import (
-    PRECISION,
-    UNIFORM_BITS,
-    InversionTable,
-    Stream,
-    exp_minus,
-    fill_words,
-    tails,
-)
+from secagg.noise import inversion_sampler
+from secagg.noise.inversion_sampler import UNIFORM_BITS, InversionTable, Stream, exp_minus, fill_words
 
 _STEPS: Final = 64  # the least number of widths w in a standard deviation
 
@@ -69,7 +62,7 @@ class Hybrid:
         self.margin = margin
         # The largest power of two that is at most 1/64 of the standard deviation.
         self.width_bits = (int(variance / _STEPS**2).bit_length() - 1) // 2
-        far = tails(variance / (1 << 2 * self.width_bits), both_sides=False)
+        far = inversion_sampler.tails(variance / (1 << 2 * self.width_bits), both_sides=False)
         self.steps = InversionTable([(1 << UNIFORM_BITS) - each for each in far], first=0)
 
     @property
@@ -88,7 +81,7 @@ class Hybrid:
 
     def accepts(self, product: int, upper: int, stream: Stream) -> bool:
         """Return whether U < A, in integers. `product` is 2 y times the variance, `upper` half of U."""
-        limit = exp_minus(product / (2 * self.variance)) >> (PRECISION - UNIFORM_BITS)
+        limit = exp_minus(product / (2 * self.variance)) >> (inversion_sampler.PRECISION - UNIFORM_BITS)
         if upper != limit >> 64:
             return upper < limit >> 64
         lower = np.empty(1, "<u8")

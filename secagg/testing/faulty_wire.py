@@ -18,18 +18,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
+from secagg import events
 from secagg.client import ClientMachine
 from secagg.errors import SERVER, Peer, PeerError
-from secagg.events import (
-    Asked,
-    ClientEvent,
-    Outgoing,
-    ServerEvent,
-    ServerStep,
-    SessionFailed,
-    SumAborted,
-    SumReleased,
-)
+from secagg.events import Asked, Outgoing
 from secagg.hashing import digest
 from secagg.local import STAGE_OF, Absent, AnswerFunction, Stage
 from secagg.server import ServerMachine
@@ -122,10 +114,7 @@ def random_faults(
     overtake: float = 0.0,
     corrupt: float = 0.0,
 ) -> Schedule:
-    """Return a schedule of at most one fault per packet, with the given probability for each kind of fault.
-
-    The seed and the number of a packet determine its fault.
-    """
+    """Return a schedule of at most one fault per packet, drawn from `seed` with these probabilities."""
     rates = {"drop": drop, "delay": delay, "duplicate": duplicate, "overtake": overtake, "corrupt": corrupt}
 
     def delivery(packet: Packet) -> PacketDelivery:
@@ -187,8 +176,8 @@ class Wire:
         self.waiting: list[Packet] = []
         self.transcript: list[Packet] = []
         self.failures: dict[int, PeerError] = {}
-        self.server_events: list[ServerEvent] = []
-        self.client_events: list[tuple[int, ClientEvent]] = []
+        self.server_events: list[events.ServerEvent] = []
+        self.client_events: list[tuple[int, events.ClientEvent]] = []
 
     # --- a whole session ---
 
@@ -204,7 +193,7 @@ class Wire:
         self.run()
         return self.finish()[-1].total
 
-    def finish(self) -> list[SumReleased]:
+    def finish(self) -> list[events.SumReleased]:
         """Close stages until the server has none to close. Return its releases, or raise its error."""
         found = len(self.server_events)
         while self.server.state in STAGE_OF:
@@ -212,9 +201,9 @@ class Wire:
             self.run()
         new = self.server_events[found:]
         for event in new:
-            if isinstance(event, (SumAborted, SessionFailed)):
+            if isinstance(event, (events.SumAborted, events.SessionFailed)):
                 raise event.error
-        return [event for event in new if isinstance(event, SumReleased)]
+        return [event for event in new if isinstance(event, events.SumReleased)]
 
     # --- single steps ---
 
@@ -301,7 +290,7 @@ class Wire:
             self._observe(member, member, reply)
             self.send(member, SERVER, reply)
 
-    def _take(self, step: ServerStep) -> None:
+    def _take(self, step: events.ServerStep) -> None:
         self.server_events += step.events
         self._dispatch(step.outgoing)
 
@@ -335,22 +324,13 @@ def at_random(seed: bytes, rates: Mapping[Stage, float]) -> Absent:
 
 def leaves_for_good(leavers: Mapping[int, SumStage]) -> Absent:
     """Return a rule by which each member in `leavers` misses its stage and all later ones."""
-
-    def absent(member: int, stage: Stage, sum_index: int) -> bool:
-        return member in leavers and _order(*leavers[member]) <= _order(stage, sum_index)
-
-    return absent
+    return lambda member, *when: member in leavers and _order(*leavers[member]) <= _order(*when)
 
 
 def returns_next_sum(leavers: Mapping[int, SumStage]) -> Absent:
     """Return a rule by which each member in `leavers` misses one sum from its stage on, and then returns."""
-
-    def absent(member: int, stage: Stage, sum_index: int) -> bool:
-        if member not in leavers or leavers[member][1] != sum_index:
-            return False
-        return _order(*leavers[member]) <= _order(stage, sum_index)
-
-    return absent
+    gone = leaves_for_good(leavers)
+    return lambda member, stage, sum_index: gone(member, stage, sum_index) and leavers[member][1] == sum_index
 
 
 def either(*schedules: Absent) -> Absent:
