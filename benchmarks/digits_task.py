@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fl.crowd import Crowd
-from fl.data.npz import CLASSES, digits
+from fl.data.digits import CLASSES, digits
 from fl.federation import ClientData
 from fl.flat_model import flatten
 from fl.models import build

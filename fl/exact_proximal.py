@@ -27,8 +27,8 @@ from torch import Tensor
 from fl.batches import SampleTensors
 from fl.errors import DataError, TrainingError
 from fl.flat_model import FlatModel
+from fl.loss_functions import LogisticLoss, SquaredLoss
 from fl.models.linear import Linear
-from fl.objective import LogisticLoss, SquaredLoss
 from fl.samples import Array
 from fl.training_settings import Training
 

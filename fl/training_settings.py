@@ -10,7 +10,7 @@ import torch
 
 from fl.checks import is_integer, is_real, plain, unknown_name
 from fl.errors import TrainingError
-from fl.objective import OBJECTIVES, Objective, objective
+from fl.loss_functions import OBJECTIVES, Objective, objective
 
 _PRECISIONS: Final = {"float32": torch.float32, "float64": torch.float64}
 _NUMBERS: Final = ("rate", "steps", "epochs", "batch", "momentum", "weight_decay", "clip")

@@ -45,13 +45,13 @@ from secagg.errors import ParameterError
 
 
 def quadratic_share(losses: ArrayLike, level: float, theta: float, nu: float) -> Vector:
-    """Return the shares of clients with these losses, by the quadratic rule."""
+    """Return the quadratic rule's share of each client: theta (1 + (loss - level) / nu), limited to [0, 1]."""
     return np.clip(theta * (1 + _above(losses, level, nu)), 0.0, 1.0)
 
 
 def entropic_share(losses: ArrayLike, level: float, theta: float, nu: float) -> Vector:
-    """Return the shares of clients with these losses, by the entropic rule. Exponents that would lead to
-    shares above 1 are limited, to avoid overflow."""
+    """Return the entropic rule's share of each client: theta exp((loss - level) / nu), limited to at most 1.
+    Larger exponents are cut off first, so that they do not overflow."""
     exponent = np.minimum(_above(losses, level, nu), -np.log(theta))
     return np.asarray(np.minimum(theta * np.exp(exponent), 1.0))
 

@@ -142,7 +142,8 @@ class BadSignature(PeerError):
 
 
 class UnknownPeer(PeerError):
-    """A client is not in the registry or the cohort. The server may have invented it to obtain shares."""
+    """A client is not in the registry, the cohort or the survivors, or uses the id of another one. The server
+    may have invented it to obtain shares."""
 
 
 class BadRoster(PeerError):

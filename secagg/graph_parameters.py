@@ -94,7 +94,8 @@ class RingParameters:
 
 @dataclass(frozen=True)
 class GraphParameters(RingParameters):
-    """The parameters of a ring or of a complete graph, where all three bounds are None."""
+    """The parameters of a ring or of a complete graph. A complete graph has none of the three failures, so
+    that its `log2_` bounds are None."""
 
     graph: GraphChoice
 

@@ -30,7 +30,7 @@ class SessionParams:
     `corrupt`         the most clients that may collude with the server.
     `sums`            the most sums of the session.
     `dropout`         the fraction of the cohort that may have dropped out by the last sum; the threshold is
-                      chosen accordingly (`finder.dropout_over` computes it from a rate per sum).
+                      chosen accordingly (`graph_parameters.dropout_over` computes it from a rate per sum).
     `graph`           complete, a ring, or the one that suits the size of the cohort; a ring needs a
                       `curious_server`.
     `min_contributors`, `min_cohort`  by default the least that is safe, `corrupt` + 2.

@@ -19,7 +19,8 @@ def peak_bytes() -> int:
 
 
 def status_bytes(name: str) -> int:
-    """Return the line `RESIDENT` or `PEAK` of /proc/self/status in bytes; without this file, `ru_maxrss`."""
+    """Return the memory of this process in bytes: now (`RESIDENT`), or at most so far (`PEAK`). Without
+    /proc/self/status, return the peak for both."""
     try:
         status = _STATUS.read_text()
     except OSError:

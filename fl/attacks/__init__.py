@@ -4,19 +4,10 @@
 `by_count` choose. `tampering` makes the tampering functions of channels, and `slow_down` makes stragglers.
 """
 
+from fl.attacks.corrupt_clients import by_count, by_samples, corrupt_data, corrupt_learners
 from fl.attacks.omniscient import Exchange, Omniscient
 from fl.attacks.poisoning import flip_labels, negate_images, random_labels, reverse_text
-from fl.attacks.registry import (
-    ATTACKS,
-    Attack,
-    attack,
-    by_count,
-    by_samples,
-    corrupt_data,
-    corrupt_learners,
-    is_on_messages,
-    register,
-)
+from fl.attacks.registry import ATTACKS, Attack, attack, is_on_messages, register
 from fl.attacks.ring_tampering import TAMPERINGS, tampering
 from fl.attacks.straggler import Straggler, slow_down
 from fl.attacks.updates import CorruptAnswer, Gaussian, SameValue, Scaling, SignFlip

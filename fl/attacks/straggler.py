@@ -12,8 +12,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from fl.attacks.corrupt_clients import by_count
 from fl.attacks.learner_wrapper import LearnerWrapper, WrappedLearners, generator
-from fl.attacks.registry import by_count
 from fl.errors import TrainingError
 from fl.samples import Array
 from protocols.learner import NO_STEERING, Steering, TrainOptions

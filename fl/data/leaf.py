@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fl.data import array_conversion, files
-from fl.data.owned import OwnedSamples
+from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
 from fl.samples import Array, Samples
 

@@ -1,4 +1,4 @@
-"""Data sets in npz files, with x and y, or x_train, y_train, x_test and y_test; and the bundled digits.
+"""Data sets in npz files, with x and y, or x_train, y_train, x_test and y_test.
 
 Bytes are pixels: they are divided by 255, and become (n, channels, height, width). Floats keep their values
 and shape; other integers are symbols. Float targets make a regression.
@@ -17,8 +17,8 @@ from typing import cast
 import numpy as np
 from numpy.lib import format as npy
 
-from fl.data import array_conversion, checksums, files, npz
-from fl.data.owned import OwnedSamples
+from fl.data import array_conversion, files
+from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
 from fl.samples import Array, Samples
 
@@ -154,27 +154,3 @@ def _check_names(owner: str, names: Array) -> None:
     codes = np.ascontiguousarray(names).view(np.dtype(np.uint32).newbyteorder(names.dtype.byteorder))
     if ((codes > _LAST_CHARACTER) | ((codes >= 0xD800) & (codes < 0xE000))).any():
         raise DataError(f"{owner} has invalid characters: it is damaged")
-
-
-CLASSES = 10
-
-FILE = Path(__file__).with_name("digits.npz")
-DIGEST = "sha256:b2dab7b501728c22e9119ad76740b2e17c77a231e42d1e592380d90886f1a05e"
-
-
-def digits() -> Samples:
-    """Return the bundled digits: images as float32 in [0, 1] of shape (1797, 1, 8, 8), and labels 0..9."""
-    return read(FILE)
-
-
-def read(path: Path) -> Samples:
-    """Return the bundled digits in the file at `path`. Raise `DataError` if it is missing or modified."""
-    if not path.is_file():
-        raise DataError(f"{path} is missing from the installation: install the package again")
-    if (found := checksums.digest("sha256", path.read_bytes())) != DIGEST:
-        raise DataError(f"{path}: expected {DIGEST}, found {found}: install the package again")
-    images, labels = npz.members(path, ("images", "labels"))
-    return Samples(
-        array_conversion.scaled([array_conversion.channels_first(images)], top=16),
-        array_conversion.targets(labels, CLASSES),
-    )

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, get_type_hints
 from fl.checks import unknown_name
 from fl.data import (
     cifar,
+    digits,
     fedplus_regression,
     fedprox_synthetic,
     files,
@@ -27,7 +28,7 @@ from fl.data import (
     npz,
     shakespeare,
 )
-from fl.data.owned import OwnedSamples
+from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.samples import Samples
@@ -90,7 +91,7 @@ _GENERATED: Final[Mapping[str, Generate]] = {
 
 SOURCES: dict[str, Source] = {
     "cifar10": cifar.cifar10,
-    "digits": npz.digits,
+    "digits": digits.digits,
     "emnist": mnist.emnist,
     "fashion-mnist": mnist.fashion_mnist,
     "leaf": leaf.leaf,

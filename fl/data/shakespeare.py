@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from fl.checks import counted
 from fl.data import files
 from fl.data.leaf import LETTERS, encode
-from fl.data.owned import OwnedSamples
+from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
 from fl.samples import Array, Samples
 

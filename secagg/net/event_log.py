@@ -79,10 +79,9 @@ class EventLog:
         self._joined = self._joined and not isinstance(event, _SESSION_ENDS)
 
     def _is_milestone(self, event: NetworkEvent) -> bool:
-        """Return whether `event` is written each time it occurs; for a client's event, only after it joined.
-
-        Before a client joins, a session costs the server nothing, so the server could fill the log.
-        """
+        """Return whether `event` is written each time it occurs: a milestone, or any event of the machine of
+        a client that is in a session. Before that, a server could cause such events at no cost, and fill the
+        client's log."""
         return isinstance(event, _MILESTONES) or (self._joined and isinstance(event, events.ClientEvent))
 
     def write(self, text: str, **facts: Fact) -> None:

@@ -211,7 +211,7 @@ class Session:
                 self._catch_up()
 
     def _later(self, act: Callable[[], tuple[ServerEvent, ...]]) -> None:
-        """Call `act` at once, or as soon as no task holds the lock of the machine."""
+        """Call `act` at once or, if a task holds `_machine_lock`, as soon as it is released."""
         self._pending.append(act)
         if not self._machine_lock.locked():
             self._catch_up()

@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from fl.data import look
-from fl.data.owned import OwnedSamples
+from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.flat_model import flatten
@@ -104,7 +104,7 @@ def _missing(kind: str, directory: Path, wanted: tuple[tuple[str, str], ...]) ->
 
 @lru_cache(maxsize=1)
 def _digits() -> tuple[int, ...]:
-    from fl.data.npz import digits
+    from fl.data.digits import digits
 
     return digits().x.shape[1:]
 

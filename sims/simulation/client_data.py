@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fl.attacks import by_count, by_samples, corrupt_data
-from fl.data.owned import OwnedSamples
+from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.partition import federate, federate_pair, matching

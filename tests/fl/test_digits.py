@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fl.data import load, npz
+from fl.data import digits, load
 from fl.errors import DataError
 from fl.samples import Samples
 
@@ -25,13 +25,13 @@ def test_digits_are_images_of_ten_classes() -> None:
 
 
 def test_the_first_digit_is_an_upright_zero() -> None:
-    image = (npz.digits().x[0, 0] * 16).astype(int)
+    image = (digits.digits().x[0, 0] * 16).astype(int)
     assert image[0].tolist() == [0, 0, 5, 13, 9, 1, 0, 0]
     assert image[:, 3].tolist() == [13, 15, 2, 0, 0, 0, 5, 13]
 
 
 def test_nearest_neighbours_tell_them_apart() -> None:
-    samples = npz.digits()
+    samples = digits.digits()
     flat = samples.x.reshape(len(samples), -1)
     train, test = flat[:1000], flat[1000:]
     distance = (train**2).sum(axis=1) - 2 * test @ train.T
@@ -40,17 +40,17 @@ def test_nearest_neighbours_tell_them_apart() -> None:
 
 
 def test_a_damaged_bundle_is_refused(tmp_path: Path) -> None:
-    damaged = bytearray(npz.FILE.read_bytes())
+    damaged = bytearray(digits.FILE.read_bytes())
     damaged[1000] ^= 1
     path = tmp_path / "digits.npz"
     path.write_bytes(damaged)
     with pytest.raises(DataError, match=r"expected sha256:.*found sha256:.*install the package again"):
-        npz.read(path)
+        digits.read(path)
 
 
 def test_a_missing_bundle_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"digits\.npz is missing.*install the package again"):
-        npz.read(tmp_path / "digits.npz")
+        digits.read(tmp_path / "digits.npz")
 
 
 def test_digits_are_not_read_from_a_directory(tmp_path: Path) -> None:

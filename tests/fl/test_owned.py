@@ -14,7 +14,7 @@ import pytest
 
 from fl.data import files, load, npz
 from fl.data.leaf import LETTERS, encode
-from fl.data.owned import OwnedSamples
+from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
 from fl.federation import ClientData
 from fl.samples import Array, Samples

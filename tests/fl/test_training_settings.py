@@ -12,7 +12,7 @@ import torch
 from fl import device
 from fl.device import pick
 from fl.errors import TrainingError
-from fl.objective import OBJECTIVES, objective
+from fl.loss_functions import OBJECTIVES, objective
 from fl.training_settings import KINDS, Schedule, Training
 
 # --- settings ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import torch
 
 from fl import attacks, data, models, partition
 from fl.attacks import ATTACKS, Attack
-from fl.data.npz import digits
+from fl.data.digits import digits
 from fl.errors import FLError
 from fl.samples import Samples
 from protocols import catalogue
