@@ -45,7 +45,7 @@ from secagg.errors import ParameterError
 
 
 def quadratic_share(losses: ArrayLike, level: float, theta: float, nu: float) -> Vector:
-    """Return the quadratic rule's share of each client: theta (1 + (loss - level) / nu), limited to [0, 1]."""
+    """Return the quadratic rule's share of each client: theta (1 + (loss - level) / nu), within [0, 1]."""
     return np.clip(theta * (1 + _above(losses, level, nu)), 0.0, 1.0)
 
 
