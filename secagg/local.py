@@ -105,19 +105,9 @@ def local_machines(
     >>> sorted(clients)
     [4, 5, 6]
     """
-    size, sums = len(members), params.sums
-    enrolled = members if enrolled is None else enrolled
-    if not set(members) <= set(enrolled):
-        raise ParameterError("every member must be enrolled")
-    if memories is not None and not set(members) <= set(memories):
-        raise ParameterError("every member needs a memory, or none does")
-    if len(set(members)) < size:
-        raise ParameterError("every member needs an id of its own")
-    if size < params.corrupt + 2:
-        raise ParameterError(
-            f"{size} clients with {params.corrupt} colluders: a total could show one honest input"
-        )
-    params = replace(params, max_cohort=size)
+    enrolled, sums = members if enrolled is None else enrolled, params.sums
+    _check_members(members, enrolled, memories, params)
+    params = replace(params, max_cohort=len(members))
     policy = Policy(
         trust=params.trust,
         corrupt=params.corrupt,
@@ -155,6 +145,24 @@ def local_machines(
         for member in members
     }
     return server, clients
+
+
+def _check_members(
+    members: Collection[int],
+    enrolled: Collection[int],
+    memories: Mapping[int, Memory] | None,
+    params: SessionParams,
+) -> None:
+    if not set(members) <= set(enrolled):
+        raise ParameterError("every member must be enrolled")
+    if memories is not None and not set(members) <= set(memories):
+        raise ParameterError("every member needs a memory, or none does")
+    if len(set(members)) < len(members):
+        raise ParameterError("every member needs an id of its own")
+    if len(members) < params.corrupt + 2:
+        raise ParameterError(
+            f"{len(members)} clients with {params.corrupt} colluders: a total could show one honest input"
+        )
 
 
 def _unnoised(sums: int, max_rho: float | None) -> int:
