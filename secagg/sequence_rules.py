@@ -165,8 +165,9 @@ def content_sequence(kind: str, payload: bytes, content_of: ContentOf) -> SumSeq
     return SumSequence(Rule.CONTENT, digest("repeated content", kind.encode("ascii"), content))
 
 
-class ValueTagger(Protocol):
-    """What the rules need of a client's memory."""
+class SequenceMemory(Protocol):
+    """The part of a client's memory that the rules use: `sets`, the clients of earlier sums, and `tag`, which
+    returns a MAC of values under a key of the client's own, so that equal values are recognised."""
 
     @property
     def sets(self) -> SetLog: ...
@@ -179,7 +180,7 @@ class SequenceRules:
     def __init__(
         self,
         policy: Policy,
-        memory: ValueTagger,
+        memory: SequenceMemory,
         *,
         table: Table,
         static: Collection[str],

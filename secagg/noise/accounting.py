@@ -138,11 +138,14 @@ def _of_overlaps(overlaps: NDArray[np.float64]) -> float:
 def renyi_costs(
     norm2: float | Fraction, norm1: float, variance: Fraction, size: int, tau: float
 ) -> tuple[Cost, Cost, Cost]:
-    """Return the three bounds on the privacy cost of a part. Each of them is valid.
+    """Return the three bounds on the privacy cost of one part of a sum (see the docstring of this module).
+    Each is valid by itself, so that callers may use the least.
 
-    `norm2`, `norm1`  squared L2 norm and L1 norm of the largest change of the total, in grid points.
+    `norm2`, `norm1`  squared L2 norm and L1 norm of the largest change of the total by one client, in grid
+                      points.
     `variance`        the variance of the noise in the total.
     `size`            the number of elements of the total.
+    `tau`             bound on how far the noise is from a discrete Gaussian.
     """
     ratio2 = float(Fraction(norm2) / variance)
     ratio1 = norm1 / math.sqrt(variance)

@@ -9,7 +9,7 @@ from secagg.errors import FewContributors, SmallCohort, SmallThreshold
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.colluder import Colluder
 from tests.attacks.attackers.small_sets import lower_threshold, shrink_cohort
-from tests.attacks.guards import BOTH, allow, assert_refused
+from tests.attacks.guards import BOTH, allow, assert_refused, forget_sets
 from tests.attacks.rig import Rig
 
 VICTIM = 1
@@ -54,6 +54,7 @@ def conspiracy(trust: Trust) -> tuple[Rig, list[Colluder]]:
 def test_a_threshold_that_colluders_reach_gives_everybody_away(
     trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    forget_sets(monkeypatch)
     monkeypatch.setattr(client_checks, "check_threshold", allow)
     rig, colluders = conspiracy(trust)
     assert (lower_threshold(rig, VICTIM, colluders) == rig.vectors[VICTIM]).all()

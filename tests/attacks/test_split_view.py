@@ -44,6 +44,7 @@ def test_at_the_boundary_a_split_view_reads_the_vector(
     n: int, c: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threshold = (n + c) // 2
+    forget_sets(monkeypatch)
     monkeypatch.setattr(client_checks, "check_threshold", allow)
     rig, colluders = rig_of(n, c)
     cohort = set_up_with(rig, colluders, threshold=threshold)

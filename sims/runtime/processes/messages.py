@@ -27,7 +27,8 @@ from sims.runtime.residue_tampering import Tamper
 
 @dataclass(frozen=True)
 class WorkerClients:
-    """The clients of a worker, as the function `ClientFactory.make` returns them."""
+    """The clients of one worker process: their learners, and the tampering of those that violate the
+    protocol. `ClientFactory.make` returns it."""
 
     learners: Mapping[int, Learner]  # by client id
     tamper: Mapping[int, Tamper] = field(default_factory=dict)  # of clients that violate the protocol
