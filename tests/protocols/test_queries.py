@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.queries import Outcome, Query, QueryDecoder, Round, RoundInfo, encode_query, run_round
+from protocols.queries import (
+    Outcome,
+    Query,
+    QueryDecoder,
+    Round,
+    RoundInfo,
+    encode_query,
+    query_content,
+    run_round,
+)
 from protocols.serialisation import RecordError, Vector, as_vector, pack, unpack
 from secagg.errors import CohortChanged, MalformedMessage, ParameterError, SumFailed, TooFewClients
 from secagg.sum_spec import Total
@@ -259,3 +268,11 @@ def test_vectors_of_other_lengths_than_the_models_are_named() -> None:
     long = Step(as_vector(np.zeros(5)), 7)
     with pytest.raises(MalformedMessage, match="5 elements, not 3"):
         book.decode("step", encode_query(RoundInfo(), long))
+
+
+def test_the_content_of_a_payload_is_its_query() -> None:
+    """Two rounds that ask the same have the same content; what is no query is content as a whole."""
+    first, second = (encode_query(RoundInfo(number), STEP) for number in (0, 1))
+    assert first != second
+    assert query_content(Step.kind, first) == query_content(Step.kind, second) == pack(STEP)
+    assert query_content(Step.kind, b"\xc1") == b"\xc1"
