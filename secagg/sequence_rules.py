@@ -87,6 +87,7 @@ class SetLog:
 
     def __init__(self, *, all_clients: bool = False) -> None:
         self.all_clients = all_clients
+        self.released: set[SumSequence] = set()  # of the last sum of these, a total was released
         self._bit: dict[int, int] = {}  # id -> bit
         self._ids: list[int] = []  # bit -> id
         self._confirmed: dict[SumSequence, set[int]] = {}
@@ -308,8 +309,9 @@ class RepeatPlanner:
             missing = self._least - len(each - chosen)
             order = sorted(each & chosen, key=lambda member: _order(sequences[0], member))
             chosen.difference_update(order[: max(0, missing)])
-        same = next((each for each in earlier if each <= present), None)
-        leave_out = same is None or (self._dropout and not self._log.all_clients)
+        same = max((each for each in earlier if each <= present), key=len, default=None)
+        failed = not self._log.released.issuperset(sequences)
+        leave_out = same is None or (self._dropout and failed and not self._log.all_clients)
         if not earlier or (len(chosen) >= need and leave_out):
             return tuple(sorted(chosen))
         if same is None:
@@ -324,6 +326,7 @@ class RepeatPlanner:
         Raises `TooFewClients` if the survivors would refuse to confirm.
         """
         sequences = self.sequences(query.kind, query.payload)
+        self._log.released.difference_update(sequences)
         if any(self._log.is_close(each, survivors, least=self._least) for each in sequences):
             raise errors.TooFewClients(
                 "the survivors are too close to those that confirmed this query before"
@@ -331,6 +334,10 @@ class RepeatPlanner:
         for sequence in sequences:
             self._log.add(sequence, survivors)
         return sequences
+
+    def release(self, query: Query) -> None:
+        """Note that the total of a query was released. It is asked again of the same clients, if possible."""
+        self._log.released.update(self.sequences(query.kind, query.payload))
 
     def sequences(self, kind: str, payload: bytes) -> tuple[SumSequence, ...]:
         """Return the sequence of a query, if clients compare such queries."""

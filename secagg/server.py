@@ -338,6 +338,7 @@ class ServerMachine:
         server_checks.check_enough(len(tally.revealed), "revealed shares", self._cohort.threshold)
         total, wrong = tally.unmask()
         self._agenda.confirm(tally.question.query, tally.survivors, revealed=tally.revealed)
+        self._repeats.release(tally.question.query)
         self._enter(_S.READY)
         contributors = tuple(sorted(self._ids(tally.survivors)))
         released = events.SumReleased(tally.question.sum_index, total, contributors)

@@ -136,6 +136,7 @@ class PlainSession:
             self._abandon(adding)
             raise
         self._agenda.confirm(query, survivors, revealed=revealed)
+        self._repeats.release(query)
         self.contributors = tuple(self._cohort[position] for position in sorted(survivors))
         return adding.total()
 

@@ -299,6 +299,7 @@ class SessionChannel:
         for memory in self._memories.values():  # what clients confirmed, the server knew
             for sequence, members in memory.sets.entries():
                 self._history.add(sequence, members)
+                self._history.released.add(sequence)
 
     # --- called by a session ---
 
