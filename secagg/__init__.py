@@ -1,9 +1,10 @@
-"""Secure sums: the only thing a server ever learns from clients is a total.
+"""Secure aggregation: a server learns the sum of its clients' vectors, but no single vector.
 
-`sum_securely` is the simplest use. `ClientMachine` and `ServerMachine` are the protocol, without IO;
-`LocalSession` runs them in one process. `Table`, `SumSpec` and `Part` say what is summed, `Policy` what a
-client insists on, `preflight` whether it can work. `calibrate_vector`, `calibrate_counts` and
-`calibrate_elements` plan noise that meets a `Goal` under `NoiseAssumptions`. `sum_rho` is what a sum costs.
+`sum_securely` is the simplest entry point. `ClientMachine` and `ServerMachine` implement the protocol without
+IO; `LocalSession` runs them in one process. `Table`, `SumSpec` and `Part` describe what is summed. `Policy`
+has the requirements of a client. `preflight` checks the settings of a session before it starts.
+`calibrate_vector`, `calibrate_counts` and `calibrate_elements` compute the noise that meets a privacy `Goal`
+under `NoiseAssumptions`. `sum_rho` returns the privacy cost of a sum.
 """
 
 from secagg.client import ClientMachine

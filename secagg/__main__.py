@@ -1,7 +1,7 @@
-"""The command ``secagg`` and ``python -m secagg``.
+"""The entry point of the command ``secagg``, and of ``python -m secagg``. It runs `sims.cli`.
 
-Before it imports the other packages of this project, it checks that no foreign package has taken their names.
-It is not part of ``sims``, because a foreign package may have taken this name, too.
+The other packages of this project (`protocols`, `fl`, `sims`) have common names. Before one is imported, this
+module checks that no package of another project with the same name would be imported instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _USER_ERROR = 2
 
 
 def main() -> int:
-    """Run the command and return its exit status. If foreign packages hide ours, print which and stop."""
+    """Run the command and return its exit status. Print an error and return 2 if other packages hide ours."""
     complaint = _complaint()
     if complaint is not None:
         print(complaint, file=sys.stderr)
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def _complaint() -> str | None:
-    """Return the text about foreign packages, or None. Load the check by its path, not by its name."""
+    """Return an error text if other packages hide ours, else None. The check is loaded by its file path."""
     spec = spec_from_file_location("_secagg_package_conflicts", _CHECK)
     assert spec is not None
     assert spec.loader is not None

@@ -1,7 +1,7 @@
-"""The server's record of its clients: whose keys and shares it accepted, and who answered or left.
+"""The server's record of its clients: accepted keys and shares, and which clients answered or left.
 
-The server makes the checks that honest clients make too. So it excludes a client with bad keys or signatures,
-and the session goes on. Without these checks, honest clients would refuse the session.
+The server repeats the clients' checks of keys and signatures. It can then exclude a client with bad keys and
+continue the session. Without these checks, honest clients would refuse the whole session.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from secagg.topology import Graph, Topology
 
 
 class Admission:
-    """Collects the adverts of clients, then their envelopes, then reports of envelopes that did not open."""
+    """Collects public keys (adverts), encrypted shares (envelopes), and reports of unreadable envelopes."""
 
     def __init__(self, form: Format, *, context: bytes, registry: Registry | None, most: int) -> None:
         self._form = form
@@ -33,7 +33,7 @@ class Admission:
         self._envelopes: dict[int, tuple[bytes, ...]] = {}
         self._signatures: dict[int, bytes] = {}
         self._reporters: set[int] = set()
-        self._lost: Counter[int] = Counter()  # dealer -> reports that its envelope did not open
+        self._lost: Counter[int] = Counter()  # sender of envelopes -> number of reports that one did not open
 
     @property
     def advertised(self) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ class Admission:
         self._keys.update(keys)
 
     def key_lists(self, topology: Topology, *, invitation: bytes) -> tuple[Cohort, list[Outgoing]]:
-        """Return the cohort of all advertised clients, and the frames that send them their key lists."""
+        """Return the cohort of all clients that advertised keys, and frames with their key lists."""
         adverts = tuple(self._adverts[member] for member in self.advertised)
         if topology.is_ring:
             return self._ring(adverts, topology, invitation)
@@ -88,7 +88,7 @@ class Admission:
     def _ring(
         self, adverts: tuple[Advert, ...], topology: Topology, invitation: bytes
     ) -> tuple[Cohort, list[Outgoing]]:
-        """Return the cohort of a ring, and a frame for each client with its and its neighbours' adverts."""
+        """Return the cohort of a ring, and for each client a frame with the adverts of its neighbourhood."""
         size, threshold, ring = len(adverts), topology.threshold, ring_digest(adverts)
         neighbours = topology.graph.neighbours
         session = ring_session_id(
@@ -115,7 +115,7 @@ class Admission:
         self._signatures[sender] = message.signature
 
     def parcels_for(self, receiver: int, cohort: Cohort, graph: Graph) -> bytes:
-        """Return the encoded parcels with the envelopes that its neighbours sealed for `receiver`."""
+        """Return the encoded parcels for `receiver`: one for each neighbour that sent it an envelope."""
         position, parcels = cohort.position[receiver], []
         for peer, place in zip(graph.neighbourhood(position), graph.places(position), strict=True):
             sender = cohort.ids[peer]
@@ -129,7 +129,7 @@ class Admission:
         self._envelopes.clear()
 
     def add_lost(self, sender: int, message: Lost, cohort: Cohort, graph: Graph) -> None:
-        """Count the report of `sender`, which could not open some envelopes. It may report only once."""
+        """Count the envelopes that `sender` could not open. Raise `OutOfOrder` for a second report."""
         if sender not in self._signatures or sender in self._reporters:
             raise OutOfOrder(sender, "reports lost envelopes unasked, or twice")
         around = graph.neighbourhood(cohort.position[sender])
@@ -138,7 +138,7 @@ class Admission:
         self._lost.update(cohort.ids[around[place]] for place in places)
 
     def convicted(self, *, corrupt: int) -> tuple[int, ...]:
-        """Return the ids of the dealers that more than `corrupt` clients reported for lost envelopes."""
+        """Return the ids of clients that more than `corrupt` others reported for unreadable envelopes."""
         return tuple(sorted(dealer for dealer, count in self._lost.items() if count > corrupt))
 
 

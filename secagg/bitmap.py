@@ -1,8 +1,8 @@
-"""Sets of clients: one bit per member of the cohort, in the order of their ids.
+"""Sets of clients as bitmaps: one bit per member of the cohort, in the order of their ids.
 
 On the wire, bit `i` of the set is bit `i % 8` (least significant first) of byte `i // 8`; unused bits are
-zero, so a set has exactly one encoding. In memory the set is one integer. This saves memory: one process can
-hold ten thousand clients, each with a set of ten thousand.
+zero, so a set has exactly one encoding. In memory, a set is one integer. This is small enough to simulate ten
+thousand clients in one process, each with a set of ten thousand.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PositionSet(AbstractSet[int]):
 
     @classmethod
     def parse(cls, bitmap: bytes, size: int, *, sender: Peer) -> PositionSet:
-        """Return the set in `bitmap`. Raise `MalformedMessage` if it is not over `size` members."""
+        """Return the set in `bitmap`. Raise `MalformedMessage` if it is not a valid bitmap of `size` bits."""
         bits = int.from_bytes(bitmap, "little") if len(bitmap) == bitmap_bytes(size) else -1
         if bits < 0 or bits >> size:
             raise MalformedMessage(sender, f"a bitmap that is not over {size} members")
@@ -82,10 +82,10 @@ class PositionSet(AbstractSet[int]):
 
 
 def pack_positions(positions: Iterable[int], size: int) -> bytes:
-    """Return the bitmap of `positions`, each of which is below `size`."""
+    """Return a bitmap over `size` members, with a bit set for each of `positions`. All are below `size`."""
     return PositionSet(positions).pack(size)
 
 
 def unpack_positions(bitmap: bytes, size: int, *, sender: Peer) -> tuple[int, ...]:
-    """Return the positions in `bitmap`, ascending. Raise `MalformedMessage` if it is not over `size`."""
+    """Return the positions in `bitmap`, ascending. Raise `MalformedMessage` unless it has `size` bits."""
     return tuple(PositionSet.parse(bitmap, size, sender=sender))

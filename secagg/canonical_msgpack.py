@@ -1,10 +1,10 @@
-"""Bytes on the wire: a subset of MessagePack with exactly one encoding per value.
+"""The wire format: a subset of MessagePack with exactly one encoding per value.
 
 A frame is one array of unsigned integers, byte strings and short ASCII strings. A list inside a message is
-one byte string of fixed-size records. The package msgpack encodes frames, but long byte strings are copied
-into the frame directly. `Reader` decodes frames. A general decoder would build all objects that a hostile
-frame describes before they can be checked (an empty array takes one byte in the frame and 56 in memory), and
-would accept integers in longer forms than needed.
+one byte string of fixed-size records. `encode_fields` encodes frames with the package msgpack, but
+copies long byte strings directly. `Reader` decodes frames. It replaces the decoder of msgpack, which would
+build all objects of a hostile frame before they can be checked (an empty array takes one byte in the frame
+and 56 in memory), and would accept integers in longer forms than needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONG: Final = 1 << 16  # bytes; the length of a string from here on is written 
 
 
 def encode_fields(*fields: int | bytes | str) -> bytes:
-    """Return the canonical frame of `fields`, of which there are at most 15."""
+    """Return the canonical frame of `fields`. There may be at most 15."""
     if any(map(_is_long, fields)):
         return b"".join([bytes([0x90 | len(fields)]), *chain.from_iterable(map(_pieces, fields))])
     packed: bytes = msgpack.packb(fields)
@@ -41,7 +41,7 @@ def _pieces(field: int | bytes | str) -> tuple[bytes, ...]:
 
 
 class Reader:
-    """Reads the fields of one frame in order. Raises `MalformedMessage` if one is not in canonical form."""
+    """Reads the fields of one frame in order. Raises `MalformedMessage` for a field not in canonical form."""
 
     def __init__(self, frame: bytes, *, sender: Peer) -> None:
         self._frame = frame

@@ -1,11 +1,11 @@
-"""The client of one session as a state machine: it maps frames to frames and events. No sockets, no clock.
+"""`ClientMachine`: the client of one session, as a state machine without sockets and without a clock.
 
     step = client.receive(frame)          # send step.frames, look at step.events
     answer = client.answer(asked.sum_index, values)      # after an Asked event; send answer.frame
 
-Each frame is checked three times. `messages.decode` checks its form, `transitions.next_state` checks that the
-state allows it, and `client_checks` compares it with the client's policy. If a check fails, the machine
-raises, erases all secrets and stays `FAILED`; `leave()` then returns the one frame that may still be sent.
+Each frame is checked in three steps. `messages.decode` checks its form, `transitions.next_state` checks that
+the state allows it, and `client_checks` compares it with the client's policy. If a check fails, the machine
+erases all secrets, raises, and stays `FAILED`; the only frame that may still be sent is that of `leave()`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class ClientMachine(OneTime):
     `receive` raises `PeerError` for a message that the client refuses; the client is then `FAILED` for good.
 
     `static` names the kinds of sums whose values do not depend on the query, such as values from a file.
-    `content_of(kind, payload)` returns the part of a payload that does not depend on the round. The rules of
-    `secagg.sequence_rules` use both.
+    `content_of(kind, payload)` returns the part of a payload that does not depend on the round. Both are used
+    to refuse a sum of the same values over nearly the same clients (see `secagg.sequence_rules`).
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
@@ -167,7 +167,7 @@ class ClientMachine(OneTime):
         return self._decline(sum_index)
 
     def leave(self) -> bytes:
-        """End the session on this side, in any state. Return the last frame to send to the server."""
+        """End the session for this client, in any state. Return the last frame to send to the server."""
         if self._state not in (ClientState.ENDED, ClientState.FAILED):
             self._stop(ClientState.ENDED)
         return m.Leave(self._context).encode()
@@ -241,7 +241,7 @@ class ClientMachine(OneTime):
         )
 
     def _enter_cohort(self, cohort: CohortView) -> ClientStep:
-        """Record the session of a checked cohort. Return the frame with the shares for the neighbours."""
+        """Record the session id of a verified cohort. Return the frame with the shares for the neighbours."""
         client_checks.check_new_session(cohort.session, self._memory)
         self._rules.check_cohort(cohort)
         self._memory.remember_session(cohort.session)
@@ -305,7 +305,7 @@ class ClientMachine(OneTime):
         return m.Decline(self._context, sum_index).encode()
 
     def _remember(self, question: Question) -> None:
-        """Record the answer in memory, for good. This happens before the masked input is sent."""
+        """Record the answer permanently in memory. Call this before the masked input is sent."""
         query = question.query
         group, adjacency = self._table.group_of(query.kind), self._policy.adjacency
         entry = AnswerEntry.to(question, group=group, adjacency=adjacency, sequences=self._sequences)
@@ -343,7 +343,7 @@ class ClientMachine(OneTime):
         return self._reveal(question)
 
     def _reveal(self, question: Question) -> ClientStep:
-        """Remember the survivors. Return the frame with the shares for the neighbours in the roster."""
+        """Record the survivors. Return the frame that reveals shares of neighbours' secrets to the server."""
         asked = [position for position in self._cohort.neighbourhood if position in question.roster]
         shares = self._vault.take_shares(
             question.sum_index,
@@ -367,7 +367,7 @@ class ClientMachine(OneTime):
     # --- endings ---
 
     def _on_group_closed(self, message: m.GroupClosed, _: bytes) -> ClientStep:
-        """Erase the secrets of the sum, even if its query never arrived, and close its group."""
+        """Erase the secrets of an abandoned sum, even if its query never arrived, and close its group."""
         client_checks.check_closed_sum(message.sum_index, self._last_sum, self._form.sums)
         self._vault.erase_before(message.sum_index + 1)
         if message.sum_index > self._last_sum:

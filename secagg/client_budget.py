@@ -4,8 +4,9 @@ The cost of a sum with noise is its rho in zero-concentrated differential privac
 add up. They are stored as integers in units of 2^-40 (see `noise.accounting.charge`), so that adding is
 exact. A sum without noise has no rho, so such sums are only counted.
 
-A rho refers to an adjacency. Under zero-out and add-remove adjacency the same noise has the same rho, so
-these rhos can be added. Under replace adjacency it has a larger rho, which must not be added to the others.
+A rho refers to an adjacency: the definition of neighbouring data sets. The same noise has the same rho under
+zero-out and add-remove adjacency, so these rhos can be added to each other. Under replace adjacency, the same
+noise has a larger rho, which must not be added to the others.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _FORGIVEN_BITS: Final = 20  # a limit may be exceeded by its 2^-20th part, to ma
 
 
 def sum_charge(spec: SumSpec, *, roster: int, adjacency: Adjacency) -> int | None:
-    """Return the cost of a sum over `roster` clients, in units of 2^-40 rho; None if it has no noise."""
+    """Return the cost of a sum over `roster` clients, in units of 2^-40 rho; None if a part has no noise."""
     rho = sum_rho(spec, roster=roster, adjacency=adjacency)
     return None if rho is None else charge(rho)
 
 
 def check_priced(table: Table) -> None:
-    """Raise `SpecError` if the noise of a sum is too small for its rho to be known."""
+    """Raise `SpecError` if the noise of a sum in `table` is so small that its rho cannot be computed."""
     for kind, spec in table.items():
         if spec.promise is not None and sum_rho(spec, roster=spec.promise.clients) == math.inf:
             raise SpecError(
@@ -39,12 +40,12 @@ def check_priced(table: Table) -> None:
 
 @dataclass(frozen=True)
 class Spend:
-    """The cost of all sums answered so far.
+    """The total cost of several sums, for example of all sums that a client has answered.
 
     `charge`     the cost of all sums with noise, in units of 2^-40 rho.
     `noised`     the number of sums with noise.
     `unnoised`   the number of sums without noise.
-    `adjacency`  the adjacency of the charge, which is that of the first sum with noise.
+    `adjacency`  the adjacency under which the first sum with noise was charged.
     """
 
     charge: int = 0
@@ -90,7 +91,7 @@ class Budget:
     charge: int | None = None
 
     def check(self, spend: Spend, charge: int | None) -> None:
-        """Raise unless one more sum is within the limits. `charge` is None for a sum without noise."""
+        """Raise `PolicyError` if one more sum exceeds a limit. `charge` is None for a sum without noise."""
         if charge is not None:
             self._check_charge(spend, charge)
         elif self.unnoised_sums is not None and spend.unnoised >= self.unnoised_sums:
@@ -99,10 +100,10 @@ class Budget:
     def _check_charge(self, spend: Spend, charge: int) -> None:
         """Raise `BudgetExceeded` if the charges exceed the limit by more than an allowance for rounding.
 
-        Every charge was rounded up by less than a unit. Without an allowance, ten times the rho of a sum
-        would pay for nine sums only. The allowance is one unit for each sum, but at most the 2^-20th part of
-        the limit, because otherwise sums that cost less than a unit would be free. Hence n times the rho of a
-        sum pays for n sums if this rho is at least 2^-20, and no limit is exceeded by more than a millionth.
+        Every charge was rounded up by less than one unit. Without an allowance, a limit of ten times the rho
+        of a sum would allow only nine such sums. The allowance is one unit for each sum, but at most 2^-20 of
+        the limit, because otherwise sums that cost less than a unit would be free. Hence a limit of n times
+        the rho of a sum allows n sums if this rho is at least 2^-20.
         """
         if self.charge is None:
             return

@@ -1,7 +1,7 @@
-"""The checks of a client: one function for each rule, which raises a `PeerError` if a message breaks it.
+"""The client's checks of received messages: one function per rule. Each raises a `PeerError` on violation.
 
-A rule compares a message with the client's own policy, keys and memory. No received value is trusted. The
-tests of attacks remove each rule in turn, and show that an attack then succeeds.
+A rule compares a message with the client's own policy, keys and memory. No received value is trusted. For
+each rule, a test shows that an attack succeeds without it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def check_registry(invitation: Invitation, registry: Registry | None) -> None:
 
 
 def check_registry_is_current(registry: Registry, memory: Memory) -> None:
-    """Check that `registry` is newer than the newest one seen before, or the same."""
+    """Check that `registry` is the newest one that this client has seen before, or newer."""
     version, digest = memory.registry
     if registry.version < version:
         raise e.WrongRegistry(SERVER, f"registry {registry.version} is older than {version}, seen before")
@@ -201,7 +201,7 @@ def check_noise_roster(size: int, spec: SumSpec) -> None:
 
 
 def check_around(around: Collection[int], cohort: CohortView) -> None:
-    """Check that `around`, the neighbours still present, can reconstruct this client's secrets."""
+    """Check that the neighbours still present (`around`) are enough to reconstruct this client's secrets."""
     if len(around) < cohort.threshold:
         raise e.FewContributors(SERVER, f"{len(around)} around this client; {cohort.threshold} are needed")
 
@@ -233,7 +233,7 @@ def check_contributors(survivors: Collection[int], cohort: CohortView, least: in
 
 
 def check_noise_kept(survivors: int, roster: Collection[int], spec: SumSpec) -> None:
-    """Check that the drop-outs of a sum are at most as many as its noise is planned for."""
+    """Check that no more clients dropped out of a sum than its noise is planned for."""
     dropped = len(roster) - survivors
     if spec.promise is not None and dropped > spec.promise.dropouts:
         raise e.FewContributors(
@@ -255,7 +255,7 @@ def check_confirmations(
     cohort: CohortView,
     registry: Registry,
 ) -> None:
-    """Check that at least a threshold of survivors signed `fields`, as this client did."""
+    """Check that at least `cohort.threshold` survivors signed the same `fields` as this client."""
     alive = {cohort.ids[position] for position in survivors}
     for member, signature in signatures:
         if member not in alive:

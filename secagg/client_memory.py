@@ -1,4 +1,4 @@
-"""The memory of a client beyond one session: answered queries, groups, sessions, and what they cost.
+"""The memory that a client keeps across sessions: answered queries, groups, sessions, and privacy costs.
 
 Masks protect only one sum. If a client forgot its answers after a session or a restart, a server could sum
 the same private vector again over another set of clients, or exceed the client's lifetime budget. So each
@@ -25,9 +25,9 @@ NEVER: Final = -1
 
 @dataclass(frozen=True, kw_only=True)
 class SumFacts:
-    """Public facts about an answered sum, for readers of the ledger.
+    """Public facts about an answered sum, for auditors who read the ledger.
 
-    `query` is the digest of the frame with the broadcast, `cohort` and `roster` are numbers of clients.
+    `query` is the digest of the query's frame. `cohort` and `roster` are numbers of clients.
     """
 
     session: bytes
@@ -41,7 +41,7 @@ class SumFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerEntry:
-    """The record of one answer, made before the answer is sent.
+    """The record of one answer to a query. It is stored before the answer is sent.
 
     `content`    the digest of the query's kind and payload (`query_context.content_digest`).
     `charge`     the privacy cost of the sum, in units of 2^-40 rho; None for a sum without noise.
@@ -69,7 +69,7 @@ class AnswerEntry:
         adjacency: Adjacency,
         sequences: tuple[SumSequence, ...] = (),
     ) -> Self:
-        """Return the record of an answer to `question`. Its charge follows from the planned noise."""
+        """Return the record of an answer to `question`. The charge is computed from the planned noise."""
         query, spec, roster = question.query, question.spec, len(question.roster)
         return cls(
             group=group,
@@ -95,15 +95,15 @@ class AnswerEntry:
 class Memory(Protocol):
     """The interface of a client's memory. `ClientLedger` keeps it on disk, `VolatileMemory` in the process.
 
-    `check_owner` raises if the memory belongs to another client. `public_key` is empty if nothing is signed.
-    The `remember_*` methods return when the entry is stored safely.
+    `check_owner` raises if the memory belongs to another client. `public_key` is empty without signatures.
+    The `remember_*` methods return only after the entry is stored safely.
     `remember_answer` raises, and stores nothing, if the budget does not allow the charge, or if the charge
     cannot be added to the spend (see `Spend.plus`). It checks and stores in one step, so that two processes
-    cannot spend the same remainder. If processes share the memory, it also raises for an answered query.
-    `remember_survivors` stores the set of clients that `secagg.sequence_rules` compares. The client reveals
-    no share before it has returned.
-    `note_confirmed` writes an entry for readers of the ledger. It does not raise if it cannot write.
-    `tag` returns a message authentication code of `data`, under a key of the owner of the memory.
+    together cannot exceed the budget. A memory shared by processes also raises for an answered query.
+    `remember_survivors` stores a set of clients for the comparisons of `secagg.sequence_rules`. A client
+    calls it before it reveals any share.
+    `note_confirmed` writes an entry for auditors. It does not raise if it cannot write.
+    `tag` returns a message authentication code of `data`, under a secret key of this client.
     """
 
     def check_owner(self, member: int, public_key: bytes) -> None: ...
@@ -172,7 +172,7 @@ class VolatileMemory:
         self.take_answer(answer)
 
     def take_answer(self, answer: AnswerEntry) -> None:
-        """Record an answer without a check of the budget, which was checked when it was sent."""
+        """Record `answer` without checking the budget. The budget was checked before the answer was sent."""
         self._spend = self._spend.plus(answer.charge, answer.adjacency)
         self._queries.add(answer.content)
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
@@ -191,7 +191,7 @@ class VolatileMemory:
         return self._sets
 
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None:
-        """Do nothing: this memory has no readers."""
+        """Do nothing: no auditor reads this memory."""
 
     @property
     def spend(self) -> Spend:

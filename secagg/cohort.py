@@ -1,6 +1,7 @@
-"""A cohort: the clients whose keys were exchanged, with their session id and threshold.
+"""Cohorts: the clients of a session that exchanged keys, with the session id and the threshold.
 
-The server and each client of a complete graph know all clients. A client of a ring knows only its neighbours.
+On a complete graph, the server and all clients know the whole cohort (`Cohort`). On a ring, a client knows
+only its neighbours (`Neighbourhood`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from secagg.message_records import ID_BYTES, Advert
 
 
 def invitation_digest(frame: bytes) -> bytes:
-    """Return the digest of the invitation, the context of messages before there is a session id."""
+    """Return the digest of an invitation. Messages carry it as long as there is no session id."""
     return digest("invitation", frame)
 
 
@@ -27,12 +28,12 @@ def session_id(invitation: bytes, key_list: bytes) -> bytes:
 
 
 def ring_digest(adverts: Sequence[Advert]) -> bytes:
-    """Return the digest of all adverts of a ring. No client receives all these adverts."""
+    """Return the digest of the adverts of all clients on a ring. No client receives all of them."""
     return digest("ring", *(advert.encode() for advert in adverts))
 
 
 def ring_session_id(invitation: bytes, *, size: int, neighbours: int, threshold: int, ring: bytes) -> bytes:
-    """Return the id of a session on a ring: the digest of the data that all clients receive alike."""
+    """Return the id of a session on a ring: the digest of the data that is the same for all its clients."""
     numbers = (number.to_bytes(4, "big") for number in (size, neighbours, threshold))
     return digest("ring session", invitation, *numbers, ring)
 
@@ -71,7 +72,7 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """The part of a ring's cohort that one client knows: itself and its neighbours, by position."""
+    """The part of a cohort on a ring that one client knows: the client itself and its neighbours."""
 
     session: bytes
     threshold: int
@@ -96,6 +97,6 @@ CohortView: TypeAlias = Cohort | Neighbourhood  # what one party knows of a coho
 
 
 def pack_neighbours(cohort: CohortView, positions: Iterable[int]) -> bytes:
-    """Return a bitmap over the neighbourhood, with a bit set for each of `positions`."""
+    """Return a bitmap with one bit per position in `cohort.neighbourhood`, set for those in `positions`."""
     around = cohort.neighbourhood
     return pack_positions((bisect_left(around, position) for position in positions), len(around))

@@ -1,9 +1,9 @@
 """The masks of one sum: those that a client adds to its input, and those that the server removes.
 
-A client adds its self mask. It also adds one pair mask for each neighbour with a lower id in the roster, and
-subtracts one for each with a higher id. In the sum, the pair masks between two survivors cancel. The self
-masks of the survivors remain, and the pair masks between survivors and clients that sent nothing. `Removal`s
-describe the remaining masks as plain bytes, so that another process can remove them.
+A client adds its self mask. For each neighbour in the roster it also adds a pair mask if the neighbour has a
+lower id, and subtracts the pair mask otherwise. In the sum, the pair masks between two survivors cancel. Two
+kinds of masks remain: the self masks of survivors, and the pair masks between survivors and drop-outs. A
+`Removal` describes remaining masks as plain bytes, so that another process can remove them.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from secagg.query_context import Question
 from secagg.residue_ring import Residues
 
 Seeds: TypeAlias = tuple[list[bytes], list[bytes]]  # of the masks to add, and of the masks to subtract
-Pair: TypeAlias = tuple[bytes, bytes, bool]  # the other client's key, the HKDF info, whether it was added
+Pair: TypeAlias = tuple[bytes, bytes, bool]  # the other client's key, HKDF info, whether the mask was added
 
 
 @dataclass(frozen=True)
 class SelfMask:
-    """The self mask of a survivor, which is removed from the total."""
+    """The self mask of a survivor, to be removed from the total."""
 
     secret: bytes = field(repr=False)
     info: bytes
 
     def seeds(self, salt: bytes) -> Seeds:
-        """Return the seeds of masks to add to the total, here none, and the seeds of those to subtract."""
+        """Return the seeds of the masks to add to the total (none), and of the masks to subtract (one)."""
         return [], [hkdf(self.secret, salt=salt, info=self.info)]
 
 
 @dataclass(frozen=True)
 class PairMasks:
-    """The pair masks of one client, whose private key is `mask_key`, with each client in `pairs`."""
+    """The pair masks between one client, with the private key `mask_key`, and each client in `pairs`."""
 
     mask_key: bytes = field(repr=False)
     pairs: tuple[Pair, ...]
 
     def seeds(self, salt: bytes) -> Seeds:
-        """Return the seeds of masks that were subtracted, and the seeds of those that were added."""
+        """Return two lists: the seeds of pair masks that were subtracted, and of those that were added."""
         agreement = Agreement(self.mask_key)
         seeds: Seeds = ([], [])
         for key, info, added in self.pairs:
@@ -73,13 +73,13 @@ def own_mask(question: Question, *, position: int, secret: bytes) -> SelfMask:
 
 
 def masks_with(question: Question, *, dropped: int, mask_key: bytes, survivors: Iterable[int]) -> PairMasks:
-    """Return the pair masks of the client at `dropped` with `survivors`, which are its neighbours."""
+    """Return the pair masks between the drop-out at position `dropped` and its neighbours `survivors`."""
     pairs = (_pair(question, dropped, peer, added=peer > dropped) for peer in survivors)
     return PairMasks(mask_key, tuple(pairs))
 
 
 def seeds_of(removals: Iterable[Removal], *, salt: bytes) -> Seeds:
-    """Return the seeds of all masks to add to the total, and the seeds of all to subtract from it."""
+    """Return the seeds of masks to add to the total and of masks to subtract, to apply all `removals`."""
     return joined(removal.seeds(salt) for removal in removals)
 
 

@@ -1,12 +1,12 @@
-"""The errors of secure sums, by the side that causes them.
+"""The exceptions of this package, grouped by the side that causes them.
 
-`LocalError`  This side passed a spec, an input or a call that cannot work. Nothing was sent.
+`LocalError`  The caller passed a spec, an input or a call that cannot work. Nothing was sent.
 `PeerError`   Another party broke the protocol. The error names this peer.
 `PolicyError` A `PeerError` for a well-formed message that offers less protection than this client requires.
 `SumFailed`   No total was released, for example because too few clients stayed.
 
-The docstring of a `PeerError` says what could leak if the machine accepted the message. No error text has a
-key, a seed, a share or a value of an input.
+Where it is not obvious, the docstring of a `PeerError` says what could leak if the message were accepted. No
+error text contains a key, a seed, a share or a value of an input.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class SecaggError(Exception):
 
 
 class LocalError(SecaggError):
-    """The base class of errors in what the caller passed. They are raised before anything is sent."""
+    """The base class of errors that the caller of this package causes. Nothing was sent."""
 
 
 class SpecError(LocalError):
-    """The spec of a sum is invalid. If the cause is too few bits, `bits_needed` would be enough."""
+    """The spec of a sum is invalid. If it has too few bits, `bits_needed` says how many are enough."""
 
     def __init__(self, why: str, *, bits_needed: int | None = None) -> None:
         super().__init__(why)
@@ -46,7 +46,7 @@ class InputError(LocalError):
 
 
 class ParameterError(LocalError):
-    """A parameter is invalid, whose name is `parameter`, or a combination is, and `parameter` is None."""
+    """A parameter or a combination is invalid. `parameter` is the name of a single one, otherwise None."""
 
     def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
         super().__init__(message)
@@ -58,11 +58,11 @@ class StateError(LocalError):
 
 
 class LedgerError(LocalError):
-    """A ledger cannot be used. The code never replaces it by an empty one, which would reset the spend."""
+    """A ledger cannot be used. It is never replaced by an empty one, which would reset the privacy budget."""
 
 
 class MissingLedger(LedgerError):
-    """The file of a ledger does not exist. It is not created, because that would reset the spend."""
+    """The file of a ledger does not exist. It is not created, because this would reset the privacy budget."""
 
 
 class DamagedLedger(LedgerError):
@@ -74,7 +74,7 @@ class NewerLedger(LedgerError):
 
 
 class ForeignLedger(LedgerError):
-    """A ledger belongs to another identity, so its spend is not the spend of this one."""
+    """A ledger belongs to another identity, so it does not have the privacy costs of this one."""
 
 
 class KeyFileError(LocalError):
@@ -90,18 +90,18 @@ class RegistryError(LocalError):
 
 
 class ForeignRegistry(RegistryError):
-    """The trusted authority did not sign the registry, so all of its members may be invented."""
+    """The trusted authority did not sign the registry, so its members may be fake."""
 
 
 class ExpiredRegistry(RegistryError):
-    """The registry has expired, so some of its identities may have been revoked since."""
+    """The registry has expired. Some of its identities may have been revoked in the meantime."""
 
 
 # --- the peer -------------------------------------------------------------------------------------
 
 
 class PeerError(SecaggError):
-    """`peer` broke the protocol. A client that raises this error fails; a server excludes the peer."""
+    """`peer` broke the protocol. A client then ends the session; a server excludes the peer and continues."""
 
     def __init__(self, peer: Peer, why: str) -> None:
         super().__init__(f"{peer if peer == SERVER else f'client {peer}'}: {why}")
@@ -110,7 +110,7 @@ class PeerError(SecaggError):
 
 
 class MalformedMessage(PeerError):
-    """A frame is not the canonical encoding of a known message. Other encodings could hide data in frames."""
+    """A frame is not the canonical encoding of a known message. Several encodings could hide extra data."""
 
 
 class OversizeMessage(PeerError):
@@ -122,63 +122,62 @@ class SlowReader(PeerError):
 
 
 class WrongVersion(PeerError):
-    """A message has another protocol version. Versions are not negotiated, so none can be downgraded."""
+    """A message has another protocol version. Versions are not negotiated, so no downgrade is possible."""
 
 
 class WrongSession(PeerError):
-    """A message belongs to another session. Accepting it would let a server replay old answers."""
+    """A message belongs to another session. Accepting it would let the server replay old messages."""
 
 
 class OutOfOrder(PeerError):
-    """The state forbids this message. A second survivor list could get both kinds of share of a peer."""
+    """The state does not allow this message. A second survivor list, for example, could unmask a client."""
 
 
 class BadKey(PeerError):
-    """A public key was changed, occurs twice or has small order. The attacker can compute its masks."""
+    """A public key was changed, occurs twice or is invalid. An attacker could compute masks made with it."""
 
 
 class BadSignature(PeerError):
-    """A signature does not verify. The server may have invented the client."""
+    """A signature is not valid. The server may have made up the client."""
 
 
 class UnknownPeer(PeerError):
-    """A client is not in the registry, the cohort or the survivors, or uses the id of another one. The server
-    may have invented it to obtain shares."""
+    """A client is missing in the registry, cohort or survivors, or uses another's id. It may be a fake."""
 
 
 class BadRoster(PeerError):
-    """A cohort or roster lacks this client, is no valid ring, or delivers a client its own envelope."""
+    """A list of clients lacks this client or is no valid ring, or this client got its own envelope."""
 
 
 class BadSurvivors(PeerError):
-    """A survivor set is not a subset of the roster, or lacks this client.
+    """A set of survivors lacks this client, or is not a subset of the roster.
 
-    For a drop-out, shares of the mask key are revealed. If it is no drop-out, its masked input can be read.
+    If a client counts as a drop-out although it sent its input, the shares of its mask key unmask this input.
     """
 
 
 class SecretReused(PeerError):
-    """A one-time secret was requested twice. Both kinds of share for a peer would open its input."""
+    """A one-time secret was requested twice. A second use could unmask the input of a client."""
 
 
 class RepeatedSum(PeerError):
-    """The index of a sum is not above the last one. The same masks would cover two inputs."""
+    """The index of a sum is not above the last one. The same masks would be used for two inputs."""
 
 
 class RepeatedSession(PeerError):
-    """The session id was seen before, so keys, shares and masks would repeat."""
+    """The session id was seen before. Keys, shares and masks would be used twice."""
 
 
 class RepeatedQuery(PeerError):
-    """The query was answered before. Two totals over different sets of clients reveal their difference."""
+    """The query was answered before. Two totals over different clients would reveal their difference."""
 
 
 class GroupChanged(PeerError):
-    """A sum is over other clients than the last sum of its group. The difference reveals their vectors."""
+    """Two sums of one group, which sum the same vectors, are over different clients (see `sum_groups`)."""
 
 
 class GroupReopened(PeerError):
-    """A query belongs to a group that was closed, or to one of an earlier round or session."""
+    """A query belongs to a group of sums (see `sum_groups`) that is closed or of an earlier round."""
 
 
 class BadVector(PeerError):
@@ -194,10 +193,10 @@ class BadShare(PeerError):
 
 
 class CorruptDealer(PeerError):
-    """The shares of a client's secret do not open its commitment, or too few of them were revealed.
+    """A client (the dealer) sent unreadable shares of its secret, or revealed shares do not reconstruct it.
 
-    `proven` is true if corrupt holders alone cannot be the cause, given how many are tolerated. Otherwise
-    either the dealer or its holders may be corrupt.
+    `proven` is true if the tolerated number of corrupt share holders cannot explain the failure. Otherwise
+    either the dealer or the holders may be corrupt.
     """
 
     def __init__(self, peer: Peer, why: str, *, proven: bool) -> None:
@@ -213,11 +212,11 @@ class PolicyError(PeerError):
 
 
 class WrongTrust(PolicyError):
-    """The server proposes another trust level than the policy of this client requires."""
+    """The server proposes a trust level that differs from the policy of this client."""
 
 
 class WrongTable(PolicyError):
-    """The server's table of sums differs from this client's: it has other kinds, bounds, bits or limits."""
+    """The server's table of sums differs from this client's, for example in kinds, bounds or bits."""
 
 
 class WrongRegistry(PolicyError):
@@ -233,7 +232,7 @@ class LargeCohort(PolicyError):
 
 
 class SmallThreshold(PolicyError):
-    """The tolerated colluders could reach the threshold, alone or if clients get different messages."""
+    """Colluders could reach the threshold, or two groups of clients that are told different things could."""
 
 
 class FewContributors(PolicyError):
@@ -241,7 +240,7 @@ class FewContributors(PolicyError):
 
 
 class TooManySums(PolicyError):
-    """There are more sums than the algorithm declares, or more sums without noise than the policy allows."""
+    """There are more sums than the session, the table or the policy allows."""
 
 
 class BudgetExceeded(PolicyError):
@@ -249,7 +248,7 @@ class BudgetExceeded(PolicyError):
 
 
 class UnchangedValues(PolicyError):
-    """The same values were summed before over nearly the same clients. The difference reveals the others."""
+    """The same values were summed over nearly the same clients. The difference would reveal a few vectors."""
 
 
 class SmallDifference(PolicyError):
@@ -257,7 +256,7 @@ class SmallDifference(PolicyError):
 
 
 class HiddenMembers(PolicyError):
-    """A ring hides its members, but the rules of this client have to compare sets of clients."""
+    """This client compares the clients of successive sums, but on a ring it knows only its neighbours."""
 
 
 class UnknownSum(PolicyError):
@@ -265,18 +264,18 @@ class UnknownSum(PolicyError):
 
 
 class SessionLive(PolicyError):
-    """This identity already takes part in a session. A second one at the same time allows differencing."""
+    """This identity is already in a session. A second one could sum the same values over other clients."""
 
 
 # --- neither side -----------------------------------------------------------------------------------
 
 
 class SumFailed(SecaggError):
-    """The base class of errors without a guilty side. No total was released."""
+    """The base class of errors for a sum that failed. No total was released, and no side need be at fault."""
 
 
 class TooFewClients(SumFailed):
-    """Too few clients were left: `present` of at least `needed`. Each is None if it is not known."""
+    """Too few clients are left: `present`, but `needed` are required. Each number is None if not known."""
 
     def __init__(self, why: str, *, present: int | None = None, needed: int | None = None) -> None:
         super().__init__(why)
@@ -289,11 +288,11 @@ class TooFewClients(SumFailed):
 
 
 class CorruptTotal(SumFailed):
-    """The total was discarded: its hidden count shows that masks are left, or unmasking was interrupted."""
+    """The total was discarded: masks are left (its hidden count is wrong), or adding was interrupted."""
 
 
 class CohortChanged(SumFailed):
-    """A client left between two sums of a group. The sum was abandoned before anything was revealed."""
+    """A client left between two sums of a group. The second sum was abandoned before shares were revealed."""
 
 
 class Unrecoverable(SumFailed):

@@ -25,7 +25,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class EnvelopeLost:
-    """The envelope of client `peer` did not open. This client has no shares of `peer`'s secrets."""
+    """The envelope of client `peer` could not be decrypted. This client has no shares of `peer`'s secrets."""
 
     peer: int
 
@@ -53,7 +53,7 @@ class Asked:
 class Answer:
     """The result of `ClientMachine.answer`: the frame to send, and the parts that were clipped.
 
-    `clipped` maps the name of a part to the factor by which it was scaled down. Do not send it.
+    `clipped` maps the name of each clipped part to its scaling factor. It is private: do not send it.
     """
 
     frame: bytes = field(repr=False)
@@ -62,7 +62,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class SatOut:
-    """This client declined, because it does not know the survivors of the last sum of this group."""
+    """This client declined a query, because it does not know the survivors of the last sum of the group."""
 
     sum_index: int
     kind: str
@@ -70,7 +70,7 @@ class SatOut:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """The input of this client is in the sum, with the inputs of `contributors - 1` other clients."""
+    """This client revealed its shares for a sum of `contributors` inputs, which include its own."""
 
     sum_index: int
     contributors: int
@@ -140,7 +140,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Stranded:
-    """The clients `peers` are asked no more, because too many of their neighbours on the ring have left."""
+    """The clients `peers` will not be asked again: too many of their neighbours on the ring have left."""
 
     peers: tuple[int, ...]
 
@@ -157,7 +157,7 @@ class SessionReady:
 
 @dataclass(frozen=True)
 class SurvivorsFixed:
-    """The survivors of a query in `sequence` are fixed. Clients will refuse sets close to `survivors`.
+    """The survivors of a sum are known. Clients refuse a later sum of `sequence` over nearly the same set.
 
     A server with a ledger must record this event before it sends the survivors to clients.
     """
@@ -168,7 +168,7 @@ class SurvivorsFixed:
 
 @dataclass(frozen=True)
 class SumReleased:
-    """A total was released. `contributors` are the ids of the clients in it."""
+    """The server computed a total. `contributors` are the ids of the clients in the sum."""
 
     sum_index: int
     total: Total
@@ -185,7 +185,7 @@ class SumAborted:
 
 @dataclass(frozen=True)
 class SessionFailed:
-    """The session ended, because too few clients were left in set-up."""
+    """The session ended during set-up, because too few clients were left."""
 
     error: SumFailed
 

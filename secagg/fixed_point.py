@@ -1,8 +1,8 @@
-"""The encoding of one part without noise: check, clip and round its values, and decode the total.
+"""The encoding of one part (a vector of a sum) without noise: check, clip, round, and decode the total.
 
-Real numbers are sent in fixed point, whole numbers as they are. The scale of a real part is the largest with
-which the total of `cohort` clients cannot wrap: `limit * scale = floor((2^(b-1) - 1) / cohort)`. `limit` is
-the bound of one client, and b the number of bits. Rounding is stochastic and unbiased.
+Real numbers are encoded in fixed point; whole numbers are sent unchanged. The scale of a real part is the
+largest for which the total of `cohort` clients cannot wrap around modulo 2^b, where b is the number of bits:
+`limit * scale = floor((2^(b-1) - 1) / cohort)`. `limit` is the bound of one client. Rounding is unbiased.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from secagg.sum_spec import L2, Count, LInf, Part, Values
 
 
 def levels(bits: int, cohort: int) -> int:
-    """Return the largest grid point L of one client: it may send -L to L, and `cohort` * L cannot wrap."""
+    """Return L: if each of `cohort` clients sends integers from -L to L, their sum fits in `bits` bits."""
     return ((1 << (bits - 1)) - 1) // cohort
 
 
@@ -32,15 +32,15 @@ class Code(Protocol):
     scale: float
 
     def encode(self, array: NDArray[Any], stream: KeyStream, /) -> tuple[Residues, float]:
-        """Return the residues, and the factor by which clipping scaled values down (1 for no clipping)."""
+        """Return the residues, and the factor by which clipping scaled the values down (1 if not clipped)."""
         ...
 
     def buffer(self) -> Values:
-        """Return an array for the numbers of a total. It is written once, because the first write is slow."""
+        """Return an array for the result of `decode`, already filled, because the first write is slow."""
         ...
 
     def decode(self, total: Residues, buffer: Values) -> Values:
-        """Convert the reduced residues of a total to numbers in `buffer`. Return these numbers."""
+        """Convert the residues of a total (reduced modulo 2^bits) to numbers in `buffer`. Return `buffer`."""
         ...
 
 
@@ -120,7 +120,7 @@ def largest(array: NDArray[Any]) -> float:
 
 
 def _as_array(part: Part, value: ArrayLike) -> NDArray[Any]:
-    """Return `value` as an array. A list of ints up to 2^64 stays exact; numpy could turn it into floats."""
+    """Return `value` as an array. Lists of large ints stay exact, though numpy could make them floats."""
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"part {part.name!r} is a masked array: fill or remove what is masked")
     if isinstance(value, (list, tuple)) and all(type(item) is int and 0 <= item < 1 << 64 for item in value):
@@ -171,9 +171,9 @@ def blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def clip(array: NDArray[Any], bound: L2 | LInf) -> tuple[Clip, float]:
-    """Return a function that clips a block of `array` to `bound`, and the factor of the clipping.
+    """Return a function that clips a block of `array` to `bound`, and the scaling factor (1 if not clipped).
 
-    The factor is the one by which the vector (`L2`) or its largest coordinate (`LInf`) is scaled down.
+    The whole vector (`L2`) or its largest coordinate (`LInf`) is scaled down by this factor.
     """
     most = largest(array)
     if isinstance(bound, LInf):
@@ -204,7 +204,7 @@ _BITS: Final = 53
 
 
 def rounded(values: Real, stream: KeyStream) -> NDArray[np.int64]:
-    """Round each value up or down at random, without bias. The contents of `values` are overwritten."""
+    """Return `values` rounded up or down at random, without bias. The array `values` is overwritten."""
     whole = np.floor(values)
     values -= whole
     values *= 2.0**_BITS  # a power of two: exact

@@ -1,31 +1,31 @@
-"""Computes graph parameters: how many neighbours a ring needs, and which threshold.
+"""Computes the number of neighbours k and the threshold t for a ring or a complete graph of clients.
 
-On a ring of n clients in random order, every client shares its secrets with the k nearest (Bell et al.,
-Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, 2020). Of the n clients, A are corrupt and D
-drop out. A random order can fail in three ways. Each has a union bound over all places on the ring:
+On a ring of n clients in random order, every client shares its secrets with the k nearest, and t shares
+reconstruct a secret (Bell et al., Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, 2020). Of
+the n clients, A are corrupt and D drop out. A random order can fail in three ways, each with a union bound:
 
 * corrupt: some client has t corrupt neighbours. If X of its k neighbours are corrupt,
       n P[X >= t] <= 2^-(sigma + 1).
-* disconnected: without the B = A + D corrupt and dropped clients, the ring falls apart.
+* disconnected: without the B = A + D corrupt and dropped clients, the ring is no longer connected.
   This needs k/2 missing clients in a row at two places, and there are n(n - k - 1)/2 pairs of places:
       n(n - k - 1)/2 * B!/(B - k)! / (n!/(n - k)!) < 2^-(sigma + 1).
 * unrecoverable: some client keeps fewer than t neighbours. If Y of its k neighbours drop out,
       n P[Y >= k - t + 1] <= 2^-eta.
 
-After the first two failures privacy is lost, after the third only the sum. A semi-malicious server draws the
+The first two failures break privacy; the third only prevents the sum. A semi-malicious server draws the
 order honestly, but may tell some neighbours of a client that the client dropped out, and tell others that it
 did not. Corrupt neighbours answer both requests, so the first bound has 2t - k in place of t.
 
 X and Y are hypergeometric. In the exact form, a client's k neighbours are drawn from the n - 1 others; A of
-these are corrupt, and D drop out if the client itself does not. In the form of Google's finder
-(federated-compute, fcp/secagg), they are drawn from all n.
+these are corrupt, and D drop out if the client itself does not. In the form of Google's parameter search
+(federated-compute, fcp/secagg), the neighbours are drawn from all n clients.
 
-The search. Let t1(k) and d1(k) be the least counts that X and Y rarely reach. Then the bounds require
-t1 <= t <= k + 1 - d1. With one neighbour more, a client has at least as many corrupt neighbours, so t1 and d1
-do not fall as k grows. Hence if t1(k) + d1(k) - 1 > k, every number of neighbours from k to below
-t1(k) + d1(k) - 1 is ruled out, and the search goes on from there. The first number that is not ruled out is
-the least that works, although a larger one may not work. The search starts at the least k that satisfies the
-bound on disconnection, which falls as k grows.
+Search for the least k: let t1(k) and d1(k) be the least counts for which the bounds on X and Y hold. A
+threshold must satisfy t1 <= t <= k + 1 - d1. With one neighbour more, a client has at least as many corrupt
+neighbours, so t1 and d1 do not fall as k grows. Hence if m = t1(k) + d1(k) - 1 is above k, no number of
+neighbours from k to m - 1 works, and the search continues at m. The first k with m <= k is the least that
+works (a larger k may fail again). The search starts at the least k that satisfies the bound on disconnection,
+which falls as k grows.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class ServerClass(StrEnum):
 
 
 class Form(StrEnum):
-    """The population from which neighbours are drawn: all other clients, or as Google does, all clients."""
+    """How neighbours are drawn in the bounds: from the n - 1 other clients, or from all n, as Google does."""
 
     EXACT = "exact"
     GOOGLE = "google"
 
 
 class GraphChoice(StrEnum):
-    """The graph whose neighbours share secrets; with `AUTO`, `graph_parameters` chooses it."""
+    """The graph that says which clients share secrets. For `AUTO`, `graph_parameters` chooses one."""
 
     AUTO = "auto"
     COMPLETE = "complete"
@@ -83,7 +83,7 @@ class GraphChoice(StrEnum):
 
 @dataclass(frozen=True)
 class RingParameters:
-    """Neighbours and threshold of a ring, and log2 of the bound on each failure, None if impossible."""
+    """Neighbours and threshold of a ring, and log2 of the probability bound on each failure; None for 0."""
 
     neighbours: int
     threshold: int
@@ -94,8 +94,7 @@ class RingParameters:
 
 @dataclass(frozen=True)
 class GraphParameters(RingParameters):
-    """The parameters of a ring or of a complete graph. A complete graph has none of the three failures, so
-    that its `log2_` bounds are None."""
+    """Parameters of either graph. On a complete graph, the failures are impossible: `log2_*` are None."""
 
     graph: GraphChoice
 
@@ -155,7 +154,7 @@ def most_dropped(clients: int, neighbours: int, threshold: int, *, eta: int) -> 
 
 
 def dropout_over(sums: int, dropout: Fraction) -> Fraction:
-    """Return the fraction of a cohort missing after `sums` sums, if each loses `dropout` of the rest."""
+    """Return the fraction of a cohort that is lost after `sums` sums, if each loses `dropout` of the rest."""
     return 1 - (1 - dropout) ** sums
 
 
@@ -178,7 +177,7 @@ def ring_parameters(
     eta: int = 30,
     min_neighbours: int = 2,
 ) -> RingParameters:
-    """Return the fewest neighbours that satisfy all bounds, with their least threshold; raise if none do."""
+    """Return the fewest neighbours that satisfy all bounds, and their least threshold. Raise if none do."""
     if server is ServerClass.MALICIOUS:
         raise ParameterError(
             f"a {server} that draws a ring can surround a client: take the complete graph, or trust it more"
@@ -204,7 +203,7 @@ def ring_parameters(
 
 @dataclass(frozen=True)
 class _Ring:
-    """The three bounds for one cohort, as functions of the number of neighbours."""
+    """The three failure bounds for one cohort. Methods take the number of neighbours k."""
 
     clients: int
     corrupt: int
@@ -235,7 +234,7 @@ class _Ring:
         return 2 + 2 * bisect_left(choices, True, key=self._is_connected)
 
     def needed(self, neighbours: int) -> int:
-        """Return at most `neighbours` if these have a safe threshold, else the next number to try."""
+        """Return the next number of neighbours to try. It is at most `neighbours` if this number works."""
         corrupt_from, dropped_from = self._corrupt_from(neighbours), self._dropped_from(neighbours)
         if self.server is ServerClass.SEMI_MALICIOUS:
             # The least t with 2t - k >= t1 is at most k + 1 - d1 if t1 + k <= 2(k + 1 - d1).
@@ -243,7 +242,7 @@ class _Ring:
         return max(corrupt_from, LEAST_THRESHOLD) + dropped_from - 1
 
     def parameters(self, neighbours: int) -> RingParameters:
-        """Return the parameters with the least threshold for this number of neighbours."""
+        """Return the parameters for this number of neighbours, with the least threshold."""
         corrupt_from = self._corrupt_from(neighbours)
         if self.server is ServerClass.SEMI_MALICIOUS:
             threshold = (corrupt_from + neighbours + 1) // 2
@@ -260,11 +259,11 @@ class _Ring:
         )
 
     def _corrupt_from(self, neighbours: int) -> int:
-        """Return t1, the least number of corrupt neighbours that is rarely reached."""
+        """Return t1: the least count of corrupt neighbours that satisfies the bound on corruption."""
         return self._around(self.corrupt, neighbours).rare_from(times=self.clients, bits=self.sigma + 1)
 
     def _dropped_from(self, neighbours: int) -> int:
-        """Return d1, the least number of dropped neighbours that is rarely reached."""
+        """Return d1: the least count of dropped neighbours that satisfies the bound on recovery."""
         return self._around(self.dropped, neighbours).rare_from(times=self.clients, bits=self.eta)
 
     def _around(self, marked: int, neighbours: int) -> Hypergeometric:
@@ -308,7 +307,7 @@ def graph_parameters(
     eta: int = 30,
     min_neighbours: int = 2,
 ) -> GraphParameters:
-    """Return the parameters of `graph`; with `AUTO`, choose the graph. Raise if no parameters are safe."""
+    """Return safe parameters of `graph` (chosen here if `AUTO`). Raise `ParameterError` if none exist."""
 
     def complete() -> GraphParameters:
         threshold = _complete_threshold(clients, corrupt, dropped, server)
@@ -342,7 +341,7 @@ def graph_parameters(
 
 
 def _complete_threshold(clients: int, corrupt: int, dropped: int, server: ServerClass) -> int:
-    """Return the threshold of the complete graph. It depends only on these numbers and the server."""
+    """Return the threshold of the complete graph. Raise `ParameterError` if no threshold is safe."""
     if not 2 <= clients <= MAX_COMPLETE:
         raise ParameterError(
             f"the complete graph takes from 2 to {MAX_COMPLETE} clients, not {clients}: "

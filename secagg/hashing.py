@@ -1,6 +1,6 @@
-"""SHA-256 of a purpose and a list of fields, each with its length in front.
+"""SHA-256 of a purpose and a list of fields, each preceded by its length.
 
-Two inputs to the hash are equal only if both the purposes and the lists of fields are equal.
+Because of the lengths and the purpose, different lists of fields or purposes never give the same hash input.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ def label(purpose: str) -> bytes:
 
 
 def framed(purpose: str, *fields: bytes) -> bytes:
-    """Return `purpose` and `fields` as one string, each with its length in front."""
+    """Return the label of `purpose` and the `fields` as one byte string, each preceded by its length."""
     return b"".join(_pieces(purpose, fields))
 
 
 def digest(purpose: str, *fields: bytes) -> bytes:
-    """Return SHA-256 of `framed(purpose, *fields)`, without a copy of the fields, which may be long."""
+    """Return SHA-256 of `framed(purpose, *fields)`. Long fields are hashed without being copied."""
     state = hashlib.sha256()
     for piece in _pieces(purpose, fields):
         state.update(piece)

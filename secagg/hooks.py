@@ -1,7 +1,7 @@
 """Hooks: functions that a caller passes to a machine to replace or observe parts of it.
 
-The defaults run the real protocol. Randomness is a hook, so that test vectors and seeded simulations need no
-subclass. A machine with seeded randomness protects nothing; `secagg.insecure_seeds` makes such hooks.
+The defaults run the real protocol. Test vectors and repeatable simulations replace the randomness by hooks of
+`secagg.insecure_seeds`. A machine with such hooks is not secure.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ClientHooks:
         return KeyStream(self.random(SEED_BYTES)) if self.rounding is None else self.rounding(question)
 
     def transformed(self, question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
-        """Return the residues to mask: those given, or what `transform` makes of them."""
+        """Return the residues to mask: `residues`, or the result of `transform` if it is set."""
         return residues if self.transform is None else self.transform(question, residues)
 
 

@@ -1,12 +1,12 @@
-"""The number of marked members in a random draw, and the least number that is rarely reached.
+"""The hypergeometric distribution: tail probabilities, and the least count with a small tail.
 
 Of `population` members, `marked` are marked. `drawn` members are drawn without replacement, and X of the
 drawn ones are marked. The ratio
 
     P[X = x + 1] / P[X = x] = (marked - x)(drawn - x) / ((x + 1)(population - marked - drawn + x + 1))
 
-falls as x grows. So probabilities are computed without factorials: the mode gets some weight, every other
-weight is the neighbouring weight times a ratio, and a probability is a weight over the sum of all weights.
+falls as x grows. Probabilities are computed without factorials: the mode gets a fixed weight, every other
+weight is that of the adjacent count times a ratio, and a probability is a weight over the sum of all weights.
 (With log-gamma instead, a probability in a population of 10^9 would have an error near 2^-16.)
 
 Each ratio is one correctly rounded division of integers, and each weight needs one product more. Hence the
@@ -25,8 +25,8 @@ from secagg.errors import ParameterError
 
 # Assumed relative error of rounding for each term of a sum or product; 16 more terms are added for safety.
 ROUNDING: Final = 2.0**-49
-# If a weight is smaller than another by this factor, it is left out, with all weights after it. Ratios fall,
-# so these sum up to less than this weight times two more than the number of weights between the two.
+# If a weight is smaller than another by this factor, it is left out, with all weights after it. As ratios
+# fall, the weights left out sum to less than (m + 2) times the first of them, with m weights in between.
 _NEGLIGIBLE: Final = 2.0**-64
 # The weight of the mode. It is such that no sum overflows a float and no weight that matters underflows.
 _MODE: Final = 2.0**900
@@ -34,7 +34,7 @@ _MODE: Final = 2.0**900
 
 @dataclass(frozen=True)
 class Hypergeometric:
-    """The distribution of X, the number of marked members among `drawn` members of `population`."""
+    """The distribution of X, the number of marked members among `drawn` random ones of `population`."""
 
     population: int
     marked: int
@@ -58,8 +58,8 @@ class Hypergeometric:
     def rare_from(self, *, times: int, bits: int) -> int:
         """Return the least count with `times` * P[X >= count] <= 2^-bits, without any rounding error.
 
-        `times` must exceed `drawn`. Then the result is above the mode, whose probability is at least
-        1 / (drawn + 1).
+        `times` must exceed `drawn`. The result is then above the mode, because the mode has a probability of
+        at least 1 / (drawn + 1).
         """
         limit = _MODE * 2.0**-bits / times
         above = self._weights_above(self.mode, limit * _NEGLIGIBLE)
@@ -76,7 +76,7 @@ class Hypergeometric:
         return self.mode + 1
 
     def log2_at_least(self, count: int) -> float | None:
-        """Return log2 P[X >= count], or None if the probability is 0. `count` is the mode or above."""
+        """Return log2 P[X >= count], or None if the probability is 0. `count` must not be below the mode."""
         if count > self.most:
             return None
         ratios = map(self._terms, range(self.mode, count))
@@ -97,7 +97,7 @@ class Hypergeometric:
         return favourable * times << bits <= comb(self.population, self.drawn)
 
     def _weights_above(self, start: int, least: float) -> list[float]:
-        """Return the weights of start + 1, start + 2, ... from `least` on, if `start` has weight `_MODE`."""
+        """Return weights of start + 1, start + 2, ... down to `least`. The weight of `start` is `_MODE`."""
         weights = []
         weight = _MODE
         for x in range(start, self.most):
@@ -109,7 +109,7 @@ class Hypergeometric:
         return weights
 
     def _weights_below_mode(self) -> list[float]:
-        """Return the weights of mode - 1, mode - 2, ...: fewer marked members are more unmarked ones."""
+        """Return the weights of mode - 1, mode - 2, ..., from the distribution of the unmarked members."""
         unmarked = Hypergeometric(self.population, self.population - self.marked, self.drawn)
         return unmarked._weights_above(self.drawn - self.mode, _MODE * _NEGLIGIBLE)
 

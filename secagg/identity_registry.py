@@ -1,9 +1,9 @@
-"""The registry: which identities exist, signed by an authority that is not the server.
+"""The registry: a list of all client identities, signed by an authority that is not the server.
 
-If a server could add identities, it could fill a cohort with its own. Clients hold the registry, compare its
-digest when they join, and never accept an older version again. A registry may expire. Then a client that gets
-no newer one stops trusting identities that were revoked. This module has no clock: the time is an argument of
-`check_current`, which both machines call for every session.
+If a server could add identities, it could fill a cohort with its own. Each client has a copy of the registry,
+compares its digest when it joins a session, and never accepts an older version again. A registry may have an
+expiry time, so that a client without a newer version does not trust revoked identities for ever. This module
+has no clock: the time is an argument of `check_current`, which both machines call for every session.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ _PURPOSE: Final = "registry"
 class Registry:
     """The identities of a deployment: `members` maps each id to an Ed25519 public key.
 
-    `expires` is in seconds of Unix time; 0 means never.
-
-    Raises `ParameterError` if a field is out of range, or if two members have the same key.
+    `expires` is the expiry time, as Unix time in seconds; 0 means that the registry does not expire. Raises
+    `ParameterError` if a field is out of range, or if two members have the same key.
 
     >>> members = {number: Identity.generate().public for number in (1, 2, 3)}
     >>> sorted(Registry(1, members).members)

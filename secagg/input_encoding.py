@@ -1,7 +1,7 @@
 """The encoding of a whole input: from a client's values to residues, and from a total's residues to numbers.
 
 Each part has its own `Code` (in `secagg.fixed_point`, or in `secagg.noise.noisy_encoding` if it has noise).
-After the named parts there is a hidden count, a single 64-bit element to which each client adds one.
+The hidden count follows: one 64-bit element, to which each client adds one. It is wrong if masks remain.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Encoded(OneTime):
 
 
 class Encoding:
-    """The encoding of `spec` for a cohort of `cohort` clients, of which `roster` are asked.
+    """Encodes inputs and decodes totals of `spec`, for `cohort` clients. `roster` of them are asked.
 
-    `rotation` is the seed of the public rotations of parts with noise. Both sides use the same arguments.
+    `rotation` is the public seed that rotates parts with noise. Client and server use the same arguments.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class Encoding:
     def encode(
         self, values: Mapping[str, ArrayLike], stream: KeyStream, *, noise: Sequence[KeyStream] = ()
     ) -> Encoded:
-        """Check, clip and round the values of all parts, and add noise.
+        """Check, clip and round the values of all parts, add noise, and return the result.
 
         `stream` is the key stream for rounding and for the noise that stays in the total. `noise` has one key
-        stream for each removable component. Raises `InputError` if values do not match the spec.
+        stream for each removable noise layer. Raises `InputError` if values do not match the spec.
         """
         names = [part.name for part in self.spec.parts]
         if not isinstance(values, Mapping) or set(values) != set(names):
@@ -121,7 +121,7 @@ class Encoding:
         return tuple(np.zeros(size, residue_ring.dtype_for(bits)) for size, bits in self._layout)
 
     def pack(self, residues: Sequence[Residues]) -> bytes:
-        """Reduce `residues` in place, modulo 2^bits of each part. Return them as bytes of a masked input."""
+        """Reduce each part in `residues` modulo 2^bits, in place. Return the bytes of the masked input."""
         chunks = []
         for part, (_, bits) in zip(residues, self._layout, strict=True):
             residue_ring.reduce(part, bits)
@@ -129,7 +129,7 @@ class Encoding:
         return b"".join(chunks)
 
     def accepts(self, data: bytes) -> bool:
-        """Return whether `data` has the length of a masked input and no padding bit set."""
+        """Return whether `data` has the length of a masked input, and all its padding bits are zero."""
         return len(data) == self.spec.packed_bytes and all(
             residue_ring.padding_is_zero(chunk, size, bits)
             for chunk, (size, bits) in zip(self._cut(data), self._layout, strict=True)

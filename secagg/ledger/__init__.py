@@ -1,6 +1,6 @@
 """Ledgers: files that record which sums were asked, answered and released, and what they cost.
 
-`ClientLedger` is a client's memory, `ServerLedger` a server's record. Auditors use `read_ledger`.
+A client uses `ClientLedger` as its memory, a server records in `ServerLedger`, auditors call `read_ledger`.
 """
 
 from secagg.ledger.chain import Head, Owner, Role, Row

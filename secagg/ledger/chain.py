@@ -1,4 +1,4 @@
-"""The rows of a ledger, in a hash chain: the hash of each row covers all rows before it."""
+"""The rows of a ledger as a hash chain (each hash covers all rows before it), and the owner of a ledger."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Body: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Head:
-    """The number of rows and the hash of the last row. It distinguishes a ledger from an older copy."""
+    """The number of rows and the hash of the last row. An older copy of a ledger has another head."""
 
     rows: int
     hash: bytes
 
     def after(self, text: bytes) -> Head:
-        """Return the head after a row with this text is appended."""
+        """Return the head of the ledger after a row with the text `text` is appended."""
         number = self.rows.to_bytes(8, "big")
         return Head(self.rows + 1, digest("ledger row", self.hash, number, text))
 

@@ -1,11 +1,11 @@
-"""A client's ledger: its memory on disk, which is kept for the lifetime of its identity.
+"""`ClientLedger`: a client's memory on disk, kept for the lifetime of the client's identity.
 
     with ClientLedger.create(path, member=5) as ledger:     # once, for a new identity
     with ClientLedger.open(path, member=5) as ledger:       # from then on
         ClientMachine(member=5, memory=ledger, ...)
 
 Several processes and threads may open the same ledger. Each reads the entries of the others, so together they
-cannot exceed the budget. Only one of them at a time can take part in a session.
+cannot exceed the privacy budget. Only one of them at a time can take part in a session.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ClientLedger(Ledger):
 
     @classmethod
     def create(cls, path: Path | str, *, member: int, identity: bytes = b"") -> Self:
-        """Create a ledger for a new identity. Raises `LedgerError` if `path` has, or had, a ledger."""
+        """Create a ledger for a new identity. Raises `LedgerError` if `path` has or had a ledger."""
         return cls._create(path, Owner.client(member, identity))
 
     @classmethod
@@ -129,7 +129,7 @@ class ClientLedger(Ledger):
         return self._now.spend
 
     def remember_answer(self, answer: AnswerEntry, budget: Budget) -> None:
-        """Check the budget and record the answer in one step, for all processes. It is never removed."""
+        """Check the budget and record the answer in one step: no other process can write in between."""
         self._file.append(lambda: self._charged(answer, budget))
 
     def _charged(self, answer: AnswerEntry, budget: Budget) -> Body:
@@ -166,7 +166,7 @@ class ClientLedger(Ledger):
         self._file.append(lambda: body)
 
     def _answer_of(self, body: Body) -> AnswerEntry:
-        """Return the fields of an "answer" row that memory needs. Its other fields are for readers."""
+        """Return an "answer" row as an `AnswerEntry`. Fields that only auditors need are left out."""
         about: dict[str, Any] = {}
         if "sequences" in body:
             sum_id = (bytes.fromhex(body["sum"]["session"]), body["sum"]["sum index"])
@@ -216,7 +216,7 @@ class ClientLedger(Ledger):
         return key
 
     def _new_tag_key(self) -> Body:
-        """Write a new key and return its row. No other process can do so at the same time."""
+        """Write a new key file and return the row for it. Called while no other process can write."""
         if self._tag_check:
             raise LedgerError(f"{self._path} got a tag key from another process just now; try again")
         path, key = tag_key_path(self._path), secrets.token_bytes(KEY_BYTES)
@@ -227,13 +227,13 @@ class ClientLedger(Ledger):
                 file.write(key)
                 file.flush()
                 os.fsync(handle)
-            sync_directory(path.parent)  # a new file is safe only when its name is
+            sync_directory(path.parent)  # a new file is safe only when its directory entry is on disk
         except OSError as error:
             raise LedgerError(f"{path} cannot be written: {error.strerror}") from None
         return {"entry": "tag key", "check": hmac.digest(key, b"", "sha256").hex()}
 
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None:
-        """Record the number of clients in a sum. Errors are ignored here; the next answer raises them."""
+        """Record the number of clients in a sum. Write errors are ignored; the next answer raises them."""
         self._file.check_process()  # a forked copy of this client must not reveal anything
         body = {
             "entry": "confirmed",

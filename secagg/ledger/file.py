@@ -1,14 +1,14 @@
 """The SQLite file of a ledger. Rows are verified when they are read, and are on disk before `append` returns.
 
 There are two tables. `entries` has the rows, and `head` has their number and the last hash, so that a missing
-last row is detected. A caller passes a function that gets every row once and in order, including the rows
-that other processes append.
+last row is detected. A caller passes a function, which is called with every row once and in order, including
+the rows that other processes append.
 
-**When an entry is safe.** A commit writes to the write-ahead log and syncs it. SQLite does not report damage
-to this log; it treats the damaged place as the end. So `append` first empties the log into the file, and a
-damaged log can only lose an entry that nobody relies on. The log cannot be emptied while another process
-reads an older state, and `append` waits only briefly for such a reader. If the entry then stays in the log,
-the seal is synced too. As it has the number of rows, it reveals a damaged log.
+**When an entry is safe.** A commit writes to SQLite's write-ahead log and syncs it. SQLite does not report
+damage to this log; it treats the damaged place as the end. So `append` moves the log into the database file
+before it returns. This is impossible while another process reads an older state, and `append` waits only
+briefly for such a reader. If the entry stays in the log, `append` syncs the seal too (`rollback_seal`). The
+seal has the number of rows, so rows lost from a damaged log are detected.
 
 **Threads** may share an open ledger; a mutex serialises them.
 
@@ -59,19 +59,19 @@ _AFTER_FORK: Final = "open ledgers after the fork only, or start processes by sp
 
 
 class _Forks:
-    """The ledgers that were open when this process was forked. SQLite does not survive a fork.
+    """Tracks which ledgers this process has open, and which ledgers its parents had open when they forked.
 
-    A child must not use them, and must not open the same files again: SQLite would mix up the locks of both.
+    A child must neither use nor reopen the ledgers of its parents: SQLite would mix up the locks of both.
     """
 
     def __init__(self) -> None:
-        self.number = 0  # how many forks led from the process that imported this module to this one
-        self.connections: list[sqlite3.Connection | None] = []  # of parents, never closed
+        self.number = 0  # number of forks from the process that imported this module to this process
+        self.connections: list[sqlite3.Connection | None] = []  # opened by parent processes; never closed
         self._opened: Counter[Place] = Counter()
         self._inherited: set[Place] = set()
 
     def note_open(self, place: Place) -> None:
-        """Note that this process opens a ledger. Raise `LedgerError` if its parent had opened it before."""
+        """Record that this process opens a ledger. Raise `LedgerError` if a parent had it open at a fork."""
         if place in self._inherited:
             raise LedgerError(f"{place.path} was opened before this process was forked; {_AFTER_FORK}")
         self._opened[place] += 1
@@ -114,7 +114,7 @@ def _directory(directory: Path) -> Iterator[int]:
 
 
 def _check_unused(path: Path) -> None:
-    """Raise `LedgerError` if a ledger, a seal or a log exists. Delete an empty log and its index."""
+    """Raise `LedgerError` if a ledger, a seal or a non-empty log exists. Delete an empty log and index."""
     log = log_path(path)
     for left in (path, seal_path(path), log):
         if left.exists() and not (left == log and log.stat().st_size == 0):
@@ -157,7 +157,7 @@ def _insert(connection: sqlite3.Connection, before: Head, text: bytes, after: He
 
 
 def _connect(path: Path, access: str) -> sqlite3.Connection:
-    """Return a connection without implicit transactions, which returns texts as bytes."""
+    """Return a connection that begins no transactions by itself, and returns texts as bytes."""
     uri = f"{path.as_uri()}?{access}"
     connection = sqlite3.connect(
         uri, uri=True, isolation_level=None, timeout=_PATIENCE / 1000, check_same_thread=False
@@ -167,7 +167,7 @@ def _connect(path: Path, access: str) -> sqlite3.Connection:
 
 
 class LedgerFile:
-    """An open ledger. It calls `apply` with each row, including new rows when it finds or appends them.
+    """An open ledger file. It calls `apply` with each row: first with all old rows, then with every new row.
 
     `path` is a result of `file_path.one_path`. `mutex` serialises threads.
     """
@@ -231,7 +231,7 @@ class LedgerFile:
         self._open_seal.place.check()
 
     def _pages(self) -> bytes:
-        """Return a hash of the whole database, log included, as the current transaction sees it."""
+        """Return a hash of the whole database, including the log, as the current transaction sees it."""
         return digest("ledger pages", self._live.serialize())
 
     # --- reading ---
@@ -266,9 +266,9 @@ class LedgerFile:
     # --- writing ---
 
     def append(self, make: Callable[[], Body]) -> None:
-        """Append the row that `make` returns. `make` is called when all earlier rows have been applied.
+        """Append the row that `make` returns. `make` is called after all earlier rows have been applied.
 
-        No other process can append in between. If `make` raises, nothing is appended.
+        No other process can append a row in between. If `make` raises, nothing is appended.
         """
         self.check_process()
         with self.mutex, self._clear_errors():
@@ -284,7 +284,7 @@ class LedgerFile:
             self._check_place()
 
     def _settle(self, *, resting: bool) -> None:
-        """Empty the log if no reader needs it, and write the seal. `resting`: also hash a large file."""
+        """Empty the log if no reader needs it, and write the seal. Hash a large file only if `resting`."""
         emptied = self._empty_log()
         with self._transaction("BEGIN"):
             self._take_new()
@@ -293,7 +293,7 @@ class LedgerFile:
         self._open_seal.write(sealed, sync=not emptied)
 
     def _empty_log(self) -> bool:
-        """Empty the log into the file. Return False if another process keeps it in use."""
+        """Move the log into the database file. Return False if another process is still using the log."""
         self._live.execute(f"PRAGMA busy_timeout = {_MOMENT}")
         try:
             busy = self._value("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,7 +1,7 @@
-"""The path of a ledger: checks that it is the file's only name, and that the file is still there.
+"""The path of a ledger: checks that a ledger has only one name, and that its file was not replaced.
 
-The paths of the log, the seal and the lock of a ledger derive from its own path. Under two names it would
-have two of each, and two sessions could spend the same budget. So symbolic links are resolved first, hard
+The paths of the log, the seal and the lock of a ledger are derived from its own path. A ledger with two names
+would have two of each, and two sessions could spend the same budget. So symbolic links are resolved, hard
 links are refused, and each write checks that the path still leads to the file that was opened.
 """
 
@@ -22,7 +22,7 @@ _DRAFT_BYTES: Final = 8
 
 
 def one_path(path: Path | str) -> Path:
-    """Return the absolute path of the file, with all symbolic links resolved."""
+    """Return `path` as an absolute path, with all symbolic links resolved."""
     try:
         return Path(path).resolve()
     except (OSError, RuntimeError) as error:  # links that lead back to themselves
@@ -30,17 +30,17 @@ def one_path(path: Path | str) -> Path:
 
 
 def log_path(path: Path) -> Path:
-    """Return the path of SQLite's write-ahead log."""
+    """Return the path of SQLite's write-ahead log for the ledger at `path`."""
     return path.with_name(path.name + "-wal")
 
 
 def index_path(path: Path) -> Path:
-    """Return the path of the index of SQLite's write-ahead log."""
+    """Return the path of the index of SQLite's write-ahead log for the ledger at `path`."""
     return path.with_name(path.name + "-shm")
 
 
 def tag_key_path(path: Path) -> Path:
-    """Return the path of the secret key of `ClientLedger.tag`. The ledger itself contains no secrets."""
+    """Return the path of the file with the secret key of `ClientLedger.tag`. The ledger has no secrets."""
     return path.with_name(path.name + "-tag-key")
 
 
@@ -54,7 +54,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def draft_path(path: Path) -> Path:
-    """Return a new random path for a ledger that is being created."""
+    """Return a new random path, under which a ledger is created before it is linked to `path`."""
     return path.with_name(f".{path.name}.{secrets.token_hex(_DRAFT_BYTES)}")
 
 
@@ -69,7 +69,7 @@ def check_usable(path: Path, *, writing: bool) -> None:
 
 
 def check_one_name(path: Path) -> None:
-    """Raise `LedgerError` if the file has several hard links. A leftover draft of it is deleted first."""
+    """Raise `LedgerError` if the file has several hard links. Delete a leftover `draft_path` link first."""
     if _look(path).st_nlink == 1:
         return
     for draft in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 2 * _DRAFT_BYTES}"):
@@ -94,7 +94,7 @@ class Place:
 
     @classmethod
     def of(cls, path: Path, handle: int | None = None) -> Place:
-        """Return the place of the file at `path` or, if given, of the open file `handle` of that path."""
+        """Return the place of the file at `path`. If `handle` is given, it is that file, already open."""
         found = _look(path) if handle is None else os.fstat(handle)
         return cls(path, found.st_dev, found.st_ino)
 
@@ -112,7 +112,7 @@ class Place:
 
 
 def resting(path: Path) -> tuple[int, ...] | None:
-    """Return the inode, size and time of the file, to detect changes; None if the ledger has a log."""
+    """Return the inode, size and mtime of a ledger, to detect changes; None if it has a log (is in use)."""
     found = _look(path)
     if log_path(path).exists():
         return None

@@ -16,7 +16,7 @@ from secagg.noise.accounting import Adjacency
 
 
 class Ledger(ABC):
-    """The base class of ledgers. Its state is computed from the rows on disk, and from nothing else."""
+    """The base class of ledgers. The state of a ledger is computed only from its rows on disk."""
 
     def __init__(self, path: Path | str, owner: Owner) -> None:
         self._path = one_path(path)
@@ -40,11 +40,11 @@ class Ledger(ABC):
 
     @abstractmethod
     def _take(self, body: Body) -> bool:
-        """Update the state by a row with this body. Return False if the type of the row is unknown."""
+        """Update the state with the row `body`. Return False if its type is unknown."""
 
     @property
     def head(self) -> Head:
-        """The number of rows and the last hash. Store it elsewhere to detect an older copy later."""
+        """The number of rows and the last hash. Store it elsewhere to detect an older copy of the ledger."""
         self._file.catch_up()
         return self._file.head
 
@@ -87,9 +87,9 @@ class Reading:
 def read_ledger(path: Path | str) -> Reading:
     """Read and verify the ledger at `path`. Return its owner, its rows and its head.
 
-    If the ledger is not in use, no file is written. If it is in use, or its last process was killed, it has a
-    log, which is read too; SQLite may then leave the index of the log beside it. Raises `LedgerError` if the
-    ledger is missing or damaged.
+    A ledger that is in use, or was in use when its process was killed, has a write-ahead log. The log is
+    read too, and SQLite may leave an index file beside it. Otherwise, no file is written. Raises
+    `LedgerError` if the ledger is missing or damaged.
 
     >>> import tempfile
     >>> from pathlib import Path

@@ -1,10 +1,10 @@
-"""The seal: a file beside a ledger that has its head and a hash of its file. It also serves as a lock.
+"""The seal: a file beside a ledger, with the ledger's head and a hash of its file. It also serves as a lock.
 
 The hash chain covers every row. It cannot show that the ledger is an older copy, or that a byte outside the
 rows has changed; the seal shows both. The seal is written after the ledger is safe on disk. If a process is
-killed, the seal may have fewer rows than the ledger, but never more. So a ledger with fewer rows than its
-seal has lost some. During a session, the process holds a lock on the seal, which the operating system
-releases if the process dies.
+killed in between, the seal has fewer rows than the ledger, never more. So a ledger with fewer rows than its
+seal has lost rows. During a session, the process holds a lock on the seal file. The operating system releases
+this lock if the process dies.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _parse(data: bytes, path: Path) -> Sealed:
 
 
 class Seal:
-    """The open seal file of a ledger that is open for writing."""
+    """An open seal file. A ledger that is open for writing has one."""
 
     def __init__(self, path: Path) -> None:
         self._path = seal_path(path)
@@ -78,7 +78,7 @@ class Seal:
         self.place = Place.of(self._path, self._file)
 
     def write(self, sealed: Sealed, *, sync: bool) -> None:
-        """Write the seal. Without `sync`, a power failure may leave an older seal, which is still valid."""
+        """Write the seal. Without `sync`, a power failure may leave the older seal, which is still valid."""
         try:
             os.pwrite(self._file, sealed.encode(), 0)
             if sync:

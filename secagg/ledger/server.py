@@ -1,10 +1,10 @@
-"""A server's ledger: what it asked, what was released, and what the released sums cost.
+"""`ServerLedger`: a server's record of its queries, the released sums and their privacy cost.
 
     ledger.note_asked(frame, table)      # with the query's frame, before it is sent
     ledger.note(event)                   # with every event of the machine, before its total is used
 
-The cost is that of a client that was in every released sum. Clients do not rely on this ledger; each has its
-own, which also counts answers to sums that failed.
+The recorded cost is that of a client that was in every released sum. Clients do not rely on this ledger. Each
+has its own ledger, which also counts answers to sums that failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ENTRIES: Final = ("session", "asked", "survivors", "released", "aborted", "fail
 
 
 class ServerLedger(Ledger):
-    """A server's ledger in a file. One object records one session at a time; several may share a file.
+    """A server's ledger in a file. One object records one session at a time; several can share a file.
 
     Call `create` once, and `open` afterwards. Both raise `LedgerError`.
 
@@ -78,7 +78,7 @@ class ServerLedger(Ledger):
     def note_asked(self, frame: bytes, table: Table, *, adjacency: Adjacency = Adjacency.ZERO_OUT) -> None:
         """Record the query in `frame`. Call this before the frame is sent.
 
-        Raises `ParameterError` if its cost cannot be added to that of earlier sums (see `Spend.plus`).
+        Raises `ParameterError` if the cost of the sum cannot be added to earlier costs (see `Spend.plus`).
         """
         query = m.decode(frame, sender=SERVER, limit=len(frame))
         if not isinstance(query, m.Query):
