@@ -1,6 +1,6 @@
 """Seeded randomness for repeatable simulations, tests and test vectors. It is not secure.
 
-All secrets of a machine that uses it can be computed from the seed.
+Anyone who knows the seed can compute all secrets of a client or server that uses it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class SeededRandom:
 def insecure_client_hooks(seed: bytes, member: int, *, rounding: bytes | None = None) -> ClientHooks:
     """Return hooks for a client that draws all its secrets from `seed`.
 
-    If the seed `rounding` is given, an answer to the same question is rounded alike in every session.
+    If `rounding`, a second seed, is given, answers to the same query are rounded alike in every session.
     """
     random = SeededRandom(seed, b"client", _id_bytes(member))
     return ClientHooks(random=random, rounding=None if rounding is None else _repeatable(rounding, member))
 
 
 def insecure_server_hooks(seed: bytes) -> ServerHooks:
-    """Return hooks for a server that draws its nonce, and the order of a ring, from `seed`."""
+    """Return hooks for a server that draws its session nonce and its random ring order from `seed`."""
     return ServerHooks(random=SeededRandom(seed, b"server"))
 
 
 def insecure_rounding(seed: bytes, member: int, content: bytes) -> KeyStream:
-    """Return the key stream for rounding an answer; `content` is the `content_digest` of the question."""
+    """Return the key stream for rounding a client's answer; `content` is the query's `content_digest`."""
     return KeyStream(digest("insecure rounding", seed, _id_bytes(member), content))
 
 

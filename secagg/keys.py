@@ -1,7 +1,7 @@
 """Keys: X25519 agreement, HKDF-SHA256 derivation, commitments, Ed25519 identities, sealed envelopes.
 
-The seed of a pair mask depends on session, sum, query, spec, cohort and roster (see `mask_context`). If the
-server showed two clients different ones, their masks do not cancel.
+The seed of a pair mask depends on session, sum, query, spec, cohort and roster (see `mask_context`). If a
+server gives two clients different values for any of these, their masks do not cancel.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Agreement(OneTime):
         self._shared: dict[bytes, bytes] = {}  # peer's public key -> shared point
 
     def derive(self, peer_key: bytes, *, salt: bytes, info: bytes) -> bytes:
-        """Return 32 bytes from HKDF-SHA256 of the point shared with the owner of `peer_key` (checked)."""
+        """Return 32 bytes of HKDF-SHA256 of the secret shared with `peer_key`, a checked public key."""
         if peer_key not in self._shared:
             self._shared[peer_key] = self._private.exchange(X25519PublicKey.from_public_bytes(peer_key))
         return hkdf(self._shared[peer_key], salt=salt, info=info)
@@ -85,7 +85,7 @@ def hkdf(material: bytes, *, salt: bytes, info: bytes) -> bytes:
 def mask_context(
     *, session: bytes, sum_index: int, query: bytes, spec: bytes, cohort: bytes, roster: bytes
 ) -> bytes:
-    """Return the digest of all that two clients must agree on for their pair mask to cancel."""
+    """Return the digest of all values that two clients must agree on, so that their pair masks cancel."""
     return digest("mask context", session, _u32(sum_index), query, spec, cohort, roster)
 
 
@@ -106,12 +106,12 @@ def self_mask_seed(secret: bytes, *, session: bytes, context: bytes, owner: int)
 
 
 def noise_info(context: bytes, owner: int, layer: int) -> bytes:
-    """Return the HKDF info for removable noise component `layer` of client `owner`."""
+    """Return the HKDF info for the seed of noise component number `layer` of client `owner`."""
     return framed("noise", context, _u32(owner), _u32(layer))
 
 
 def noise_commitment(secret: bytes, *, owner: int, sum_index: int, layer: int) -> bytes:
-    """Return the commitment to the seed of a removable noise component. It is published with the keys."""
+    """Return the commitment to the seed of a removable noise component. Clients publish it with keys."""
     return digest("noise commitment", _u32(owner), _u32(sum_index), _u32(layer), secret)
 
 
@@ -120,7 +120,7 @@ def envelope_info(sender: int, receiver: int) -> bytes:
 
 
 def seed_commitment(secret: bytes, *, owner: int, sum_index: int) -> bytes:
-    """Return the commitment to a self-mask secret. It is published with the keys."""
+    """Return the commitment to a self-mask secret; clients publish it with their keys."""
     return digest("self mask commitment", _u32(owner), _u32(sum_index), secret)
 
 
@@ -132,7 +132,7 @@ def _u32(value: int) -> bytes:
 
 
 class Identity:
-    """A long-term Ed25519 signing key. Each signature also covers a `purpose`, so it has no other use.
+    """A long-term Ed25519 signing key. A signature is valid for one `purpose` only, which is signed too.
 
     >>> identity = Identity.generate()
     >>> len(identity.public)
@@ -180,20 +180,20 @@ _NONCE: Final = bytes(12)
 
 
 def shares_bytes(seeds: int) -> int:
-    """Return the bytes of one holder's shares for one sum, with `seeds` seeds of removable noise.
+    """Return how many bytes of shares one client deals to one other client for one sum.
 
-    They are one share of the self-mask secret, one of the mask key, and one of each seed.
+    They are one share of the self-mask secret, one of the mask key, and one of each of `seeds` noise seeds.
     """
     return SHARE_BYTES * (2 + seeds)
 
 
 def envelope_bytes(sums: int, seeds: int = 0) -> int:
-    """Return the length in bytes of an envelope that carries one holder's shares for `sums` sums."""
+    """Return the bytes of an envelope: one client's encrypted shares for another client, for `sums` sums."""
     return shares_bytes(seeds) * sums + TAG_BYTES
 
 
 class EnvelopeCipher(OneTime):
-    """Encrypts and decrypts the envelopes between client `owner` and all others in one session."""
+    """Encrypts and decrypts the envelopes (shares) between client `owner` and all others in one session."""
 
     def __init__(self, secret: bytes, *, session: bytes, owner: int) -> None:
         self._agreement = Agreement(secret)

@@ -1,4 +1,4 @@
-"""A whole session in one process: real client and server machines that exchange frames in memory.
+"""Runs a session in one process: the real client and server state machines exchange frames in memory.
 
 Use it for simulations, for tests, and for sums that need no network.
 """
@@ -34,7 +34,7 @@ from secagg.trust_levels import Trust
 
 
 class Stage(Enum):
-    """A stage in which a client can be absent: then it neither receives nor answers its message.
+    """A stage of the protocol. A client that is absent in a stage receives and sends nothing in it.
 
     >>> [stage.value for stage in Stage]
     ['advertise', 'share', 'mask', 'confirm', 'reveal']
@@ -89,9 +89,9 @@ def local_machines(
     """Create a server and one client per member, with matching policies and, if needed, new identities.
 
     `max_cohort` of `params` is replaced by the number of members. `memories` has a memory for each member,
-    such as a ledger; by default, memories last as long as the clients. `max_rho` is each client's budget.
+    such as a ledger; by default, memories last as long as the clients. `max_rho` is each client's zCDP limit.
     `unnoised_sums` is by default 0 with a budget, and the number of sums of this session without one.
-    `enrolled` has the ids in the registry, by default the members. If memories are reused, `enrolled` and
+    `enrolled` are the ids in the registry, by default the members. If memories are reused, `enrolled` and
     `make_identity` must give the same registry in every session. `min_difference`, `static`, `content_of` and
     `history` are those of `Policy` and of the two machines.
 
@@ -179,7 +179,7 @@ def _identities(
 
 
 class LocalSession:
-    """Drives one server and its clients, stage by stage.
+    """Runs one server and its clients in memory, stage by stage.
 
     `answer(member, asked)` returns the values of one client, or None if it declines. `absent(member, stage,
     sum_index)` returns whether the client is absent in a stage.
@@ -282,7 +282,7 @@ class LocalSession:
             self.events.append(event)
 
     def _send(self, outgoing: Iterable[events.Outgoing]) -> None:
-        """Deliver frames and replies. Clients answer a query after all of them have received it."""
+        """Deliver frames and the replies to them. All clients receive a query before one of them answers."""
         stage = self._stage = STAGE_OF.get(self._server.state, self._stage)
         asked: dict[int, Asked] = {}
         for packet in outgoing:
@@ -320,7 +320,7 @@ class LocalSession:
         return step.frames
 
     def _reply(self, member: int, asked: Asked) -> tuple[bytes, ...]:
-        """Return the frame with one client's masked values, or with its decline."""
+        """Return the frame with one client's masked values, or the frame that declines the query."""
         client = self._clients[member]
         try:
             values = self._answer(member, asked)

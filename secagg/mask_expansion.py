@@ -1,4 +1,4 @@
-"""The work of removing masks from a total, by one process or divided among several (`secagg.mask_pool`).
+"""Removal of masks from a total: in one process, or divided among several (see `secagg.mask_pool`).
 
 A vector is a list of *parts*, one array each. A *removal* describes one or more masks of a client. For
 several processes, the masks are divided into *portions*, and a vector is cut into *stretches*.
@@ -22,13 +22,13 @@ class Expander(Protocol):
     """The interface of `OneProcess` and `secagg.mask_pool.ProcessPool`, which remove masks from a total."""
 
     def get_ready(self) -> None:
-        """Prepare for a call of `take_off` within milliseconds."""
+        """Prepare for a call of `take_off` that will follow within milliseconds."""
 
     def take_off(self, residues: Sequence[Residues], removals: Sequence[Removal], *, salt: bytes) -> None: ...
 
 
 class OneProcess:
-    """An expander that works in this process."""
+    """An `Expander` that removes masks in the calling process, without worker processes."""
 
     def get_ready(self) -> None:
         """Do nothing: there is nothing to prepare."""
@@ -42,7 +42,7 @@ def mask_count(removals: Sequence[Removal]) -> int:
 
 
 def divided(removals: Sequence[Removal], ranges: Sequence[Range]) -> list[list[Removal]]:
-    """Return a list of removals for each of the consecutive `ranges` of masks. Removals may be cut."""
+    """Return, for each of the consecutive `ranges` of masks, a list of its removals, split where needed."""
     lists: list[list[Removal]] = [[] for _ in ranges]
     at = done = 0  # the index of the range that is being filled, and the number of masks before the removal
     for removal in removals:
@@ -62,7 +62,7 @@ def _count(removal: Removal) -> int:
 
 
 def _cut(removal: Removal, start: int, stop: int) -> list[Removal]:
-    """Return the masks from `start` to before `stop` of one removal, as a list of at most one removal."""
+    """Return masks `start` to `stop` - 1 of a removal as a list: empty, or with one removal."""
     if start >= stop:
         return []
     if isinstance(removal, SelfMask):
@@ -95,7 +95,7 @@ def seeds_between(seeds: Seeds, portion: Range) -> Seeds:
 
 @dataclass(frozen=True)
 class Slice:
-    """A stretch: its elements in each part, and the number of bytes of key stream for elements before it."""
+    """A stretch of a vector: its range in each part. `skip` counts the key-stream bytes before it."""
 
     ranges: tuple[Range, ...]
     skip: int
@@ -106,7 +106,7 @@ class Slice:
 
 
 def slices(residues: Sequence[Residues], shares: int) -> list[Slice]:
-    """Cut a vector into `shares` stretches of the same length in bytes, up to one element."""
+    """Cut a vector into `shares` stretches. Their lengths in bytes differ by at most about one element."""
     total = sum(part.nbytes for part in residues)
     cuts = [total * share // shares for share in range(shares + 1)]
     return [_slice(residues, low, high) for low, high in pairwise(cuts)]

@@ -26,7 +26,7 @@ _BATCH: Final = 64
 
 
 class KeyStream:
-    """The key stream of one seed, from byte `skip` on. To read it again, make another object of the seed."""
+    """The key stream of one seed, from byte `skip` on. To read it again, make a new object with the seed."""
 
     def __init__(self, seed: bytes, *, skip: int = 0) -> None:
         if len(seed) != SEED_BYTES:
@@ -58,10 +58,10 @@ _Mask: TypeAlias = tuple[np.ufunc, KeyStream]  # np.add or np.subtract, and the 
 def apply_masks(
     residues: Sequence[Residues], *, plus: Iterable[bytes] = (), minus: Iterable[bytes] = (), skip: int = 0
 ) -> None:
-    """Add the masks of all seeds in `plus` and subtract those in `minus`, in place.
+    """Add to `residues` the masks of all seeds in `plus`, and subtract those of `minus`, in place.
 
-    This is faster than one mask at a time. If `residues` are a stretch of a longer vector, `skip` is the
-    number of bytes of each key stream that belong to the elements before the stretch.
+    One call for many masks is faster than many calls. If `residues` are a section of a longer vector, `skip`
+    is the number of bytes of each key stream that belong to the elements before the section.
     """
     signed = chain(zip(repeat(np.add), plus), zip(repeat(np.subtract), minus))
     while masks := [(operation, KeyStream(seed, skip=skip)) for operation, seed in islice(signed, _BATCH)]:

@@ -7,16 +7,16 @@ The work has two steps: to derive the seeds of all masks by key agreement, and t
 In both steps a process claims the next portion when it is ready, because the speed of cores varies. For the
 second step, a vector is cut into one stretch for each process, and the masks are divided into portions. A
 process claims the portions of its own stretch first, and then those of others. Workers return sums of masks
-in shared memory. A waiting process stays awake for some milliseconds, because to wake up can take as long.
+in shared memory. An idle process polls for some milliseconds before it sleeps, because waking up is slow.
 
 `concurrent.futures.ProcessPoolExecutor` is not enough. It pickles each task and each result through a pipe,
 so masks as long as the vector would be copied twice. It has no shared memory in which a worker adds masks in
 place. And its workers cannot be woken shortly before the work arrives.
 
-Portions are numbers of one byte in pipes that all processes read, so a worker that dies holds no lock. Such a
-worker only costs time: the pool's own process repeats all work that no worker has reported as done. Secrets
-are sent to each worker through its own pipe. A process writes only to a process that reads. As always with
-spawned processes, a script that uses a pool keeps its own work below ``if __name__ == "__main__":``.
+Portions are numbers of one byte in pipes that all processes read, so a dead worker holds no lock. It only
+costs time: the pool's own process repeats all work that no worker has reported as done. Secrets are sent to
+each worker through its own pipe. A process writes to a pipe only while the other end is being read. As always
+with spawned processes, a script that uses a pool keeps its own work below ``if __name__ == "__main__":``.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class ProcessPool:
         return joined([*found.values(), seeds_of(left, salt=salt)])
 
     def _rounds(self, residues: Sequence[Residues], total: int) -> Iterator[list[Slice]]:
-        """Cut a vector of `total` bytes; yield lists of at most one stretch for each process."""
+        """Cut a vector of `total` bytes into stretches; return lists of up to one for each process."""
         count = min(len(self._queues), max(1, total // _SHORT))
         stretches = slices(
             residues, count * max(1, -(-total // (count * mask_pool_worker.MAX_STRETCH_BYTES)))
@@ -143,7 +143,7 @@ class ProcessPool:
         return (stretches[start : start + count] for start in range(0, len(stretches), count))
 
     def _expand(self, views: Sequence[list[Residues]], stretches: Sequence[Slice], seeds: Seeds) -> None:
-        """Apply the masks of all seeds to the stretches in `views`; do the work of dead workers here."""
+        """Apply the masks of all seeds to the stretches in `views`, with or without live workers."""
         size = sum(part.nbytes for part in views[0]) + _CIPHER
         ranges = self._portions(sum(map(len, seeds)), -(-_GRAIN // size))
         job = ExpansionJob(
@@ -176,7 +176,7 @@ class ProcessPool:
 
 
 class _Worker:
-    """A worker process as the pool uses it: one task at a time, and no more tasks after a failure."""
+    """The pool's handle for one worker process, which gets one task at a time, and none after a failure."""
 
     def __init__(self, number: int, queues: Sequence[Connection]) -> None:
         self._memory = SharedMemory(create=True, size=mask_pool_worker.SLOTS * mask_pool_worker.SLOT_BYTES)
@@ -210,7 +210,7 @@ class _Worker:
             self._attempt(0, self._tasks.send_bytes, _WAKE)
 
     def start(self, task: bytes) -> None:
-        """Send a task to the worker, which has finished all earlier ones."""
+        """Send a task to the worker. The worker must have finished all earlier tasks."""
         self._attempt(1, self._tasks.send_bytes, task)
 
     def finish(self) -> Any:
@@ -220,7 +220,7 @@ class _Worker:
         return result
 
     def _attempt(self, owed: int, step: Callable[..., Any], *args: object) -> Any:
-        """Call `step`, which writes to the worker or reads from it, and add `owed` to the results to come.
+        """Call `step`, which writes to or reads from the worker; add `owed` to the number of due results.
 
         Return None if the worker is dead or `step` fails. A failure or an interrupt may leave part of a
         message in a pipe, so the worker is killed.

@@ -1,4 +1,4 @@
-"""A worker process of the pool, which claims portions of the work and adds up masks in shared memory.
+"""The code of a worker process, which claims portions of the work and adds up masks in shared memory.
 
 The pool (`secagg.mask_pool`) puts the numbers of portions into queues, which are pipes, and sends a task to
 each worker. Each process, the pool's own included, claims portions until the queues are empty.
@@ -23,7 +23,7 @@ from secagg.keys import public_key
 from secagg.mask_keystream import apply_masks
 from secagg.residue_ring import Residues
 
-# Most bytes of a stretch, and stretches that fit a worker's memory: containers have little shared memory.
+# The largest stretch in bytes, and how many a worker's memory holds: containers have little shared memory.
 MAX_STRETCH_BYTES: Final = 1 << 21
 SLOTS: Final = 2
 MAX_PARTS: Final = 1024
@@ -38,7 +38,7 @@ Layout: TypeAlias = tuple[tuple[int, str], ...]  # (elements, type) of each part
 
 @dataclass(frozen=True)
 class ExpansionJob:
-    """The stretches of a vector (layout, bytes of key stream before it), and the seeds of each portion."""
+    """A job: apply the masks of all `portions` to all `stretches` (layout, key-stream bytes before it)."""
 
     stretches: tuple[tuple[Layout, int], ...]
     portions: list[Seeds] = field(repr=False)
@@ -50,7 +50,7 @@ class ExpansionJob:
 
 
 class PortionQueue:
-    """The numbers of the portions that are left, in a pipe. Several processes read from its `end`."""
+    """A queue, made of a pipe, with the numbers of unclaimed portions. Many processes read from its `end`."""
 
     def __init__(self) -> None:
         self.end, self._start = get_context("spawn").Pipe(duplex=False)
@@ -114,18 +114,18 @@ def serve(tasks: Connection, results: Connection, memory: str, number: int, queu
 
 
 def warm_up() -> None:
-    """Make one key agreement and two masks: the first ones in a process take milliseconds."""
+    """Compute one key agreement and two masks, because the first ones in a process take milliseconds."""
     removals: list[Removal] = [SelfMask(_ONES, b""), PairMasks(_ONES, ((public_key(_ONES), b"", True),))]
     take_off([np.zeros(1, np.uint8)], removals, salt=b"")
 
 
 def agree(workspace: Workspace, lists: Sequence[Sequence[Removal]], salt: bytes) -> dict[int, Seeds]:
-    """Return the seeds of the lists that this worker claims, by the number of the list."""
+    """Run `claimed_seeds` in a worker. The pool sends this function as a task."""
     return claimed_seeds(workspace.queues[0], lists, salt)
 
 
 def claimed_seeds(queue: Connection, lists: Sequence[Sequence[Removal]], salt: bytes) -> dict[int, Seeds]:
-    """Claim lists of removals until `queue` is empty; return their seeds by the number of the list."""
+    """Claim lists of removals until `queue` is empty. Return the mask seeds, by the number of the list."""
     return {number: seeds_of(lists[number], salt=salt) for number in claims(queue)}
 
 
@@ -143,7 +143,7 @@ def expand_shared(workspace: Workspace, job: ExpansionJob) -> list[tuple[int, li
 
 
 def _expand_slot(workspace: Workspace, job: ExpansionJob, number: int, *, slot: int) -> list[int]:
-    """Claim the portions that are left of one stretch, add up their masks in `slot`, and return them."""
+    """Claim what is left of stretch `number`, add up its masks in `slot`, and return the claimed portions."""
     done: list[int] = []
     parts = shared_views(workspace.memory, job.stretches[number][0], slot)
     for portion in claims(workspace.queues[number]):
@@ -165,7 +165,7 @@ def layout_of(parts: Sequence[Residues]) -> Layout:
 
 
 def shared_views(memory: SharedMemory, layout: Layout, slot: int) -> list[Residues]:
-    """Return arrays for the parts of a stretch, as aligned views into `slot` of the shared memory."""
+    """Return one array for each part of a stretch. The arrays are aligned views into `slot` of `memory`."""
     views: list[Residues] = []
     offset = slot * SLOT_BYTES
     for size, dtype in layout:

@@ -73,7 +73,7 @@ class Tally:
         return self.survivors
 
     def _layers(self, position: int) -> tuple[int, ...]:
-        """Return the layers whose shares are revealed, for the client at `position`."""
+        """Return the layers of the client at `position` that its neighbours reveal shares of."""
         return (0, *self._surplus) if position in self.contributors else (0,)
 
     def add_reveal(self, position: int, reveal: Reveal) -> None:
@@ -114,7 +114,7 @@ class Tally:
             )
 
     def unmask(self) -> tuple[Total, tuple[WrongShares, ...]]:
-        """Remove all masks. Return the total, and the wrong shares. Raises `SumFailed` if masks are left."""
+        """Remove all masks. Return the total and the wrong shares. Raises `SumFailed` if it cannot."""
         cohort = self.question.cohort
         self.check_reach(self.revealed, cohort.threshold)
         self._expander.get_ready()
@@ -151,7 +151,7 @@ class Tally:
                 yield masks_with(question, dropped=position, mask_key=secret, survivors=survivors)
 
     def _remove_noise(self, secrets: Mapping[_Secret, bytes]) -> None:
-        """Subtract the surplus noise: survivors added it in case others dropped out."""
+        """Subtract the surplus noise, which survivors added in case more clients dropped out than did."""
         layers = self.question.encoding.noise()
         for (position, layer), secret in secrets.items():
             if layer:
@@ -202,7 +202,7 @@ _MOST_SUBSETS: Final = 256
 class Reconstruction:
     """Reconstructs the secrets of one sum from shares.
 
-    If a holder revealed a wrong share before, its further shares are used only if there are too few others.
+    If a holder has revealed a wrong share, its other shares are used only if there are too few from others.
     """
 
     def __init__(self, threshold: int, *, corrupt: int) -> None:
@@ -222,10 +222,10 @@ class Reconstruction:
         holders: Sequence[int],
         answered: int,
     ) -> bytes:
-        """Reconstruct a secret of `dealer` from `shares` (point -> value) for which `matches` is true.
+        """Return the secret of `dealer` from `shares` (point -> value). `matches` must return True for it.
 
-        `holders[x - 1]` is the holder at point x. `answered` of the holders have revealed shares of any
-        dealer. Raises `CorruptDealer` if no such secret is found.
+        `holders[x - 1]` is the holder at point x. `answered` is the number of holders that revealed shares of
+        any dealer. Raises `CorruptDealer` if no matching secret is found.
         """
         if len(shares) < self._threshold:
             why = f"{len(shares)} of {self._threshold} shares are there"
@@ -259,17 +259,17 @@ class Reconstruction:
         return found
 
     def _no_lie_explains(self, shares: int, *, searched_all: bool) -> bool:
-        """Return whether the failure proves that the dealer is corrupt, given the number of its shares.
+        """Return whether the failure, with this number of shares, proves that the dealer is corrupt.
 
-        If the dealer is honest, at most `corrupt` shares are wrong. The decoder then finds the secret if
-        there are 2 * `corrupt` shares above the threshold. A search of all subsets needs `corrupt` above it.
+        If the dealer is honest, at most `corrupt` shares are wrong. Then the decoder succeeds with 2 *
+        `corrupt` shares more than the threshold, and a search of all subsets with `corrupt` shares more.
         """
         return shares - self._threshold >= (self._corrupt if searched_all else 2 * self._corrupt)
 
     def _other_subsets(
         self, shares: Mapping[int, int], matches: Callable[[bytes], bool]
     ) -> tuple[bytes, set[int]] | None:
-        """Try subsets of the shares, where more are wrong than the decoder can correct.
+        """Look for the secret in subsets of the shares, if more are wrong than the decoder can correct.
 
         Return the secret and the points of the wrong shares, or None. The number of subsets is limited for
         the whole sum, so that corrupt clients cannot cause a long search for each dealer.

@@ -21,7 +21,7 @@ _POSITION_BYTES: Final = 4
 
 @dataclass(frozen=True)
 class Format:
-    """The parameters of a session that determine the lengths of its records, which are in bytes."""
+    """The parameters of a session that determine the lengths of its records. All lengths are in bytes."""
 
     sums: int
     signed: bool
@@ -51,7 +51,7 @@ class Format:
 
 @dataclass(frozen=True)
 class Advert:
-    """A member's id, its channel key, and for each sum a mask key and a commitment; and its signature.
+    """What a member publishes: its id, its channel key, and its mask key and commitments for each sum.
 
     `commitments` has a commitment to the self-mask secret of each sum. If noise is removable, commitments to
     all seeds of the first sum follow, then those of the second sum, and so on.
@@ -81,7 +81,7 @@ class Advert:
 
 @dataclass(frozen=True)
 class Parcel:
-    """An envelope as the server delivers it, with the id of its sender and its signature on the session."""
+    """An envelope as the server delivers it, with its sender's id and signature on the session id."""
 
     sender: int
     envelope: bytes = field(repr=False)
@@ -111,7 +111,7 @@ def encode_neighbours(neighbours: Iterable[tuple[int, Advert]]) -> bytes:
 
 
 def parse_neighbours(blob: bytes, form: Format, *, size: int, most: int) -> dict[int, Advert]:
-    """Return the adverts in `blob` by position, out of a cohort of `size` members.
+    """Return the adverts in `blob` by their positions in a cohort of `size` members.
 
     Raises `PeerError` if there are more than `most`, or if positions or ids do not strictly ascend.
     """

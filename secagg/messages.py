@@ -254,7 +254,7 @@ class Confirmation(Message):
 class Reveal(Message):
     """Reveals one share of the self mask of each survivor, and of the mask key of each drop-out.
 
-    A survivor's share is followed by shares of the seeds of its surplus noise.
+    A survivor's share is followed by shares of the seeds of its surplus noise, which the server removes.
     """
 
     TYPE = 20
@@ -277,7 +277,7 @@ class Decline(Message):
 
 @dataclass(frozen=True, repr=False)
 class Leave(Message):
-    """Tells the server that this client leaves for good. It has no reason field, which could leak data."""
+    """Tells the server that this client leaves for good. It gives no reason, which could leak data."""
 
     TYPE = 22
     SCHEMA = (Blob((0, DIGEST_BYTES)),)
@@ -285,7 +285,7 @@ class Leave(Message):
 
 @dataclass(frozen=True, repr=False)
 class Lost(Message):
-    """Reports, right after the delivery, the neighbours whose envelopes did not open, as a bitmap."""
+    """Reports, right after the delivery, which neighbours sent envelopes that did not open, as a bitmap."""
 
     TYPE = 23
     SCHEMA = (_DIGEST, Blob())
@@ -325,7 +325,7 @@ def decode(frame: bytes, *, sender: Peer, limit: int) -> Message:
 
 
 def message_type(frame: bytes, *, sender: Peer) -> type[Message]:
-    """Return the message class that the header of `frame` names. The fields are not checked."""
+    """Return the class of the message in `frame`, from its header. The other fields are not checked."""
     return _open(frame, sender)[0]
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from secagg.errors import SpecError
 
-# Components are so small that remaining noise exceeds the target by less than this fraction (full roster).
+# Components are so small that, without drop-outs, the noise left exceeds the target by less than this.
 _SURPLUS: Final = Fraction(1, 200)
 _LARGEST: Final = 1 << 128
 _LARGEST_ROSTER: Final = 1 << 20
@@ -94,7 +94,7 @@ class NoiseAssumptions:
 
     @property
     def least_roster(self) -> int:
-        """The fewest clients in a roster with which an honest one is sure to stay."""
+        """The fewest clients in a roster with which at least one honest client is sure to stay."""
         return self.dropouts + self.colluders + 1
 
     @cached_property
@@ -105,7 +105,7 @@ class NoiseAssumptions:
 
     @property
     def seeds(self) -> int:
-        """The number of removable components. A client shares the seed of each of them for one sum."""
+        """The number of removable noise components of a client in one sum. Each has a secret-shared seed."""
         return self.levels + 1 if self.removable and self.dropouts else 0
 
     def canonical(self) -> list[Any]:
@@ -139,25 +139,25 @@ class NoiseAssumptions:
         return tuple(1 + index for index, kept in enumerate(stays) if not kept)
 
     def left(self, roster: int) -> Fraction:
-        """Return the variance that each client's noise leaves without drop-outs, as a part of the target."""
+        """Return the variance left of one client's noise if none drops out, as a fraction of the target."""
         removed = self.surplus(roster, roster)
         shares = enumerate(self.components(roster))
         return sum((share for index, share in shares if index not in removed), Fraction(0))
 
     def _kept(self, roster: int, dropped: int) -> Fraction:
-        """Return the least variance that each survivor must leave, if `dropped` clients drop out."""
+        """Return the fraction of the target that each survivor must leave if `dropped` clients drop out."""
         honest = Fraction(roster - self.dropouts, roster - self.dropouts - self.colluders)
         return honest / (roster - dropped)
 
 
 LEAST_STDDEVS: Final = 2.0
-# Room of a smaller roster, in standard deviations: the first of these numbers that the full roster leaves.
+# Standard deviations of room that a smaller roster needs: the first for which the full roster has room.
 _SMALLER_ROSTER: Final = (5.0, 4.0, 3.0, LEAST_STDDEVS)
 _EXACT: Final = 1 - 1e-9  # tolerates a rounding error in a plan that needs the whole ring
 
 
 class NoisyPart(Protocol):
-    """The fields of `secagg.sum_spec.Part` that this module uses. It cannot import that module."""
+    """The fields of `secagg.sum_spec.Part` that this module uses. An import of `Part` would be circular."""
 
     @property
     def bits(self) -> int: ...
@@ -176,7 +176,7 @@ class NoisyPart(Protocol):
 def bits_for_noise(
     part: NoisyPart, noise: Noise, promise: NoiseAssumptions, clients: int, *, stddevs: float = LEAST_STDDEVS
 ) -> int:
-    """Return the fewest bits that leave room for `stddevs` standard deviations of noise in the total."""
+    """Return the fewest bits per element that leave room for `stddevs` standard deviations of noise."""
     variance = clients * promise.left(clients) * noise.variance
     reach = clients * float(getattr(part.bound, "limit", 0)) * noise.scale
     if part.is_rotated:
@@ -190,7 +190,7 @@ def bits_for_noise(
 
 
 def fewest_clients(parts: Iterable[NoisyPart], promise: NoiseAssumptions) -> int:
-    """Return the fewest clients whose total has room for five standard deviations of noise.
+    """Return the fewest clients with which a total has room for five standard deviations of noise.
 
     If the planned number of clients leaves less room, four, three or two standard deviations are enough.
     """

@@ -17,7 +17,7 @@ LIVENESS_BITS: Final = 30
 
 
 class _NotGiven(int):
-    """The type of a default value that means "not given". A plain 0 would hide that a caller passed 0."""
+    """The type of a default that means "not given". A plain 0 could not be told from a 0 that was passed."""
 
 
 _NOT_GIVEN: Final = _NotGiven()
@@ -35,8 +35,8 @@ class SessionParams:
                       `curious_server`.
     `min_contributors`, `min_cohort`  by default the least that is safe, `corrupt` + 2.
     `max_cohort`      by default the largest cohort that trust and graph admit.
-    `min_neighbours`  the least number of neighbours on a ring, to have more than safety needs.
-    `security_bits`   on a ring, the random order helps the colluders with a probability below 2^-this.
+    `min_neighbours`  the least number of neighbours on a ring; set it to have more than safety needs.
+    `security_bits`   on a ring, colluders gain from the random order with a probability below 2^-this.
     `liveness_bits`   on a ring, the expected drop-outs stop a sum with a probability below 2^-this.
 
     The constructor checks each field, and `check` the combination of all. Both raise `ParameterError`.
@@ -97,7 +97,7 @@ def check_ring_trust(trust: Trust) -> None:
 
 
 def largest_cohort(trust: Trust) -> int:
-    """Return the most clients of a session. More than `MAX_COMPLETE` need a ring, thus a curious server."""
+    """Return the most clients of a session: `MAX_COMPLETE` without a ring, which needs a curious server."""
     return MAX_COHORT if trust is Trust.CURIOUS else MAX_COMPLETE
 
 

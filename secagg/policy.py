@@ -1,4 +1,4 @@
-"""The policy of a client: what it requires of a session. It comes from its own configuration only."""
+"""The policy of a client: what it requires of a session, according to its own configuration only."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Policy:
                          total rho of zero-concentrated differential privacy. None means no limit. If a part
                          of a sum has no noise, the sum is counted under `unnoised_sums` instead; set that to
                          0 for a budget that covers all sums.
-    `adjacency`          the adjacency of that rho. It must not change during the lifetime of the identity,
+    `adjacency`          the `Adjacency` that rho refers to. It must stay the same for the whole lifetime,
                          because costs under `replace` cannot be added to costs under the others.
     `max_query_bytes`    the size of the largest broadcast that the client accepts.
     `min_difference`     if above 0, the client compares a sum with all earlier sums of the same kind. It
                          refuses the sum if its set of clients differs from an earlier set by at least one
                          client, but by fewer than this number.
-    `security_bits`      on a ring, the random order helps the colluders in one sum with a probability below
+    `security_bits`      on a ring, colluders gain from the random order in one sum with a probability below
                          2^-`security_bits`; in L sums with different drop-outs, L times that.
 
     A cohort of more than 1024 clients needs a ring, which needs a `curious_server`.

@@ -24,7 +24,7 @@ _SUM_INDEX: Final = 1  # bytes of an encoded sum index, which is below 128
 
 @dataclass(frozen=True)
 class PartReport:
-    """The bits of one part, the least bits that it needs, and its grid step in the unit of its values."""
+    """Reports on a part: its bits, the fewest bits it needs, and its grid step in the unit of its values."""
 
     kind: str
     part: str
@@ -151,7 +151,7 @@ def _parts(kind: str, spec: SumSpec, clients: int) -> list[PartReport]:
 def _sum_bytes(spec: SumSpec, around: int, form: Format) -> int:
     """Return the bytes that one client sends in a sum: masked input, confirmation if signed, and shares.
 
-    `around` counts the client and its neighbours. Shares are most if no client drops out: all noise seeds.
+    `around` counts the client and its neighbours. It is assumed that shares of all noise seeds are revealed.
     """
     shares = frame_bytes(bitmap_bytes(around), around * SHARE_BYTES * (1 + spec.seeds)) + _SUM_INDEX
     confirmation = frame_bytes(form.signature_bytes) + _SUM_INDEX if form.signed else 0

@@ -28,9 +28,9 @@ def query_digest(frame: bytes) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A query with its cohort and spec. `digest` is that of its frame, `roster` the positions it asks.
+    """A query with its cohort and spec. `digest` is its frame's digest, `roster` has the asked positions.
 
-    `later_in_group` is true if its group had an earlier sum in this round.
+    `later_in_group` is true if the group of this kind of sum had an earlier sum in this round.
     """
 
     cohort: CohortView
@@ -66,7 +66,7 @@ class Question:
 
     @cached_property
     def mask_context(self) -> bytes:
-        """The digest of all that two clients must agree on. If they differ, their masks do not cancel."""
+        """The digest of the values two clients must agree on. If it differs, their masks do not cancel."""
         return mask_context(
             session=self.cohort.session,
             sum_index=self.sum_index,
@@ -77,7 +77,7 @@ class Question:
         )
 
     def noise_seed(self, secret: bytes, position: int, layer: int) -> bytes:
-        """Return the key-stream seed of noise component `layer` (from its `secret`) of a client."""
+        """Return the key-stream seed of noise component `layer` of one client, derived from its `secret`."""
         info = noise_info(self.mask_context, self.cohort.ids[position], layer)
         return hkdf(secret, salt=self.cohort.session, info=info)
 

@@ -3,9 +3,9 @@
 On the wire, element `i` takes bits `i*b` to `i*b + b - 1` of a little-endian bit string (bit `k` of the
 string is bit `k % 8`, least significant first, of byte `k // 8`); the last byte is padded with zeros.
 
-Packing works on blocks of elements, in two steps. First, neighbours are joined, from b bits to 2b and 4b,
-until they are stored in a *unit*, one 64-bit word. Then the fewest units that make whole bytes are joined to
-a *record*, which is written 64 bits at a time, aligned or not. Unpacking is the same in reverse.
+Packing works on blocks of elements, in two steps. First, adjacent elements are joined, from b bits to 2b and
+4b, until they are stored in 64-bit words, called *units*. Then the fewest units that make whole bytes are
+joined to a *record*, which is written 64 bits at a time, aligned or not. Unpacking is the reverse.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def packed_bytes(size: int, bits: int) -> int:
 
 
 def reduce(values: Residues, bits: int) -> None:
-    """Reduce modulo 2^bits in place. This is right even if sums have overflowed the type of `values`."""
+    """Reduce `values` modulo 2^bits in place. The result is right even if sums overflowed the numpy type."""
     if bits < 8 * values.itemsize:
         np.bitwise_and(values, values.dtype.type((1 << bits) - 1), out=values)
 
@@ -51,7 +51,7 @@ def pack(values: Residues, bits: int) -> bytes:
 
 
 def pack_buffer(values: Residues, bits: int) -> memoryview:
-    """Return the bytes of `pack` without a copy; if `bits` fill the type, the memory of `values` itself."""
+    """Return what `pack` returns, as a view; if `bits` fill the type, it is the memory of `values` itself."""
     if bits == 8 * values.itemsize:
         return values.data
     # The last record is filled up with zeros, which are not sent.
@@ -135,7 +135,7 @@ def _pack_block(values: Residues, bits: int, out: NDArray[np.uint8]) -> None:
 
 
 def _write(words: Residues, out: NDArray[np.uint8], size: int, stride: int) -> None:
-    """Write the lowest `size` bytes of each word to `out`, `stride` bytes apart; change no byte between."""
+    """Write the lowest `size` bytes of each word to `out` at every `stride` bytes; keep the bytes between."""
     done = 0
     for width in (8, 4, 2, 1):
         if size & width:

@@ -39,17 +39,17 @@ from secagg.trust_levels import Trust
 F = TypeVar("F", bound=Callable[..., Any])
 _WHOLE: Final = 2.0**63
 SumId: TypeAlias = tuple[bytes, int]  # session id, index of the sum
-# (kind, payload) -> the part of the payload that is not about the round: nonces and round numbers are not.
+# (kind, payload) -> the payload without all that belongs to the round, such as nonces and round numbers.
 ContentOf: TypeAlias = Callable[[str, bytes], bytes]
 
 
 def whole_payload(_kind: str, payload: bytes) -> bytes:
-    """Return the payload: all of it is content. The default of machines."""
+    """Return the whole payload. This is the default `content_of` of client and server machines."""
     return payload
 
 
 def static(function: F) -> F:
-    """Mark a function whose values do not depend on the query: `secagg join` applies the rule `STATIC`.
+    """Mark a function as static: its values do not depend on the query. `secagg join` then applies `STATIC`.
 
     >>> @static
     ... def answer(asked):
@@ -62,7 +62,7 @@ def static(function: F) -> F:
 
 
 class Rule(StrEnum):
-    """Why two sums belong to one sequence."""
+    """The reason why two sums belong to the same sequence. The docstring of this module explains each."""
 
     STATIC = "static"
     CONTENT = "content"
@@ -71,23 +71,22 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True)
 class SumSequence:
-    """The sums that one rule compares: all with the same `key`."""
+    """Identifies a sequence: `rule` compares the sets of clients of all sums that have the same `key`."""
 
     rule: Rule
     key: bytes
 
 
 class SetLog:
-    """The sets of clients of earlier sums, by sequence. Clients are known by their ids.
+    """The sets of clients of earlier sums, by sequence. Sets hold the ids of clients.
 
-    A set is one whole number with a bit for each client, so that a client can remember thousands of them.
-    `all_clients` is for the log of a server whose algorithm needs all clients in every sum: `RepeatPlanner`
-    then leaves none of them out.
+    A set is stored as one integer with a bit for each client, so that thousands of sets take little memory.
+    `all_clients` is for algorithms that need all clients: `RepeatPlanner` prefers to repeat an earlier set.
     """
 
     def __init__(self, *, all_clients: bool = False) -> None:
         self.all_clients = all_clients
-        self.released: set[SumSequence] = set()  # of the last sum of these, a total was released
+        self.released: set[SumSequence] = set()  # the last total of these sequences was released
         self._bit: dict[int, int] = {}  # id -> bit
         self._ids: list[int] = []  # bit -> id
         self._confirmed: dict[SumSequence, set[int]] = {}
@@ -95,29 +94,29 @@ class SetLog:
         self._answered: dict[SumId, tuple[SumSequence, ...]] = {}
 
     def answer(self, sum_id: SumId, sequences: tuple[SumSequence, ...], roster: Iterable[int]) -> None:
-        """Note an answer that is about to leave. Its survivors are not known yet."""
+        """Record a sum over `roster` that is about to be answered. Its survivors are not known yet."""
         bits = self._bits(roster)
         self._answered[sum_id] = sequences
         for sequence in sequences:
             self._unconfirmed.setdefault(sequence, {})[sum_id] = bits
 
     def confirm(self, sum_id: SumId, survivors: Iterable[int]) -> None:
-        """Note the survivors of an answered sum."""
+        """Record the survivors of a sum that was passed to `answer` before."""
         ids = tuple(survivors)
         for sequence in self._answered.pop(sum_id, ()):
             self._unconfirmed[sequence].pop(sum_id, None)
             self.add(sequence, ids)
 
     def add(self, sequence: SumSequence, survivors: Iterable[int]) -> None:
-        """Note the survivors of a sum."""
+        """Record the survivors of a sum of this sequence."""
         self._confirmed.setdefault(sequence, set()).add(self._bits(survivors))
 
     def confirmed(self, sequence: SumSequence) -> list[frozenset[int]]:
-        """Return the survivor sets of the sequence."""
+        """Return all survivor sets recorded for the sequence."""
         return [frozenset(self._members(bits)) for bits in sorted(self._confirmed.get(sequence, ()))]
 
     def entries(self) -> Iterator[tuple[SumSequence, tuple[int, ...]]]:
-        """Yield every (sequence, survivors), to save them."""
+        """Yield every recorded (sequence, survivors), so that the caller can save them."""
         for sequence, sets in self._confirmed.items():
             for bits in sets:
                 yield sequence, tuple(sorted(self._members(bits)))
@@ -129,11 +128,11 @@ class SetLog:
 
         The total of a sum that was answered and never confirmed may be over any part of its roster. For
         `STATIC` sequences, `members` are therefore also compared with the rosters of such sums: they must be
-        the same, or have `least` clients that the roster does not have. (If the roster itself was not what
-        was released, a majority knows that, and refuses.) `current` is the sum to leave out.
+        the same, or have `least` clients that the roster does not have. (The same roster is safe: if another
+        total was released, a majority confirmed it and refuses now.) `current` is a sum to leave out.
 
-        This is not needed for the other rules. A total that was released under `malicious_server` was
-        confirmed by more than half of the honest clients, and those that are asked again refuse.
+        The other rules do not need this. A total that was released under `malicious_server` was confirmed by
+        more than half of the honest clients. If they are asked again, they refuse.
         """
         bits = self._bits(members)
         sets = self._confirmed.get(sequence, set())
@@ -168,7 +167,7 @@ def content_sequence(kind: str, payload: bytes, content_of: ContentOf) -> SumSeq
 
 class SequenceMemory(Protocol):
     """The part of a client's memory that the rules use: `sets`, the clients of earlier sums, and `tag`, which
-    returns a MAC of values under a key of the client's own, so that equal values are recognised."""
+    returns a MAC of `data` under a key of the client's own, to recognise equal values but not store them."""
 
     @property
     def sets(self) -> SetLog: ...
@@ -176,7 +175,7 @@ class SequenceMemory(Protocol):
 
 
 class SequenceRules:
-    """The rules of one client. `static` are the kinds of sums whose values do not depend on the query."""
+    """Applies the rules for one client. The values of `static` kinds do not depend on the query."""
 
     def __init__(
         self,
@@ -223,7 +222,7 @@ class SequenceRules:
     def of_query(self, question: Question) -> tuple[SumSequence, ...]:
         """Return the sequences of the rules `KIND` and `CONTENT` to which a query belongs.
 
-        They do not depend on the values. For static kinds, the stronger rule `STATIC` replaces `CONTENT`.
+        These do not depend on the values. For static kinds, the stronger rule `STATIC` replaces `CONTENT`.
         """
         query, found = question.query, []
         if self._policy.min_difference:
@@ -272,7 +271,7 @@ def refuse(rule: Rule, least: int) -> None:
 
 
 def _canonical(part: Part, values: Mapping[str, ArrayLike]) -> bytes:
-    """Return the bytes that stand for the values of a part, whatever their type and the part's bound."""
+    """Return the values of a part as bytes that do not depend on their numeric type or the part's bound."""
     array = checked(part, values.get(part.name, ()))
     if array.dtype.kind == "f" and (np.trunc(array) == array).all() and (np.abs(array) < _WHOLE).all():
         array = array.astype(np.int64)  # a count may be given as floats
@@ -281,10 +280,10 @@ def _canonical(part: Part, values: Mapping[str, ArrayLike]) -> bytes:
 
 
 class RepeatPlanner:
-    """The server's side of the rule `CONTENT`: it asks only what honest clients answer.
+    """The server's side of the rule `CONTENT`: it chooses clients that will not refuse a repeated query.
 
-    After a sum that failed, the next round may ask the same query again. If it is asked over clients that are
-    close to those that confirmed it before, all of them refuse.
+    After a sum that failed, the next round may ask the same query again. If the clients of the new sum are
+    close to those that confirmed the earlier one, all of them refuse.
     """
 
     def __init__(self, log: SetLog, params: SessionParams, *, table: Table, content_of: ContentOf) -> None:
@@ -296,11 +295,12 @@ class RepeatPlanner:
         self._content_of = content_of
 
     def roster(self, kind: str, payload: bytes, members: tuple[int, ...], *, need: int) -> tuple[int, ...]:
-        """Return the clients to ask: all of `members`, without some clients of every earlier set.
+        """Return the clients to ask: `members` without some clients of every earlier set of this query.
 
-        Whoever drops out then, the survivors differ enough from each earlier set. If fewer than `need`
-        clients would be left, or no drop-outs are expected, return an earlier set. Raises `TooFewClients` if
-        none can be asked.
+        Then the survivors differ enough from each earlier set, whoever drops out. Return an earlier set
+        instead, if all its clients are in `members` and one of these holds: fewer than `need` clients would
+        be left, no drop-outs are expected, the last total was released, or the log has `all_clients`. Raises
+        `TooFewClients` if neither is possible.
         """
         sequences, present = self.sequences(kind, payload), frozenset(members)
         earlier = [each for sequence in sequences for each in self._log.confirmed(sequence)]
@@ -321,7 +321,7 @@ class RepeatPlanner:
         return tuple(sorted(same))
 
     def confirm(self, query: Query, survivors: tuple[int, ...]) -> tuple[SumSequence, ...]:
-        """Note the survivors that clients are about to confirm, and return the sequences of the query.
+        """Record the survivors that clients are about to confirm, and return the sequences of the query.
 
         Raises `TooFewClients` if the survivors would refuse to confirm.
         """
@@ -336,11 +336,11 @@ class RepeatPlanner:
         return sequences
 
     def release(self, query: Query) -> None:
-        """Note that the total of a query was released. It is asked again of the same clients, if possible."""
+        """Record that the total of a query was released, so that `roster` prefers its clients next time."""
         self._log.released.update(self.sequences(query.kind, query.payload))
 
     def sequences(self, kind: str, payload: bytes) -> tuple[SumSequence, ...]:
-        """Return the sequence of a query, if clients compare such queries."""
+        """Return a tuple with the sequence of a query, or an empty tuple if clients do not compare it."""
         if not self._signed or self._table[kind].is_private:
             return ()
         return (content_sequence(kind, payload, self._content_of),)

@@ -138,9 +138,9 @@ class ServerMachine:
 
     @property
     def around(self) -> Counter[tuple[int, int]]:
-        """The clients that revealed shares in the last sum, counted by two numbers per client.
+        """How many clients revealed shares in the last sum, by (asked, surviving) clients around them.
 
-        Key: (neighbours in the roster, neighbours that survived). They determine the length of its message.
+        Both numbers include the client itself. They determine the length of the message with its shares.
         """
         graph, tally = self._topology.graph, self._tally
         asked, survived = graph.present_around(tally.question.roster), graph.present_around(tally.survivors)
@@ -185,7 +185,7 @@ class ServerMachine:
         return self._full()
 
     def ask(self, kind: str, payload: bytes, *, round_number: int) -> ServerStep:
-        """Begin a sum: return the query to send. Raises `CohortChanged` if its group has lost a client."""
+        """Begin a sum: return the query to send. Raises `CohortChanged` if a client of its group has left."""
         if self._state is not _S.READY:
             raise errors.StateError(f"the server is {self._state.value}, not {_S.READY.value}")
         self._agenda.check(kind, payload, round_number)
@@ -304,13 +304,13 @@ class ServerMachine:
         return ServerStep(outgoing, (*self._stranded_event(), ready))
 
     def _note_stranded(self) -> None:
-        """On a ring, mark members with too few neighbours left, whose masks could not be removed."""
+        """On a ring, mark members with too few neighbours left: their masks could not be removed."""
         stranded = self._topology.stranded(PositionSet(self._positions(self.members)))
         self._unreported += sorted(self._cohort.ids[position] for position in stranded)
         self._stranded.update(self._unreported)
 
     def _stranded_event(self) -> tuple[ServerEvent, ...]:
-        """Return an event that names the clients stranded since the last such event, if there are any."""
+        """Return an event with the clients stranded since the last such event, or () if there are none."""
         stranded, self._unreported = tuple(self._unreported), []
         return (events.Stranded(stranded),) if stranded else ()
 
@@ -382,7 +382,7 @@ class ServerMachine:
     # --- small helpers ---
 
     def _enter(self, state: ServerState, asked: Iterable[int] = ()) -> None:
-        """Set the state to `state`, a stage that waits for the clients whose ids are in `asked`."""
+        """Set the state to `state`. If it is a stage, it waits for the clients with the ids in `asked`."""
         self._state = state
         self._attendance.expect(asked)
         if self._hooks.on_stage is not None:

@@ -1,4 +1,4 @@
-"""The checks of the server: of its own parameters, and of the number of clients at the end of each stage.
+"""Checks that the server makes: of its own parameters, and of the number of clients after each stage.
 
 The checks of a client are in `secagg.client_checks`.
 """
@@ -39,13 +39,13 @@ def check_session(table: Table, params: SessionParams, registry: Registry | None
 
 
 def check_enough(present: int, what: str, least: int) -> None:
-    """Raise `TooFewClients` if `present` is below `least`. Its text is "only (present) clients (what)"."""
+    """Raise `TooFewClients` if `present` is below `least`. The error says "only (present) clients (what)"."""
     if present < least:
         raise TooFewClients.only(present, what, least)
 
 
 def topology_for(present: int, params: SessionParams, random: Random) -> Topology:
-    """Draw the graph for `present` clients. Raises `TooFewClients` if no graph is safe for so few."""
+    """Draw the graph for `present` clients. Raises `TooFewClients` if they are too few for a safe graph."""
     check_enough(present, "came", params.min_cohort)
     try:
         return lay_out(params, present, random)
@@ -73,5 +73,5 @@ def check_survivors(survivors: PositionSet, tally: Tally, topology: Topology) ->
 
 
 def few_suspects(error: Unrecoverable, params: SessionParams) -> bool:
-    """Return whether all dealers named in `error` can be corrupt. The server then excludes all of them."""
+    """Return whether `error` names so few dealers that all may be corrupt. The server then excludes them."""
     return len(error.dealers) <= params.corrupt

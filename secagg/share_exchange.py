@@ -1,4 +1,4 @@
-"""The client's side of the share exchange: sealing shares for its neighbours, and opening received ones."""
+"""The client's side of the share exchange: encrypts shares for neighbours, and decrypts received shares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ShareExchange:
     registry: Registry | None
 
     def seal_shares(self) -> bytes:
-        """Share all one-time secrets. Store this client's own shares; return the neighbours' envelopes."""
+        """Deal shares of all one-time secrets: store this client's own, return envelopes for others."""
         cohort = self.cohort
         plaintexts = self.vault.deal(threshold=cohort.threshold, holders=len(cohort.neighbourhood))
         channel = self.vault.channel(cohort.session)

@@ -1,4 +1,4 @@
-"""The description of sums: parts with bounds, specs of parts, tables of specs. Agreed before the run.
+"""The description of sums, agreed before the run: parts with bounds, specs of parts, tables of specs.
 
 No object of this module is received from a peer. Both sides have the same table and compare its digest. So a
 server cannot widen a bound, or ask for more sums than the algorithm declares.
@@ -79,12 +79,12 @@ class LInf(_RealBound):
 
 @dataclass(frozen=True)
 class Count:
-    """The bound of whole numbers from 0 to `limit`. They are summed exactly. Others raise `InputError`.
+    """The bound of whole numbers from 0 to `limit`, summed exactly. Other values raise `InputError`.
 
     `total` is the most that the numbers of one client may add up to: 1 for a histogram to which each client
-    adds one count. It limits how far one client can move the sum, and so the noise that hides a client.
+    adds one count. It limits how far one client can move the sum, and so the noise needed to hide a client.
 
-    Raises `SpecError` unless both are whole numbers, and the total is at least the limit.
+    Raises `SpecError` unless both are whole numbers, and `total` is at least `limit`.
 
     >>> histogram = Count(1, total=1)
     """
@@ -100,7 +100,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Residue:
-    """The bound of integers modulo 2^bits. The total is also modulo 2^bits: parities, checksums, hashes.
+    """The bound of integers modulo 2^bits, such as parities and hashes. The total is also modulo 2^bits.
 
     >>> params = SessionParams(trust="curious_server", corrupt=0)
     >>> sum_securely([[7], [5]], bound=Residue(), bits=3, params=params).values
@@ -112,7 +112,7 @@ Bound: TypeAlias = L2 | LInf | Count | Residue
 
 
 def bits_for_cohort(bound: Bound, cohort: int) -> int:
-    """Return the fewest bits with which the total of `cohort` honest clients cannot wrap."""
+    """Return the fewest bits with which the total of `cohort` honest clients cannot wrap around."""
     if isinstance(bound, Residue):
         return 1
     if isinstance(bound, Count):
@@ -122,7 +122,7 @@ def bits_for_cohort(bound: Bound, cohort: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A named vector of `size` elements in Z / 2^`bits`, sent as exactly `bits` bits each.
+    """A named vector in a sum: `size` elements modulo 2^`bits`, each sent as exactly `bits` bits.
 
     Raises `SpecError` for an invalid name, size, number of bits, bound or noise.
 
@@ -260,17 +260,17 @@ class SumSpec:
 
     @property
     def is_private(self) -> bool:
-        """Whether all parts have noise. The number of contributors is always exact."""
+        """Whether all parts have noise. (The number of contributors never has noise.)"""
         return all(part.noise is not None for part in self.parts)
 
     @property
     def seeds(self) -> int:
-        """The number of removable noise components, each of which has a seed; 0 without noise."""
+        """The number of removable noise components, which is the number of their seeds; 0 without noise."""
         return self.promise.seeds if self.promise is not None else 0
 
     @cached_property
     def least_roster(self) -> int:
-        """The fewest clients with which an honest one is sure to stay, and noise does not wrap the total."""
+        """The fewest clients with which an honest client surely stays and noise does not wrap the total."""
         return noise_assumptions.fewest_clients(self.parts, self.promise) if self.promise is not None else 0
 
     @cached_property
@@ -295,7 +295,7 @@ class SumSpec:
 
 @dataclass(frozen=True)
 class Table(Mapping[str, SumSpec]):
-    """The sums of an algorithm: a mapping from the name of each kind to its spec. Clients answer no others.
+    """All kinds of sums of an algorithm: a mapping from names to specs. Clients answer no other kinds.
 
     Raises `SpecError` if it is empty or a name is invalid.
 

@@ -1,4 +1,4 @@
-"""The graph of a session, complete or a ring, whose neighbours share secrets; and the threshold of shares.
+"""The graph of a session, complete or a ring, and its threshold. Clients deal shares to neighbours.
 
 `plan` chooses the kind of graph and the threshold for a number of clients. `lay_out` also draws the graph.
 """
@@ -29,11 +29,11 @@ from secagg.trust_levels import MAX_COMPLETE, Trust, dropouts_allowed
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """The kind of graph, the neighbours of each client, and the threshold, for some number of clients.
+    """The kind of graph, the number of neighbours of a client, and the threshold of the secret sharing.
 
     `least` is the number of survivors that privacy needs: the threshold, and on a ring enough to keep it
-    connected. After up to `spare` drop-outs each client still has a threshold of holders; on a ring, except
-    with probability 2^-`liveness_bits`.
+    connected. After up to `spare` drop-outs, `threshold` holders of each client's shares are left; on a ring,
+    except with probability 2^-`liveness_bits`.
     """
 
     is_ring: bool
@@ -96,9 +96,9 @@ class Topology:
         return isinstance(self.graph, RingGraph)
 
     def stranded(self, present: AbstractSet[int]) -> set[int]:
-        """Return the members of `present` to remove, so that each other one has a threshold around it.
+        """Return the members of `present` to remove because too few members of their neighbourhood are left.
 
-        A threshold is counted among the neighbourhood that stays, which includes the member itself.
+        Each member that stays has at least `threshold` staying members, itself included, around it.
         """
         if not self.is_ring:
             return set()  # on a complete graph, only the number of clients matters
@@ -123,7 +123,7 @@ _TICKET_BYTES = 16  # two of a million members get the same ticket with probabil
 
 
 class Graph(Protocol):
-    """A graph over the positions of a cohort; a position is the index of a member in it."""
+    """A graph of the members of a cohort. A member is named by its position, its index in the cohort."""
 
     @property
     def neighbours(self) -> int: ...
@@ -133,7 +133,7 @@ class Graph(Protocol):
         ...
 
     def places(self, position: int) -> Sequence[int]:
-        """Return the index of `position` in `neighbourhood(p)`, for each p in its own neighbourhood."""
+        """Return, for each p in `neighbourhood(position)`, the index of `position` in `neighbourhood(p)`."""
         ...
 
     def present_around(self, present: Collection[int]) -> Sequence[int]:
@@ -211,7 +211,7 @@ class RingGraph:
         return counts.tolist()
 
     def joins(self, present: Collection[int]) -> bool:
-        """Return False if there are two gaps, each of at least half the neighbours missing in a row."""
+        """Return False if the ring is cut by two gaps, each of at least `neighbours` / 2 absent members."""
         places = np.flatnonzero(self._present(present))
         if len(places) < 2:
             return True

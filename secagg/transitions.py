@@ -2,7 +2,7 @@
 
 For a client, a table maps (state, message) to the next state. The tables of the two trust levels differ only
 in the consistency round and the ring. The calls `answer` and `decline` change the state too, and are not
-listed. For a server, a table has the one type of message that each stage collects.
+listed. For a server, a table maps each stage to the type of message that it collects.
 """
 
 from __future__ import annotations

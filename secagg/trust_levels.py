@@ -36,7 +36,7 @@ class Trust(StrEnum):
 
     @classmethod
     def parse(cls, name: str) -> Trust:
-        """Return the level called `name`. Raise `ParameterError`, with all names, if there is none."""
+        """Return the level called `name`. Raise `ParameterError`, which lists all names, if there is none."""
         return one_of(cls, name, "trust")
 
     def least_threshold(self, cohort: int, *, corrupt: int) -> int:
@@ -46,7 +46,7 @@ class Trust(StrEnum):
         return max(2, corrupt + 1)
 
     def choose_threshold(self, cohort: int, *, corrupt: int, dropout: Fraction | float) -> int:
-        """Return a safe threshold for `cohort` clients of which the fraction `dropout` may drop out.
+        """Return a safe threshold for `cohort` clients, if the fraction `dropout` of them may drop out.
 
         Under `malicious_server` it is the least safe one. Under `curious_server` it is a majority of the
         cohort, raised to the least safe one or lowered to the number of survivors if necessary. Raises
@@ -84,5 +84,5 @@ def dropouts_allowed(cohort: int, dropout: Fraction | float) -> int:
 
 
 def liars_around(corrupt: int, threshold: int) -> int:
-    """Return the most corrupt clients that one neighbourhood may have: always fewer than `threshold`."""
+    """Return the most corrupt clients in one neighbourhood: at most `corrupt`, and fewer than `threshold`."""
     return min(corrupt, threshold - 1)

@@ -1,4 +1,4 @@
-"""The one-time secrets of one session: a client's own, and the shares it holds for others.
+"""The one-time secrets that a client stores for one session: its own, and its shares of others' secrets.
 
 Each sum has its own independent secrets. If a client drops out of one sum, the secrets revealed for that sum
 therefore say nothing about its input to another. A secret is returned once and then erased (its references
@@ -17,7 +17,7 @@ from secagg.shamir import SHARE_BYTES
 
 
 class Vault(OneTime):
-    """The secrets of client `owner` for `sums` sums, each with `seeds` seeds of removable noise."""
+    """The secrets of client `owner` for `sums` sums, including `seeds` seeds of removable noise per sum."""
 
     def __init__(self, *, owner: int, sums: int, random: Random, seeds: int = 0) -> None:
         self._owner = owner
@@ -65,7 +65,7 @@ class Vault(OneTime):
         self._channels.clear()
 
     def deal(self, *, threshold: int, holders: int) -> list[bytes]:
-        """Share all secrets among `holders` clients. Return the plaintext of an envelope for each of them.
+        """Secret-share all secrets among `holders` clients. Return an envelope's plaintext for each of them.
 
         A plaintext has, sum by sum, a share of the self-mask secret, the mask key and each noise seed.
         """

@@ -29,7 +29,7 @@ UNAUTHENTICATED = -1  # the id of a peer that has not authenticated
 
 @dataclass(frozen=True)
 class AuthenticatedClient:
-    """A client whose identity was verified, with its first packet and its connection."""
+    """A client with a verified identity: its first packet and its connection."""
 
     hello: Hello
     connection: Connection
@@ -110,7 +110,7 @@ _LONGEST: Final = 30.0  # seconds between two attempts, at most
 
 
 class ServerConnector:
-    """Connects a client to its server."""
+    """Opens connections from client `member` to its server, with TLS unless `context` is None."""
 
     def __init__(
         self, address: Address, *, member: int, context: ssl.SSLContext | None, patience: Patience
@@ -123,7 +123,7 @@ class ServerConnector:
     async def connect(self, link: bytes, received: int) -> tuple[Connection, Welcome]:
         """Connect, and return the connection and the server's answer to the first packet.
 
-        `link` is the name of the link, and `received` the number of frames received on it. Raises
+        `link` is the name of the `Link`, and `received` the number of frames received on it. Raises
         `DismissedByServer` if the server refuses with a reason, `ConnectionLost` if the connection fails, and
         `PeerError` if the peer is not a server of this protocol.
         """
@@ -175,6 +175,6 @@ def _network(error: BaseException) -> str:
 
 
 def backoff(attempt: int) -> float:
-    """Return random seconds to wait after `attempt` failures in a row. Their limit doubles up to 30."""
+    """Return a random delay in seconds after `attempt` failures in a row. Its limit doubles up to 30."""
     most: float = min(_LONGEST, _FIRST * 2 ** min(attempt, 16))
     return most * (1 + secrets.randbelow(1 << 16) / (1 << 16)) / 2

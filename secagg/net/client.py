@@ -77,7 +77,7 @@ class Client:
         self._asked: Asked | None = None
         self._handed_out: Asked | None = None
         self._failure: SecaggError | None = None
-        self._replaced = -math.inf  # when another process of this client was last preferred to this one
+        self._replaced = -math.inf  # the last time the server preferred another process of this client
         self._changed = trio.Event()
         self._link = self._new_link(secrets.token_bytes(LINK_BYTES))  # no two processes have the same name
 
@@ -150,7 +150,7 @@ class Client:
             await trio.sleep(backoff(attempt))
 
     async def _connect(self) -> bool:
-        """Use one connection until it ends. Return False if opening it failed or the server broke rules."""
+        """Use one connection until it ends. Return False if it did not open or the server broke rules."""
         link = self._link
         try:
             connection, welcome = await self._connector.connect(link.name, link.received)
@@ -250,7 +250,7 @@ class Client:
         self._changed.set()
 
     async def close(self) -> None:
-        """Leave the session, if there is one, and wait `Patience.farewell` seconds until the server knows."""
+        """Leave the session, if any. Wait up to `Patience.farewell` seconds until the server knows."""
         self._failure = self._failure or StateError("this client was closed")  # it joins no other session
         with trio.move_on_after(self._patience.farewell, shield=True):
             async with self._machine_lock:

@@ -20,7 +20,7 @@ import trio
 
 @asynccontextmanager
 async def background_nursery() -> AsyncIterator[trio.Nursery]:
-    """Yield a nursery whose tasks are cancelled when the block ends, and not when the block is cancelled."""
+    """Yield a nursery. Its tasks are cancelled when the block ends, not as soon as the block is cancelled."""
     failure: BaseException | None = None
     async with trio.open_nursery() as outer:
         nursery: trio.Nursery = await outer.start(_run_shielded)
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class RunFunction(Protocol):
-    """Runs a function that takes long, and returns its result: `in_thread` or `inline`."""
+    """The type of `in_thread` and `inline`, which run a slow function and return its result."""
 
     def __call__(self, function: Callable[[], T]) -> Awaitable[T]: ...
 

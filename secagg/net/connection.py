@@ -63,7 +63,7 @@ _SIZES: Final = {
 
 @dataclass(frozen=True)
 class Hello:
-    """A client's first packet. `received` counts the server's frames that the client has on this link."""
+    """A client's first packet. `received` counts the frames that the client has received on link `link`."""
 
     member: int
     link: bytes
@@ -72,7 +72,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Welcome:
-    """The server's answer to `Hello`. `received` counts the client's frames that the server has.
+    """The server's answer to `Hello`. `received` counts the frames that the server has received.
 
     If `resumed` is False, the server does not know the link, and the session on this link is lost.
     """
@@ -83,7 +83,7 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Begin:
-    """Announces a frame of `size` bytes. Its sender had received `seen` frames when it made this one."""
+    """Announces a frame of `size` bytes. The sender had received `seen` frames when it made this frame."""
 
     size: int
     seen: int
@@ -153,7 +153,7 @@ def parse_reason(body: bytes, *, sender: Peer) -> Reason:
         raise MalformedMessage(sender, "an unknown reason to end a connection") from None
 
 
-_CHUNKS: Final = 64  # most chunks kept apart: each object takes more memory than a tiny chunk in it
+_CHUNKS: Final = 64  # chunks before they are joined: as an object, a tiny chunk takes much more memory
 
 
 class ConnectionLost(SecaggError):
@@ -161,7 +161,7 @@ class ConnectionLost(SecaggError):
 
 
 def why_broken(error: BaseException) -> str:
-    """Return the reason that TLS gave for `error`, or a general one. It has no text of the peer."""
+    """Return the reason that TLS gave for `error`, or a general one, without any text from the peer."""
     cause = error.__cause__
     reason = getattr(cause, "reason", None) if isinstance(cause, ssl.SSLError) else None
     return f"TLS: {reason.replace('_', ' ').lower()}" if reason else "the connection broke"
@@ -244,7 +244,7 @@ class Connection:
 
 
 def host_of(stream: trio.abc.Stream) -> str:
-    """Return the address of the peer's host for the log, "memory" if `stream` is not a socket."""
+    """Return the address of the peer's host for the log, or "memory" if `stream` is not a socket."""
     try:
         return str(stream.socket.getpeername()[0]) if isinstance(stream, trio.SocketStream) else "memory"
     except OSError:

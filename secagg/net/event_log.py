@@ -79,13 +79,13 @@ class EventLog:
         self._joined = self._joined and not isinstance(event, _SESSION_ENDS)
 
     def _is_milestone(self, event: NetworkEvent) -> bool:
-        """Return whether `event` is written each time it occurs: a milestone, or any event of the machine of
-        a client that is in a session. Before that, a server could cause such events at no cost, and fill the
-        client's log."""
+        """Return whether `event` is written each time it occurs: a milestone, or any event of a client that
+        is in a session. Before a client is in a session, a server could cause such events at no cost, and
+        fill the client's log."""
         return isinstance(event, _MILESTONES) or (self._joined and isinstance(event, events.ClientEvent))
 
     def write(self, text: str, **facts: Fact) -> None:
-        """Write a line that is not about an event."""
+        """Write a line that does not come from an event, however often it was written before."""
         self._sink(text, facts)
 
     def _write_once(self, line: LogLine) -> None:

@@ -44,7 +44,7 @@ _OTHERS: Final = 0o077
 class FileKind:
     """One kind of file, and how to read and write it.
 
-    `name` includes an article, `remedy` says what to do without such a file, `error` is the type of errors.
+    `name` (with an article) and `remedy` (what to do without such a file) are for errors of type `error`.
     """
 
     name: str
@@ -52,7 +52,7 @@ class FileKind:
     error: type[LocalError]
 
     def read(self, path: Path, *, secret: Callable[[bytes], bool] = lambda _: False) -> bytes:
-        """Return the contents. Raise if `secret(contents)` is true and other users can access the file."""
+        """Return the contents. Raise `error` if `secret(contents)` is true and others can access the file."""
         with self._readable_errors(path, "read"):
             # Without O_NONBLOCK, opening a pipe would wait until another process writes to it.
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -76,7 +76,7 @@ class FileKind:
             os.link(draft, path)  # unlike a rename, this fails if the name is taken
 
     def replace(self, path: Path, data: bytes, *, mode: int) -> None:
-        """Write a file, in place of an old one if there is one. Readers see all of the old or of the new."""
+        """Write a file, or replace it atomically: readers see either all old data or all new data."""
         with self._readable_errors(path, "written"), _draft(path, data, mode) as draft:
             draft.replace(path)
 

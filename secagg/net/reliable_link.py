@@ -59,7 +59,7 @@ def no_progress(_frame: bytes, _sent: int) -> None:
 class Link:
     """One end of a link. `name` is the same at both ends; `member` is the id of the client.
 
-    The owner sets `frame_limit`, the bytes of the largest frame that is accepted. At first it is 0. `slots`
+    The owner sets `frame_limit`, the size of the largest frame to accept. At first it is 0. `slots`
     limits the large frames received at the same time; `progress` is called while a frame is sent.
     """
 
@@ -98,7 +98,7 @@ class Link:
         return self._scope is not None
 
     def send(self, frame: bytes) -> None:
-        """Send a frame, now or once connected. Raise `SlowReader` if `MAX_UNREAD` already wait."""
+        """Send a frame, now or once connected. Raise `SlowReader` if `MAX_UNREAD` frames wait already."""
         if len(self._outbox) >= MAX_UNREAD:
             raise SlowReader(self.peer, f"does not read; {MAX_UNREAD} messages wait for it")
         self._outbox.append((self._seen, frame))
@@ -119,8 +119,8 @@ class Link:
     def supersede(self) -> None:
         """End the connection, if there is one, because the same process has opened another.
 
-        The process is not notified. It knows of the other connection, unless that one is older and was
-        delayed. In this case the process connects once more.
+        The process is not notified, because it opened the other connection itself. If that one is older and
+        was delayed, the process connects once more.
         """
         self._end(ConnectionLost("another connection took its place"))
 

@@ -345,7 +345,7 @@ async def serve_sums(
     task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
     **settings: Any,
 ) -> None:
-    """Open a server, run `conduct(server)`, and close the server. This is for a task of your own nursery.
+    """Open a server, run `conduct(server)`, and close the server, as one task of the caller's nursery.
 
     `settings` are those of `open_server`. `await nursery.start(serve_sums, ...)` returns the address.
 

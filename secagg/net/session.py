@@ -39,7 +39,7 @@ def no_op(_event: ServerEvent) -> None:
 class Session:
     """A session of a server with its clients, in which `ask` computes sums; `Server.session` makes it.
 
-    `bytes_up` and `frames_up` count the frames from clients by stage; the others count those to clients.
+    `bytes_up` and `frames_up` count the frames from clients by stage; `*_down` count the frames to clients.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Session:
                     raise event.error
 
     def _abandon(self) -> None:
-        """Abandon the current sum, if any. It needs no lock: no other task is calling the machine."""
+        """Abandon the current sum, if any. No lock is needed: no other task is calling the machine."""
         if self._machine.state in (ServerState.MASKING, ServerState.CONFIRMING, ServerState.UNMASKING):
             self._act(self._machine.abandon())
 
@@ -153,7 +153,7 @@ class Session:
         return self._links.get(link.member) is link
 
     def expects(self, link: Link, arrival: ReceivedFrame) -> bool:
-        """Return whether a frame is from an invited client, which made it after it got the invitation."""
+        """Return whether a frame is from an invited client, and was made after it received the invitation."""
         return self.has(link) and arrival.seen >= self._since[link.member]
 
     async def take(self, link: Link, arrival: ReceivedFrame) -> None:
@@ -221,7 +221,7 @@ class Session:
             self._note_aside(self._pending.pop(0)())
 
     def _note_aside(self, happened: Iterable[ServerEvent]) -> None:
-        """Note events that a client caused. If the ledger cannot record one, the whole session fails."""
+        """Record events that a client caused. If the ledger cannot record one, the whole session fails."""
         try:
             self._note(happened)
         except LocalError as error:
@@ -233,7 +233,7 @@ class Session:
             raise self._failure
 
     def _act(self, step: ServerStep) -> None:
-        """Note events, then send frames: a released total is in the ledger before a client knows of it."""
+        """Record events, then send frames: the ledger has a released total before any client is told."""
         self._note(step.events)
         self._send(step.outgoing)
 

@@ -4,7 +4,7 @@ There is no certification authority for TLS here. Every identity signs its own c
 this certificate and trust no other. Therefore all certificates have the same form:
 
 * The subject and the issuer are the public key in hexadecimal, so no two keys have the same subject.
-* It is no CA certificate. Otherwise peers would trust all further certificates that its owner signs.
+* It is not a CA certificate. Otherwise peers would trust all further certificates that its owner signs.
 * It may be used at both ends of TLS, for signatures only.
 
 Ed25519 signatures have no randomness and the serial number is a hash of the key and the dates. Hence the same
@@ -84,7 +84,7 @@ def make_certificate(identity: Identity, *, now: int, days: int = DEFAULT_DAYS) 
 def certificate_key(certificate: bytes) -> bytes:
     """Return the public key, 32 bytes, in a certificate that is PEM or DER.
 
-    Raises `CertificateError` unless this key signed it, and it has the form described above in this module.
+    Raises `CertificateError` unless this key signed it and it has the form that `make_certificate` gives it.
     """
     return _checked_key(_load(certificate))
 
@@ -250,7 +250,7 @@ def client_context(identity: Identity, certificate: bytes, server: bytes) -> ssl
 
 
 def peer_key(stream: trio.SSLStream[Any]) -> bytes:
-    """Return the public key of the peer. Call this after the handshake, which proves the private key."""
+    """Return the peer's public key. Call this after the handshake, which proves that it has the key pair."""
     return certificate_key(stream.getpeercert(binary_form=True))
 
 

@@ -35,7 +35,7 @@ class UploadSlot:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Let `end` cancel the block, which then raises `ConnectionLost`."""
+        """Return a context manager. If `end` is called in its block, the block raises `ConnectionLost`."""
         with trio.CancelScope() as self._scope:
             yield
         caught, self._scope = self._scope.cancelled_caught, None

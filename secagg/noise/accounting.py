@@ -53,9 +53,9 @@ _RHO_ROOM: Final = 1 + 2.0**-49
 
 
 class Adjacency(StrEnum):
-    """The difference between two inputs that differential privacy makes hard to distinguish.
+    """The relation of two inputs that differential privacy makes hard to distinguish.
 
-    `ZERO_OUT`    One client's vector is replaced by zeros, and its noise is kept. The theorem covers this.
+    `ZERO_OUT`    One client's vector is replaced by zeros, and its noise is kept, as Theorem 1 assumes.
     `ADD_REMOVE`  One client is present or absent. The list of clients, and so the amount of noise, is public.
                   Only the vector is hidden, so the cost is that of zero-out.
     `REPLACE`     One client's vector is replaced by another one. Real vectors may point in opposite
@@ -92,7 +92,7 @@ class Cost(NamedTuple):
 
 
 def tau(variances: Iterable[float | Fraction]) -> float:
-    """Return tau for noise components of these variances, added with the largest first (a small tau)."""
+    """Return tau for noise components of these variances. The largest are added first, for a small tau."""
     components = np.sort(np.array([float(variance) for variance in variances]))[::-1]
     so_far, added = np.cumsum(components)[:-1], components[1:]
     return _of_overlaps(added * (so_far / (so_far + added)))
@@ -111,9 +111,9 @@ def promised_tau(promise: NoiseAssumptions, roster: int, variance: Fraction) -> 
     `roster` is the number of clients, and `variance` the target variance of the noise in the total.
 
     If noise cannot be removed, only the noise of the clients that are sure to stay is counted; further noise
-    reveals nothing more. If noise is removable, the first component and some others remain of each of h
-    honest clients, where h is from `least` to `most`. With the largest first, the first h equal components
-    have at least the variance of the one that always stays. A component of variance v that is added later is
+    reveals nothing more. If noise is removable, the component that always stays and some others remain of
+    each of h honest clients, where h is from `least` to `most`. Add the largest components first. Then each
+    of the first h has at least the variance of the one that always stays. Each later one, of variance v, is
     added to a sum of at least h v, so its term is at most exp(-2 pi^2 v h / (h + 1)).
     """
     stays, *removable = (float(share * variance) for share in promise.components(roster))
@@ -157,13 +157,13 @@ def renyi_costs(
 
 
 def part_rho(norm2: float | Fraction, norm1: float, variance: Fraction, size: int, tau: float) -> float:
-    """Return the cost of a part as rho of zCDP. The arguments are those of `renyi_costs`."""
+    """Return the privacy cost of a part as a zCDP rho. The arguments are those of `renyi_costs`."""
     costs = renyi_costs(norm2, norm1, variance, size, tau)
     return math.nextafter(min(cost.rho + cost.xi for cost in costs) * _RHO_ROOM, math.inf)
 
 
 def most_norm1(norm2: float, size: int) -> float:
-    """Return the largest L1 norm of an integer vector of `size` elements whose squared L2 norm is `norm2`."""
+    """Return a bound on the L1 norm of an integer vector of `size` elements with squared L2 norm `norm2`."""
     return min(math.sqrt(size * norm2) * _RHO_ROOM, norm2)
 
 

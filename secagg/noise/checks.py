@@ -47,7 +47,7 @@ def share(value: object, what: str) -> float:
 
 
 def one_of(kinds: type[_Kind], value: object, what: str) -> _Kind:
-    """Return the member of the enum `kinds` that is, or has the value, `value`. `what` names it in errors."""
+    """Return `value`, a member of the enum `kinds` or its string, as a member. `what` names it in errors."""
     try:
         return kinds(value)  # type: ignore[arg-type]  # other values raise
     except ValueError:

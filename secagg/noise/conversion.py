@@ -51,7 +51,7 @@ def _checked(cost: Cost) -> Cost:
 
 @lru_cache(maxsize=1024)
 def rho_for(epsilon: float, *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
-    """Return the largest rho whose epsilon at `delta` is at most `epsilon`.
+    """Return the largest rho of zCDP that implies at most `epsilon` at `delta`.
 
     As a function of rho, epsilon is the minimum of many straight lines. So it is concave, and its slope is
     the best order. Newton's method uses this slope; if it leaves the interval [low, high], bisection is used.

@@ -102,7 +102,7 @@ def _variance(goal: Goal, bound: Bound, norm2: int) -> float:
 
 
 def _levels(promise: NoiseAssumptions, goal: Goal, bound: Bound, norm2: int) -> int:
-    """Return the grid points per count (or limit): the least power of two with four per noise deviation."""
+    """Return the grid points per count (or limit) that give each noise component a deviation of 4 or more."""
     levels, component = 1, _variance(goal, bound, norm2) * float(least_component(promise))
     while levels**2 * component < vector_calibration.FINE_VARIANCE:
         levels *= 2

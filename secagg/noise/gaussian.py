@@ -43,7 +43,7 @@ _KEPT: Final = 64  # the number of distributions in the cache; the largest takes
 
 
 class DiscreteGaussian:
-    """The discrete Gaussian distribution with this variance. All randomness comes from the streams."""
+    """The discrete Gaussian distribution with this variance. Samples are computed from a key stream."""
 
     def __init__(self, variance: Fraction) -> None:
         self.variance = variance
@@ -101,7 +101,7 @@ def discrete_gaussian(variance: Fraction | int) -> DiscreteGaussian:
 
 
 class Layers:
-    """The noise that each of `roster` clients adds for `spec`. Layer 0 stays, and others are removable."""
+    """The layers of noise that each of `roster` clients adds. Layer 0 always stays, others are removable."""
 
     def __init__(self, spec: SumSpec, *, roster: int) -> None:
         self._spec = spec

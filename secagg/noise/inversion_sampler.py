@@ -48,7 +48,7 @@ def fill_words(stream: Stream, words: NDArray[Any]) -> None:
 
 
 class InversionTable:
-    """A distribution over finitely many 16-bit integers. `first` is the value below the first threshold."""
+    """A distribution over a range of 16-bit integers. `first` is the sample for a U below all thresholds."""
 
     def __init__(self, thresholds: Sequence[int], *, first: int) -> None:
         halves = b"".join(each.to_bytes(UNIFORM_BITS // 8, "little") for each in thresholds)
@@ -89,7 +89,7 @@ class InversionTable:
 
 
 class TableDraws:
-    """Draws up to `most` samples of an `InversionTable` at a time. Reusing buffers makes this faster."""
+    """Draws up to `most` samples of an `InversionTable` at a time. It reuses buffers, for speed."""
 
     def __init__(self, table: InversionTable, stream: Stream, most: int) -> None:
         self._table = table
@@ -115,7 +115,7 @@ class TableDraws:
         return samples
 
     def _decide(self, words: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the open samples whose U begin with `words`. Read the rest of each U from the stream."""
+        """Return the open samples; `words` are the leading bits of their U. Read the rest from the stream."""
         table = self._table
         rest = np.empty(2 * len(words), "<u8")
         fill_words(self._stream, rest)
@@ -167,7 +167,7 @@ def _series(x: int, bits: int) -> int:
 
 
 def tails(variance: Fraction, *, both_sides: bool) -> list[int]:
-    """Return 2^128 P[X > k], rounded, for k = 0, 1, ... until it is zero.
+    """Return 2^128 P[X > k], rounded to integers, for k = 0, 1, ... as long as it is not zero.
 
     X is a discrete Gaussian over all integers or, if `both_sides` is false, over those from 0 on. The error
     of each returned number is at most 1/2 + 2^-40.

@@ -30,7 +30,7 @@ _INT64: Final = 1 << 63
 
 
 class NoisyReals:
-    """The `Code` of a part of real numbers with noise."""
+    """The encoder (`fixed_point.Code`) of a part of real numbers with noise."""
 
     def __init__(self, part: Part, bound: L2 | LInf, noise: Noise, rotation: Rotation | None) -> None:
         self._part = part
@@ -85,7 +85,7 @@ class NoisyReals:
 
 
 class NoisyCounts:
-    """The `Code` of a part of counts with noise. A count is `noise.scale` grid points."""
+    """The encoder (`fixed_point.Code`) of counts with noise. A count of 1 is `noise.scale` grid points."""
 
     def __init__(self, part: Part, bound: Count, noise: Noise, *, roster: int) -> None:
         self._part = part
@@ -139,7 +139,7 @@ class Rotation:
 
     @property
     def factor(self) -> float:
-        """The factor that would make `apply` and `undo` keep the norm. The caller has to multiply by it."""
+        """The factor by which the caller has to multiply after `apply` or `undo`, to keep the norm."""
         return 1.0 / math.sqrt(self._width)
 
     def apply(self, vector: Real) -> None:

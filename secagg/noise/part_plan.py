@@ -95,7 +95,7 @@ class Plan:
 
     @property
     def sensitivity(self) -> float:
-        """The largest norm of one client's rounded vector. The distance of two vectors may be larger."""
+        """The largest norm of one client's rounded vector, in units of the part."""
         return math.sqrt(self.norm2) / self.scale
 
     @cached_property
@@ -106,8 +106,8 @@ class Plan:
     def rho(self) -> float:
         """The cost of one sum as rho of zCDP: what `sum_rho` counts for this part, or a little more.
 
-        If tau is not negligible, `epsilon` follows from a tighter bound than this rho, which has to count the
-        cost of tau in proportion to the order.
+        If tau is not negligible, `epsilon` may be less than this rho implies: a rho has to count the cost of
+        tau at every Renyi order a as a times that cost.
         """
         return part_rho(*self._moved, self.variance, self.width, self.tau)
 

@@ -41,7 +41,7 @@ class Goal:
 
     `epsilon`, `delta`  (epsilon, delta)-differential privacy. It needs the extra "dp" installed.
     `rho`               zero-concentrated differential privacy (zCDP).
-    `sums`              the number of sums, each of which gets an equal part.
+    `sums`              the number of sums. Each of them may cost an equal part.
     `adjacency`, `orders`  members of the enums, or their values as strings.
 
     Raises `ParameterError` unless exactly one of `epsilon` and `rho` is given, and all values are valid.
@@ -92,7 +92,7 @@ class Goal:
             )
 
     def rho_beside(self, xi: float) -> float:
-        """Return the rho that each sum may cost in addition to `xi`, a divergence at every order.
+        """Return the rho that each sum may cost in addition to `xi`, a constant Renyi divergence.
 
         `xi` is subtracted from the rho or the epsilon of the goal. Return 0 if nothing is left.
         """

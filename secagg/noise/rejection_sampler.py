@@ -80,7 +80,7 @@ class Hybrid:
         return HybridDraws(self, stream, most)
 
     def accepts(self, product: int, upper: int, stream: Stream) -> bool:
-        """Return whether U < A, in integers. `product` is 2 y times the variance, `upper` half of U."""
+        """Return whether U < A, using integers. `product` is 2 y variance, `upper` the upper half of U."""
         limit = exp_minus(product / (2 * self.variance)) >> (inversion_sampler.PRECISION - UNIFORM_BITS)
         if upper != limit >> 64:
             return upper < limit >> 64

@@ -94,7 +94,7 @@ def checked_bound(limit: object, what: str) -> float:
 
 
 def rounded_up(variance: float) -> Fraction:
-    """Return `variance` as a fraction, one float higher, which makes up for a rounding error."""
+    """Return the next float above `variance` as a fraction, to make up for a rounding error."""
     return Fraction(math.nextafter(variance, math.inf))
 
 
@@ -124,7 +124,7 @@ class _Grid:
         return self._ratio2(variance) * variance / self._factor2
 
     def _ratio2(self, variance: float) -> float:
-        """Return the largest squared distance of adjacent inputs that meets the goal, over the variance."""
+        """Return the largest squared distance of adjacent inputs meeting the goal, in units of `variance`."""
         rho = self._rho
         tau = promised_tau(self._promise, self._promise.clients, Fraction(variance))
         if tau * self._width <= _NEGLIGIBLE * rho:
@@ -140,7 +140,7 @@ class _Grid:
         return max(first, second, third)
 
     def clip(self, norm2: float) -> float:
-        """Return C, the norm of a vector in grid points before rounding, whose B^2 is `norm2`."""
+        """Return C, the norm in grid points before rounding, for the B^2 given as `norm2`."""
         return (math.sqrt(1 + 4 * max(0.0, norm2 - self._rounding)) - 1) / 2
 
     def modulus(self, variance: float) -> float:

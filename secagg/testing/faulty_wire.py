@@ -33,7 +33,7 @@ from secagg.transitions import ClientState
 
 @dataclass(frozen=True)
 class Packet:
-    """One frame on its way. `stage` is the server's stage when it was sent, or the last one before."""
+    """One frame on its way. `stage` is the server's stage when it was sent, or the last stage before."""
 
     number: int
     sender: Peer
@@ -194,7 +194,7 @@ class Wire:
         return self.finish()[-1].total
 
     def finish(self) -> list[events.SumReleased]:
-        """Close stages until the server has none to close. Return its releases, or raise its error."""
+        """Close stages until none is open. Return the `SumReleased` events, or raise the server's error."""
         found = len(self.server_events)
         while self.server.state in STAGE_OF:
             self.close_stage()
@@ -308,13 +308,13 @@ _ORDER: Final = list(Stage)
 
 
 def explicit(*absences: tuple[int, Stage, int]) -> Absent:
-    """Return a rule by which exactly these (member, stage, sum) are absent."""
+    """Return a rule: a member is absent exactly in the given (member, stage, sum) combinations."""
     missing = frozenset(absences)
     return lambda member, stage, sum_index: (member, stage, sum_index) in missing
 
 
 def at_random(seed: bytes, rates: Mapping[Stage, float]) -> Absent:
-    """Return a rule by which each member misses each stage with the probability in `rates`, or 0."""
+    """Return a rule: members miss stages at random, with the probability in `rates` (0 if not given)."""
 
     def absent(member: int, stage: Stage, sum_index: int) -> bool:
         return uniform(seed, member, _ORDER.index(stage), sum_index) < rates.get(stage, 0.0)
@@ -323,18 +323,18 @@ def at_random(seed: bytes, rates: Mapping[Stage, float]) -> Absent:
 
 
 def leaves_for_good(leavers: Mapping[int, SumStage]) -> Absent:
-    """Return a rule by which each member in `leavers` misses its stage and all later ones."""
+    """Return a rule: each member in `leavers` is absent in the stage given there and all later ones."""
     return lambda member, *when: member in leavers and _order(*leavers[member]) <= _order(*when)
 
 
 def returns_next_sum(leavers: Mapping[int, SumStage]) -> Absent:
-    """Return a rule by which each member in `leavers` misses one sum from its stage on, and then returns."""
+    """Return a rule: each member in `leavers` is absent from its given stage to the end of that sum."""
     gone = leaves_for_good(leavers)
     return lambda member, stage, sum_index: gone(member, stage, sum_index) and leavers[member][1] == sum_index
 
 
 def either(*schedules: Absent) -> Absent:
-    """Return a rule by which a member is absent if any of `schedules` says so."""
+    """Return a rule: a member is absent if at least one of the rules in `schedules` says so."""
     return lambda *stage: any(schedule(*stage) for schedule in schedules)
 
 

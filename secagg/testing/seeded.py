@@ -1,4 +1,4 @@
-"""Machines whose randomness comes from a seed. They are insecure, for test vectors and repeatable tests."""
+"""Clients and servers that draw randomness from a seed: insecure, for test vectors and repeatable tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class InsecureSeededClient(ClientMachine):
 
 
 class InsecureSeededServer(ServerMachine):
-    """A server that draws its nonce, and the order of a ring, from `seed`."""
+    """A server that draws its session nonce and its random ring order from `seed`."""
 
     def __init__(self, *, seed: bytes, **settings: Any) -> None:
         super().__init__(hooks=insecure_server_hooks(seed), **settings)
