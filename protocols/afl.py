@@ -1,4 +1,4 @@
-"""AFL: minimise the loss of the worst mixture of all clients, without sending any client's weight or loss.
+"""AFL: minimises the loss of the worst mixture of all clients; the server sees no client's weight or loss.
 
 "Agnostic Federated Learning". The objective is min over w, max over lambda in the simplex, of the sum of all
 lambda_i F_i(w). In the paper the server updates lambda from the clients' losses, so it sees them. Here every
@@ -7,8 +7,8 @@ products, by which the clients divide in the next round. This is mirror ascent o
 projected ascent, with the same saddle point.
 
 If a client is missing, the round is repeated. Two totals for the same model, one with that client and one
-without it, would show what the client sent. So every round begins with a sum that only counts clients, in one
-group with the main sum. If a client is missing from either sum, no other total is revealed.
+without it, would show what the client sent. So every round begins with a sum that only counts clients. It is
+in one group with the main sum, whose total is revealed only if all clients are in both sums.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Presence(Query):
 
 @dataclass(frozen=True)
 class Mixed(Query):
-    """Asks for each client's update of `model`, times its weight. The sum of all weights after the last round
-    is `normaliser`; each client divides its weight by it."""
+    """Asks for each client's update of `model`, times its weight. Clients first divide their weights by
+    `normaliser`, the sum of all weights after the last round."""
 
     kind: ClassVar[str] = "mixed"
     model: Vector
@@ -100,7 +100,7 @@ class AFL(Algorithm[MixtureState, MixtureWeight]):
         checks.bound("loss_cap", self.loss_cap, "the largest loss that a client may report, such as 10.0")
         checks.positive("floor", self.floor)
         checks.real("floor", self.floor, 0, 1 / self.clients)
-        self.averaging  # noqa: B018  # raises what is wrong with the other bounds
+        self.averaging  # noqa: B018  # raises if the other bounds are invalid
 
     @cached_property
     def averaging(self) -> WeightedMean:

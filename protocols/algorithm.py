@@ -1,8 +1,8 @@
-"""The base class of all algorithms: the server's queries, the clients' answers, and the state of each side.
+"""The base classes of all algorithms: `Algorithm`, and `ClientRound` for a client's side of one round.
 
-Server and clients hold equal frozen `Algorithm` objects. Its `table` lists the allowed sums, with their
-bounds and how often each may occur in a round. Clients refuse all other sums. The server's state and a
-client's memory are dataclasses that `protocols.serialisation` can save.
+The server and its clients construct equal `Algorithm` objects. The `table` of an algorithm lists the allowed
+sums, with their bounds and how often each may occur in a round. Clients refuse all other sums. The server's
+state and a client's memory are dataclasses that `protocols.serialisation` can save.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _MOST_BITS: Final = 64
 
 @dataclass(frozen=True)
 class NoMemory:
-    """The memory of clients that keep nothing from round to round."""
+    """The empty memory of clients that store no values between rounds."""
 
 
 @dataclass(frozen=True)
 class ModelState:
-    """A server's state that is only a model."""
+    """The state of a server that stores only the common model between rounds."""
 
     model: Vector
 
@@ -55,14 +55,14 @@ class Sum:
 
     `query`         the class of the queries that ask for this sum.
     `spec`          the parts that are summed, how often in a round, and in which group.
-    `reveals`       what a server learns from the total, in words.
-    `least_weight`  the least weight of a client that a value chosen by the server can cause, as a part of the
-                    largest weight; 1 if the server has no influence on the weights.
-    `remedy`        what to set so that every client keeps enough weight under a malicious server; empty if no
-                    setting helps.
-    `needed`        how many of these sums a round needs to be completed; None for all of them.
-    `seldom`        for each optional field of the query that not every query carries: how often in a round it
-                    is sent.
+    `reveals`       text for users: what a server learns from the total.
+    `least_weight`  the smallest weight that a server can give to a client by its choice of the values in a
+                    query, relative to the largest weight; 1 if weights do not depend on the server.
+    `remedy`        text for users: what to set so that `least_weight` is large enough under a malicious
+                    server; empty if no setting helps.
+    `needed`        how many sums of this kind must succeed for a round to complete; None for all of them.
+    `seldom`        the fields of the query that are None in some queries, each with the number of queries in
+                    a round that do carry it.
     `lengths`       the lengths of the query's vectors, by field name, if they differ from the model's length.
     `binds`         whether a client keeps its new memory only if its answer was counted in this sum; False if
                     a model is only evaluated.
@@ -90,20 +90,20 @@ class Sum:
 
 
 class ClientRound(ABC, Generic[M]):
-    """One client in one round. The object lives as long as the round; its fields are scratch state."""
+    """A client's side of one round. Every round has a new object, which may store results between answers."""
 
     @abstractmethod
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
-        """Return what this client adds to the sum that `query` asks for, by the names of its parts."""
+        """Return what this client adds to the sum that `query` asks for: a value for each part, by name."""
 
     def memory(self) -> M:
-        """Return the client's memory for the next rounds. The participant keeps it only if the round
-        completes and the answers were counted. By default it is empty."""
+        """Return the memory that the client takes to the next rounds, empty by default. `Participant` stores
+        it only if the round completes and the client's answers were counted."""
         return cast(M, NoMemory())
 
 
 class TrainingClient(ClientRound[M], Generic[A, M]):
-    """A client that trains with `learner`. Its memory stays `memory` unless a subclass sets `_memory`."""
+    """A base class for clients that train with `learner`. Subclasses may set `_memory` to the new memory."""
 
     def __init__(self, algorithm: A, learner: Learner, memory: M) -> None:
         self._algorithm = algorithm
@@ -116,7 +116,7 @@ class TrainingClient(ClientRound[M], Generic[A, M]):
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(ABC, Generic[S, M]):
-    """Both sides of a federated algorithm.
+    """The base class of algorithms. It has the parameters, the server's side and the clients' side.
 
     `dim`      number of parameters of the model.
     `clients`  largest number of clients in one sum.
@@ -149,7 +149,7 @@ class Algorithm(ABC, Generic[S, M]):
             if each.type in ("bool", bool):
                 checks.truth(each.name, getattr(self, each.name))
         self.check()
-        self.query_decoder  # noqa: B018  # raises where two sums have the same kind
+        self.query_decoder  # noqa: B018  # raises if two sums have the same kind
         if self.table is not None:
             self._check_fits(self.table)  # raises now, not in the first round
 
@@ -163,14 +163,14 @@ class Algorithm(ABC, Generic[S, M]):
             raise SpecError(f"{error}: set bits to {needed} or more", bits_needed=needed) from None
 
     def check(self) -> None:
-        """Raise `ParameterError` if a parameter is invalid. The message names valid values."""
+        """Raise `ParameterError`, with a message that names valid values, if a parameter is invalid."""
 
     @abstractmethod
     def sums(self) -> tuple[Sum, ...]:
-        """Return all kinds of sums of the algorithm. An empty tuple means that clients train alone."""
+        """Return one `Sum` for each kind of sum that a round may ask for; () if clients train alone."""
 
     def start(self, model: Vector) -> S:
-        """Return the server's state before the first round. Override it if the state is more than a model."""
+        """Return the server's state before the first round. Algorithms with a larger state override this."""
         state: S = self.state_type(as_vector(model))
         return state
 
@@ -240,8 +240,9 @@ class Algorithm(ABC, Generic[S, M]):
     def check_trust(self, trust: Trust) -> None:
         """Raise `ParameterError` if the server may be malicious and could single out one client in a sum.
 
-        If a value that the server chooses, such as a threshold, decides the weights of clients, it can give
-        all clients but one the weight zero. Noise hides that client, and a least weight hides it partly.
+        If clients' weights depend on a value that the server chooses, such as a threshold, the server can
+        give the weight zero to all clients but one, so that the total is that client's vector. Noise on the
+        sum prevents this. A lower limit of the weights mixes the other clients' vectors into the total.
         """
         for each in self.sums():
             if trust is Trust.MALICIOUS and each.singles_out:

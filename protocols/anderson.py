@@ -1,14 +1,14 @@
 """Anderson acceleration: combines the last points of a fixed-point iteration into a better next point.
 
-For an iteration u <- T u, the last pairs (u_s, T u_s) are kept. Weights pi that add up to one combine the
-residuals u_s - T u_s to the shortest possible vector. The iteration continues from the same combination of
-the points T u_s ("type II"). The weights need only the Gram matrix G of the residuals:
+For an iteration u <- T u, the last pairs (u_s, T u_s) are stored. Weights pi that add up to one are chosen so
+that the weighted sum of the residuals u_s - T u_s is as short as possible. The next point is the sum of the
+T u_s with the same weights ("type II"). The weights depend only on the Gram matrix G of the residuals:
 
     pi = G^+ 1 / (1' G^+ 1)
 
-"A Unifying Framework for Federated Learning" (45) has this form, with a pseudo-inverse and no safeguard. The
-ridge and the safeguard are those of "Anderson Accelerated Douglas-Rachford Splitting" (A2DR), and `damping`
-is taken from that chapter's scripts for neural networks.
+This is (45) of the book chapter "A Unifying Framework for Federated Learning", with a pseudo-inverse and no
+safeguard. The ridge and the safeguard are those of "Anderson Accelerated Douglas-Rachford Splitting" (A2DR).
+`damping` is taken from the chapter's scripts for neural networks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Anderson:
 
     `memory`          tau: the last tau + 1 pairs are combined; 0 turns the acceleration off.
     `regularisation`  ridge that is added to the diagonal of G, relative to the trace of G; 0 adds none.
-    `damping`         part of all weight that is moved to the newest pair, whose T u_s is the plain step.
+    `damping`         fraction of the weights that is moved to the newest pair, from 0 to 1 (a plain step).
     `safeguard`       whether combinations are accepted only while a regular check finds small residuals.
     `patience`        number of combinations between two such checks.
     """
@@ -57,8 +57,8 @@ class Anderson:
     def weights(self, gram: Matrix) -> Vector:
         """Return the weights pi of the pairs, in the order of the rows of `gram`, the newest last.
 
-        If G is unusable, because all residuals are zero or rounding has made G singular, all weight is on the
-        newest pair. The next point is then that of the plain iteration.
+        If the formula gives no finite weights, because all residuals are zero or G has infinite entries, all
+        weight is on the newest pair. The next point is then that of the plain iteration.
         """
         plain = np.zeros(len(gram))
         plain[-1] = 1.0
@@ -75,12 +75,12 @@ class Anderson:
 
 @dataclass(frozen=True)
 class AndersonSafeguard:
-    """The state of A2DR's safeguard.
+    """The state of A2DR's safeguard, which rejects combinations if residuals do not fall enough.
 
     `first`     norm of the first residual; 0 before there is one.
     `accepted`  number of combinations that were accepted so far.
     `unseen`    number of combinations that were accepted since the last check.
-    `strict`    whether the next combination is checked. It is at the start, and after a failed check.
+    `strict`    whether the next combination must be checked: True at first, and after a failed check.
 
     >>> guard = AndersonSafeguard().met(1.0)
     >>> guard.judge(0.5, patience=10)[0], guard.judge(1e7, patience=10)[0]

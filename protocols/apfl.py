@@ -39,10 +39,9 @@ class Mixture:
 
 @dataclass(frozen=True, kw_only=True)
 class APFL(AveragingAlgorithm[Mixture]):
-    """A client's model is alpha * v + (1 - alpha) * w. Each local step moves the client's copy of w by its
-    own gradient, as in federated averaging, and v by the gradient of the mixture. Only the change of w is
-    sent; v and alpha stay on the client.
-    """
+    """A client's personal model is the mixture alpha * v + (1 - alpha) * w of its own model v and the common
+    model w. Each local step moves the client's copy of w by the gradient at w, as in federated averaging, and
+    v by alpha times the gradient at the mixture. Only the change of w is sent, never v or alpha."""
 
     memory_type: ClassVar[type] = Mixture
 

@@ -1,4 +1,4 @@
-"""The registry of algorithms by name. `register` adds an algorithm."""
+"""The registry of algorithms by name, which scenarios and commands use. `register` adds an algorithm."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _FORWARD: Final[Mapping[str, Any]] = {
     "local_memory": 0,
     "local_chunk": 1,
 }
-# Clients that are never sent a whole model begin with one that the caller of `build` provides.
+# If clients are never sent a whole model, the caller of `build` provides their initial model.
 _OWN_START: Final = {INITIAL: None}
 _ONE_STEP: Final = {"steps": 1, "start_at": "model", "clip": None}
 # The parameters of partial personalisation that users of LG-FedAvg cannot set.
@@ -68,21 +68,21 @@ _LG: Final = _OWN_START | {
 def _entry(
     label: str, make: Callable[..., AnyAlgorithm], summary: str, *values: Any, name: str = ""
 ) -> CatalogueEntry:
-    """Return a catalogue entry. `values` are its `example` and `fixed`. The default name is the label in
-    lower case."""
+    """Return a catalogue entry. `values` are its `example` and `fixed`, both optional. The default name is
+    the label in lower case, with hyphens."""
     return CatalogueEntry(name or label.lower().replace(" ", "-"), label, make, summary, *values)
 
 
 def _plus(psi: str) -> Mapping[str, Any]:
-    """Return the fixed parameters of a member of the family Fed+ with the penalty `psi`. Parameter groups
-    with different penalties can only be set in Python."""
+    """Return the fixed parameters of the Fed+ algorithm with the penalty `psi`. `groups` is fixed, too:
+    groups of parameters with different penalties can only be set in Python."""
     return {"psi": psi, "groups": ()}
 
 
 def _splitting(
     label: str, summary: str, alpha: float, beta: float, gamma: float, *, name: str = "", **local: Any
 ) -> CatalogueEntry:
-    """Return the entry of operator splitting with fixed alpha, beta and gamma, and `local` parameters."""
+    """Return an entry for operator splitting. Users cannot change alpha, beta, gamma and `local`."""
     scheme = {"alpha": alpha, "beta": beta, "gamma": gamma, **(local or {"local_map": "proximal"})}
     return _entry(label, Splitting, summary, _STEP, scheme, name=name)
 

@@ -1,4 +1,4 @@
-"""An entry of the catalogue: how to build an algorithm from named parameters, and what these mean."""
+"""Entries of the catalogue. An entry builds an algorithm from named parameters, and describes them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CatalogueEntry:
 
     `label`    its name in the paper and in reports.
     `make`     the class, or a partial of it, that builds the algorithm.
-    `example`  values for the bounds that have no default. They fit no particular data set.
+    `example`  example values for required parameters, which have no default because they depend on the data.
     `fixed`    values of the parameters that users cannot set, because they define this algorithm.
     """
 
@@ -63,7 +63,7 @@ class CatalogueEntry:
 
     @property
     def index_range_parameters(self) -> tuple[str, ...]:
-        """The names of the parameters that select index ranges of a model, or layers in a scenario."""
+        """The names of the parameters whose values are index ranges of a model (layers in a scenario)."""
         return tuple(name for name in index_range_parameters(self._kind) if name in self.parameters)
 
     @property
@@ -80,7 +80,7 @@ class CatalogueEntry:
 
     @property
     def budget_names(self) -> tuple[str, ...]:
-        """The names of the parameters that belong to this class of budget and not to the algorithm."""
+        """The names of the budget's parameters, except those of all budgets and those of the algorithm."""
         common = {each.name for each in fields(PrivacyBudget)}
         named = () if self.budget is None else (each.name for each in fields(self.budget))
         return tuple(name for name in named if name not in common and name not in self.parameters)
@@ -104,10 +104,10 @@ class CatalogueEntry:
     def build(
         self, *, dim: int, clients: int, initial: Vector | None = None, **settings: Any
     ) -> AnyAlgorithm:
-        """Build the algorithm. Raises `ParameterError` for unknown or invalid parameters. If several required
-        parameters are missing, one error names all of them.
+        """Return the algorithm. Raises `ParameterError` for unknown or invalid parameters. If several
+        required parameters are missing, one error names all of them.
 
-        `initial`  the first model of clients that are never sent one.
+        `initial`  the clients' initial model, for algorithms that never send clients a whole model.
         """
         fixed = {**self.fixed, **({INITIAL: initial} if INITIAL in self.fixed else {})}
         for key in settings:

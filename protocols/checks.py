@@ -1,4 +1,4 @@
-"""Fields for the parameters of algorithms, and checks of their values with errors that say what to set."""
+"""Dataclass fields for the parameters of algorithms, and checks that raise errors which say what to set."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ T = TypeVar("T")
 def parameter(default: T, meaning: str, *, index_ranges: bool = False) -> T:
     """Return a dataclass field for a parameter of an algorithm. `meaning` describes the parameter to users.
 
-    `index_ranges`  whether the parameter selects ranges of the model's vector; a scenario may name layers.
+    `index_ranges`  whether its value selects index ranges of the model; scenarios may name layers instead.
     """
     return field(default=default, metadata={_MEANING: meaning, _INDEX_RANGES: index_ranges})
 
 
 def meanings_of(kind: object) -> Mapping[str, str]:
-    """Return the description of each parameter of a dataclass, which may be that of a base class."""
+    """Return the description of each parameter of a dataclass, by name. Base classes supply missing ones."""
     found: dict[str, str] = {}
     for name, each in _declared(kind):
         if each.metadata.get(_MEANING):
@@ -54,7 +54,7 @@ def _declared(kind: object) -> list[tuple[str, Field[Any]]]:
 
 
 class CheckedBound:
-    """The parameter `name` as a float, read-only. `bound` must have checked that it is set."""
+    """A descriptor that returns the parameter `name` as a float. `bound` must have checked it before."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -105,7 +105,7 @@ def positive(name: str, value: object) -> None:
 
 
 def truth(name: str, value: object) -> None:
-    """Raise `ParameterError` unless `value` is True or False. A text such as "no" would count as true."""
+    """Raise `ParameterError` unless `value` is a bool. A string such as "no" would count as true."""
     if type(value) is not bool:
         raise ParameterError(f"{name} must be true or false, not {shown(value)}", parameter=name)
 
@@ -117,14 +117,14 @@ def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 
 
 def either(name: str, value: str, first: str, second: str) -> None:
-    """Raise `ParameterError` unless `value` is one of these two words."""
+    """Raise `ParameterError` unless `value` is `first` or `second`."""
     if value not in (first, second):
         raise ParameterError(f'{name} must be "{first}" or "{second}", not {shown(value)}', parameter=name)
 
 
 def bound(name: str, value: object, meaning: str) -> None:
-    """Raise `ParameterError` if `value` is None or not a positive number. Bounds have no defaults: they
-    depend on the data. `meaning` says what to set."""
+    """Raise `ParameterError` if `value` is not a positive number, and `MissingBound` if it is None. Bounds
+    have no defaults, because they depend on the data. `meaning` says in the message what to set."""
     if value is None:
         raise MissingBound(name, meaning)
     positive(name, value)

@@ -1,4 +1,4 @@
-"""Ditto: a common model, and a personal model of each client that is pulled towards it.
+"""Ditto: a common model, and for each client a personal model that is pulled towards the common one.
 
 "Ditto: Fair and Robust Federated Learning Through Personalization", Algorithm 1.
 """
@@ -27,8 +27,8 @@ from secagg.sum_spec import MAX_TIMES
 
 @dataclass(frozen=True, kw_only=True)
 class Ditto(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
-    """The common model w is that of federated averaging. In a round every client also takes local steps on a
-    model v of its own, v <- v - rate * (gradient(v) + pull * (v - w)), and v never leaves the client."""
+    """The common model w is the mean, or with `robust` the geometric median, of clients' models. A client
+    also trains a personal model v, which is not sent: v <- v - rate * (gradient(v) + pull * (v - w))."""
 
     weighted: bool = parameter(False, "the paper's mean counts all clients the same")
     pull: float = parameter(
@@ -53,7 +53,7 @@ class Ditto(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
                 )
             checks.whole("cap", self.cap, 1)
             checks.whole("median_steps", self.median_steps, 1, MAX_TIMES)
-            self.aggregation  # noqa: B018  # raises what is wrong with the steps
+            self.aggregation  # noqa: B018  # raises if the steps are invalid
         else:
             super().check()
         checks.real("pull", self.pull, 0)
@@ -95,7 +95,7 @@ class DittoClient(TrainingClient[Ditto, OwnModel]):
         return algorithm.averaging.contribution(self._trained_from(query.model) - query.model, samples)
 
     def _trained_from(self, common: Vector) -> Vector:
-        """Return the model after local steps from `common`, which are taken once, at the first query."""
+        """Return the model trained from `common`. The first call trains it, and the personal model too."""
         if self._trained is None:
             self._trained = self._learner.train(common)
             start = common if self._memory.model is None else self._memory.model

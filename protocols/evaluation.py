@@ -1,7 +1,7 @@
-"""Evaluation by sums: mean accuracy and loss, and percentiles of the clients' errors.
+"""Evaluation of models by sums: mean accuracy and loss, and percentiles of the clients' error rates.
 
-No client's own score is ever sent. Accuracy and loss are means over all held-out samples. Percentiles of the
-clients' errors are read from a histogram to which every client adds one count, so they are exact to one bin.
+The server sees no single client's score. Accuracy and loss are means over all held-out samples. Percentiles
+are read from a histogram of error rates to which each client adds one count, so they are exact to one bin.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Facts: TypeAlias = dict[str, Fact]
 
 @dataclass(frozen=True)
 class Scores(Query):
-    """Asks for each client's numbers of held-out samples and of correct ones, and its loss, of `model`."""
+    """Asks for each client's score of `model`: number of samples, number of correct ones, and loss."""
 
     kind: ClassVar[str] = "scores"
     model: Vector
@@ -43,7 +43,7 @@ class Scores(Query):
 
 @dataclass(frozen=True)
 class ErrorHistogram(Query):
-    """Asks each client to count itself in the bin of `model`'s error rate on its held-out samples."""
+    """Asks each client to add one count to the bin of `model`'s error rate on its held-out samples."""
 
     kind: ClassVar[str] = "errors"
     model: Vector
@@ -52,7 +52,7 @@ class ErrorHistogram(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationMetrics:
-    """Which metrics of a model are computed: accuracy and loss in one sum, a histogram of errors in another.
+    """The choice of metrics: accuracy and loss, in one sum, and a histogram of error rates, in another.
 
     `scores`       whether mean accuracy and loss are computed; if False, there is only the histogram.
     `loss_bound`   largest loss; larger losses are clipped to it.
@@ -60,8 +60,8 @@ class EvaluationMetrics:
     `bins`         number of bins of the histogram of error rates from 0 to 1; 0 means no histogram.
     `percentiles`  percentiles of the clients' errors that are reported, in percent.
     `personal`     whether each client evaluates its personal model instead of the common one.
-    `privacy`      a budget for noise on both sums, or None. The histogram gets the part `ratio` of it. The
-                   counts of correct and of all samples and the loss get a third of the rest each.
+    `privacy`      a budget for noise on both sums, or None. The histogram gets the fraction `ratio`. The
+                   count of correct samples, the count of all samples and the loss share the rest equally.
     """
 
     scores: bool = True
@@ -159,7 +159,7 @@ class EvaluationMetrics:
     # --- a client's side ---
 
     def answer(self, query: Scores | ErrorHistogram, score: Score) -> Mapping[str, ArrayLike]:
-        """Return what a client with this score adds to the sum of `query`: zeros without held-out samples."""
+        """Return what a client with this score adds to the sum of `query`. Without samples, it adds zeros."""
         match query:
             case Scores():
                 return self._scored(score)
@@ -182,7 +182,7 @@ class EvaluationMetrics:
     # --- the server's side ---
 
     def steps(self, model: Vector) -> tuple[Steps[Facts], ...]:
-        """Return a generator for each sum. It yields the query and returns the facts in the total."""
+        """Return a generator for each sum, which yields its query and returns the metrics in its total."""
         scores = (self._read_scores(model),) if self.scores else ()
         return (*scores, self._read_errors(model)) if self.bins else scores
 
@@ -212,7 +212,7 @@ M = TypeVar("M")
 
 
 class _ScoreCache:
-    """Stores one client's score of the last model it evaluated, so that two queries need one evaluation."""
+    """Answers a client's evaluation queries. Its last score is stored, so two queries need one evaluation."""
 
     def __init__(self, measures: EvaluationMetrics, learner: Learner) -> None:
         self._measures = measures
@@ -227,7 +227,7 @@ class _ScoreCache:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Algorithm[ModelState, NoMemory]):
-    """Evaluates a model without changing it. The results are among the facts of the round.
+    """An algorithm that evaluates a model without changing it. The `Outcome.facts` are the results.
 
     `measures`  the metrics. Their `personal` must be False, because there are no personal models here.
     """
@@ -269,7 +269,7 @@ class EvaluationClient(ClientRound[NoMemory]):
 
 @dataclass(frozen=True, kw_only=True)
 class WithEvaluation(Algorithm[S, M], Generic[S, M]):
-    """Runs `algorithm` and evaluates its model after every round. The results are added to the round's facts.
+    """Runs `algorithm` and evaluates its model after every round. The results are added to `Outcome.facts`.
 
     If the evaluation fails, the round is still completed, and its facts contain the error.
 
@@ -363,7 +363,7 @@ class WithEvaluationClient(ClientRound[M], Generic[M]):
         return self._inner.answer(query)
 
     def memory(self) -> M:
-        """Return the memory of the inner algorithm's round, computed once. If the client answered only
+        """Return the client's memory after this round of the inner algorithm. If the client answered only
         evaluation queries, return its memory from before the round."""
         if not self._takes_part:
             return self._before

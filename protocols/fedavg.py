@@ -1,7 +1,7 @@
 """Federated averaging, FedProx, Per-FedAvg (for models that clients adapt by one step), and local training.
 
-"Communication-Efficient Learning of Deep Networks from Decentralized Data", "Federated Optimization in
-Heterogeneous Networks".
+FedAvg is "Communication-Efficient Learning of Deep Networks from Decentralized Data", FedProx is "Federated
+Optimization in Heterogeneous Networks".
 
 Per-FedAvg is "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning
 Approach", Algorithm 1, in its first-order form: second derivatives are left out.
@@ -26,7 +26,7 @@ from protocols.weighted_mean import AveragingAlgorithm, Update
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(AveragingAlgorithm[NoMemory]):
-    """Clients train from the common model, which moves by the mean of their updates."""
+    """Federated averaging or FedProx: clients train from the common model, which moves by the mean update."""
 
     mu: float = parameter(0.0, "proximal pull towards the common model; above 0 this is FedProx")
 
@@ -102,9 +102,9 @@ class LocalClient(ClientRound[OwnModel]):
 
 @dataclass(frozen=True, kw_only=True)
 class PerFedAvg(AveragingAlgorithm[NoMemory]):
-    """Every local step adapts the model by one step on one batch, computes the gradient at the adapted model
-    on the next batch, and applies that gradient to the model from before the adaptation. A client's personal
-    model is the common one after one adapting step on its training data. Clients keep no memory."""
+    """Per-FedAvg. A local step computes an adapted model by one gradient step on one batch, and the gradient
+    at the adapted model on the next batch. It applies that gradient to the model before the adaptation. A
+    client's personal model is the common one after one adapting step. Clients keep no memory."""
 
     alpha: float = parameter(
         0.03, "rate of the adapting step; with 0 this is federated averaging at rate `beta`"

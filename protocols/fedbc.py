@@ -1,14 +1,14 @@
-"""FedBC: every client keeps a model within a distance of the common one. PerFedBC: the same with meta-steps.
+"""FedBC: every client has a model within a distance of the common one. PerFedBC: the same with meta-learning.
 
 "FedBC: Federated Learning Beyond Consensus". Clients minimise the sum of all f_i(x_i) under the constraints
-x_i - z|^2 <= gamma_i, with a multiplier lambda_i for each: x_i minimises f_i(x_i) + lambda_i |x_i - z|^2.
+|x_i - z|^2 <= gamma_i, with a multiplier lambda_i for each: x_i minimises f_i(x_i) + lambda_i |x_i - z|^2.
 lambda_i rises while the constraint is violated and falls while there is slack. The common model z is the mean
 of all x_i, weighted by lambda_i.
 
-`fedbc_as_released` has the settings of the authors' own program. Two differences from that program remain.
-There, a single optimiser with momentum holds the multipliers of all clients, so each client's step also moves
-those of the others a little. Here multipliers stay on their clients: each has its own momentum, which acts
-when the client takes part. And there, multipliers have no upper bound.
+`fedbc_as_released` has the settings of the authors' released program. Two differences from it remain. There,
+one optimiser with momentum updates the multipliers of all clients, so each client's step also changes those
+of the others a little. Here multipliers stay on their clients: each has its own momentum, which acts when the
+client takes part. And there, multipliers have no upper bound.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class ConstraintState:
     `model`       the client's own model x_i; None before its first round.
     `multiplier`  lambda_i.
     `gamma`       the square of the allowed distance.
-    `rise`        the momentum of `multiplier`; 0 without momentum.
-    `widening`    the momentum of `gamma`; 0 without momentum.
+    `rise`        the momentum term of `multiplier`; 0 without momentum.
+    `widening`    the momentum term of `gamma`; 0 without momentum.
     """
 
     model: Vector | None = None
@@ -185,12 +185,12 @@ fedbc_as_released = partial(FedBC, from_common=True, momentum=0.5)
 class PerFedBC(FedBC):
     """FedBC for models that each client adapts by a step before use (first-order MAML).
 
-    Each local step takes `inner_steps` steps on the client's Lagrangian, from its model w to another point.
-    The plain loss's gradient there, on the next batch, moves w. The client uses w after `fine_tune` steps.
+    A local step first takes `inner_steps` steps on the client's Lagrangian, from its model w to a point p.
+    Then the gradient of the loss at p, on the next batch, moves w. The client uses w after `fine_tune` steps.
 
-    Only the inner steps depend on the multiplier. They pull the point towards the common model, and the
-    gradient at the point moves w to compensate the pull. So larger multipliers drive models apart here, and
-    the multipliers rise to `lambda_max` if gamma is fixed.
+    Only the inner steps depend on the multiplier. They pull p towards the common model, and the gradient at p
+    moves w to compensate the pull. So larger multipliers drive models apart here, and the multipliers rise to
+    `lambda_max` if gamma is fixed.
     """
 
     fine_tune: int = 1

@@ -1,8 +1,8 @@
-"""Personal models that are held near a robust common one: the family Fed+.
+"""The family Fed+: personal models that a penalty Psi keeps near a robust common model.
 
-"Robustness and Personalization in Federated Learning: A Unified Approach via Regularization". With the
-penalty Psi of a client's distance from the common model, its personal part theta = prox(w - common) and the
-common model itself are
+"Robustness and Personalization in Federated Learning: A Unified Approach via Regularization". Psi penalises
+the difference d of a client's model w from the common model. It determines theta = prox(d), which is the
+client's personal part, and the common model:
 
     Psi          theta, with d = w - common                  the common model
     squared      d / (1 + delta)                             the mean              FedAvg+
@@ -10,7 +10,7 @@ common model itself are
     coordinates  sign(d) max(0, |d| - delta), each its own   coordinate median     FedCoMed+
 
 Medians are smoothed: within delta of a client, distances count squared. Equation (12) of the printed paper
-has another theta for coordinates, which is not the proximal operator of its Psi. The one above is.
+has a theta for coordinates that is not the proximal operator of its Psi. The theta above is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from secagg.errors import ParameterError
 
 
 class Psi(StrEnum):
-    """The form of the penalty on the distance between a client's model and the common one."""
+    """The form of the penalty on the difference between a client's model and the common one."""
 
     SQUARED = "squared"
     NORM = "norm"
@@ -118,7 +118,7 @@ class PenaltyGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
-    """Clients train models of their own, drawn towards the common one after every step.
+    """Clients train personal models, which are moved towards the common one after every local step.
 
     One local step with learning rate eta is
 
@@ -128,7 +128,7 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
     0 and `start_mix` 1, FedAvg, RFA or the coordinate median, by `psi`; with both 0, local SGD; and with an
     infinite `delta` and `start_mix` 1, FedProx.
 
-    `privacy`    makes every sum differentially private, at a public step; None for exact sums.
+    `privacy`    a budget for noise on every sum, with a public step length; None for sums without noise.
     """
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = PublicStepBudget
@@ -173,7 +173,7 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
             raise ParameterError(
                 "private sums allow one group only: each group would spend the whole goal", parameter="groups"
             )
-        self.aggregation  # noqa: B018  # raises what is wrong with the bounds
+        self.aggregation  # noqa: B018  # raises if the bounds are invalid
         if self.penalties[-1].stop != self.dim:
             raise ParameterError(
                 f"the last group must end at {self.dim}, the number of parameters", parameter="groups"
@@ -226,8 +226,8 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
 
 
 class FedPlusClient(TrainingClient[FedPlus, OwnModel]):
-    """A client that trains at the first query of a round. Every answer compares its trained model with the
-    query's point."""
+    """A client that trains at the first query of a round. Every answer depends on the difference between its
+    trained model and the query's point."""
 
     _trained: Vector | None = None
 

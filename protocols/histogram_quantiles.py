@@ -17,15 +17,15 @@ _ROUNDING: Final = 1e-12
 
 
 def one_hot(value: float, edges: ArrayLike) -> NDArray[np.uint64]:
-    """Return a client's histogram: one count in the bin of `value`. Values beyond the outer edges go to the
-    outer bins."""
+    """Return a client's histogram: one count in the bin of `value`. Values beyond the first or the last edge
+    are counted in the first or the last bin."""
     counts = np.zeros(len(_borders(edges)) - 1, np.uint64)
     counts[bin_of(value, edges)] = 1
     return counts
 
 
 def bin_of(value: float, edges: ArrayLike) -> int:
-    """Return the index of the bin of `value`. Values beyond the outer edges go to the outer bins."""
+    """Return the index of the bin of `value`; the first or last bin for values beyond all edges."""
     borders = _borders(edges)
     if not np.isfinite(value):
         raise ValueError("a value must be a finite number")
@@ -35,10 +35,10 @@ def bin_of(value: float, edges: ArrayLike) -> int:
 def read_quantile(
     histogram: ArrayLike, edges: ArrayLike, part: float, *, count: float | None = None
 ) -> float:
-    """Return the value below which `part` (from 0 to 1) of all values lie, according to the histogram.
+    """Return the quantile: the right edge of the bin where the running sum is closest to `part` of all.
 
-    `count` is the number of clients if it is public. By default it is the sum of the histogram, noise
-    included. If several bins are equally close, the first is taken.
+    `part` is from 0 to 1. `count` is the number of clients if it is public. By default it is the sum of the
+    histogram, noise included. If several bins are equally close, the first is taken.
     """
     borders = _borders(edges)
     heights, total = _checked(histogram, borders, part, count)
@@ -71,10 +71,10 @@ class Boundary(NamedTuple):
 def read_boundary(
     histogram: ArrayLike, edges: ArrayLike, part: float, *, count: float | None = None
 ) -> Boundary:
-    """Return the bin at which the largest values begin that make up `part` of all, and the share of that bin.
+    """Return the bin in which the tail begins. The tail is the fraction `part` of all values, the largest.
 
-    All bins above it belong to the tail in full, and the share of the bin provides the rest. The search
-    begins at the quantile, because with noise the running sum may cross the wanted part several times.
+    All bins above this bin belong to the tail, and of this bin the returned share. The search begins at the
+    quantile, because with noise the running sum may cross the wanted fraction several times.
     """
     borders = _borders(edges)
     heights, total = _checked(histogram, borders, part, count)
@@ -121,7 +121,7 @@ def _borders(edges: ArrayLike) -> NDArray[Any]:
 
 
 def tail_size(count: float, theta: float) -> float:
-    """Return theta * count, the number of clients in the tail. It may be a fraction."""
+    """Return theta * count, the number of clients in the tail, which need not be a whole number."""
     if not 0 < theta <= 1:
         raise ValueError("theta is a part of all, above 0 and at most 1")
     size = theta * count

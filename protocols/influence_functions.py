@@ -1,7 +1,7 @@
 """Influence functions of robust aggregates: the bounded value that each client adds to a sum.
 
-With the residual r = w - z between a client's vector and the common point, and the client's share a from 0 to
-1, a step of the aggregate is z + (sum of a * influence) / (sum of a * weight). The influences are those of
+Let z be the current point of the iteration, r = w - z the residual of a client's vector w, and a its share
+from 0 to 1. The next point is z + (sum of a * influence) / (sum of a * weight). Influence, weight and bound:
 
     mean                      r                            weight 1           bounded by a clip
     geometric median          r / max(nu, |r|)             1 / max(nu, |r|)   norm 1
@@ -12,10 +12,10 @@ medians are the delta-medians of Fed+ ("Robustness and Personalization in Federa
 Approach via Regularization").
 
 With differential privacy, the sum of influences has noise, and weights are not summed. One client can change
-a sum of bounded influences only by a bounded amount, which noise can hide. A weight can reach 1 / nu, and
-hiding it would take more noise than there is signal. A private step therefore uses a public length instead of
-weights: if all clients pull in one direction, the point moves by `step`. Every step is one sum. The privacy
-costs of the sums of all rounds add up.
+a sum of bounded influences only by a bounded amount, which noise can hide. A weight can reach 1 / nu, and the
+noise that hides it would be larger than the sum. A private step therefore uses a public length instead of
+weights: if all clients pull in one direction, the point moves by `step`. Every step is one sum, and the
+privacy losses of all sums add up.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Influence(ABC):
     @abstractmethod
     def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float | Vector]:
         """Return the sum of the influences and the sum of the weights, from the totals of `count` clients.
-        Raises `CorruptTotal` if the sum of the weights is not positive."""
+        Subclasses with one weight for all coordinates raise `CorruptTotal` if its sum is not positive."""
 
     @property
     def promise(self) -> NoiseAssumptions | None:
@@ -84,7 +84,7 @@ class Influence(ABC):
         return None
 
     def rounding(self, clients: int) -> float:  # noqa: ARG002
-        """Return the bound below which a coordinate of the sum of influences may be a rounding error."""
+        """Return the largest absolute value of a coordinate of the sum that may be only a rounding error."""
         return 0.0
 
     def without_rounding(self, influence: Vector, clients: int) -> Vector:  # noqa: ARG002
@@ -94,7 +94,7 @@ class Influence(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class MeanInfluence(Influence):
-    """The mean of residuals that are no longer than `clip`."""
+    """The mean of the residuals. Residuals longer than `clip` are scaled down to this norm."""
 
     reveals: ClassVar[str] = "the sum of the clients' residuals, and of their shares"
 
@@ -120,7 +120,7 @@ class MeanInfluence(Influence):
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricMedian(Influence):
-    """The point with the least sum of distances to the clients. Distances below `nu` count squared.
+    """The point with the least sum of distances to the clients' vectors. Distances below `nu` count squared.
 
     `leave`  whether clients exactly at the point get no weight, and their shares are summed separately, as A.
              Unless the point is the median, a step is then shortened by the factor 1 - A / |sum of the other
@@ -175,7 +175,7 @@ class GeometricMedian(Influence):
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinateMedian(Influence):
-    """In each coordinate, the point with the least sum of distances; those below `delta` count squared."""
+    """The median of the clients' vectors in each coordinate. Distances below `delta` count squared."""
 
     reveals: ClassVar[str] = "in every coordinate, the sum of clipped residuals, and of inverse distances"
     per_coordinate: ClassVar[bool] = True
@@ -199,13 +199,13 @@ class CoordinateMedian(Influence):
         return np.asarray(totals[0], np.float64), np.asarray(totals[1], np.float64)
 
     def rounding(self, clients: int) -> float:
-        """Return the bound below which a coordinate of the sum of influences counts as zero. With an even
-        number of clients, the exact sum between the two middle values is zero."""
+        """Return the largest absolute value of a coordinate of the sum that counts as zero. (With an even
+        number of clients, the exact sum is zero everywhere between the two middle values.)"""
         return _ROUNDING * math.sqrt(clients) / (2 * max(1, levels(self.bits, clients)))
 
 
 def positive_weight(total: Values) -> float:
-    """Return the only element of a total of weights. Raises `CorruptTotal` if it is not positive."""
+    """Return the sum of the weights, `total[0]`. Raises `CorruptTotal` if it is not positive."""
     weight = float(total[0])
     if weight <= 0:
         raise CorruptTotal("the clients of this sum have no weight at all")

@@ -1,4 +1,4 @@
-"""The interface between `protocols` and local training: what an algorithm needs of a client's model and data.
+"""The interface between algorithms and local training: `Learner`, and the types of its arguments and results.
 
 This module imports only numpy, so training code can use it alone. A learner's data never leave its client.
 """
@@ -17,7 +17,7 @@ Floats: TypeAlias = NDArray[Any]
 
 
 class SubspaceDescription(Protocol):
-    """A public matrix P of `size` rows and `dim` columns. Two equal descriptions have the same P."""
+    """The interface of a public projection matrix P (`size` x `dim`). Equal objects describe the same P."""
 
     @property
     def dim(self) -> int: ...
@@ -39,12 +39,12 @@ class SubspaceDescription(Protocol):
         """Return P x for one vector x, or for each vector of a stack."""
 
     def lift(self, points: Floats) -> Vector:
-        """Return P' y for one point y of the subspace, or for each point of a stack."""
+        """Return P' y, with the transpose P' of P, for one point y or for each point of a stack."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # it may be private
 class PenaltyTerm:
-    """A term pull / power * |P w - center|^power of the loss, in the l1 or l2 norm. Its gradient is
+    """A penalty pull / power * |P w - center|^power on a model w, in the l1 or l2 norm. Its gradient is
 
         pull * P' (P w - center)         with power 2
         pull * P' sign(P w - center)     with power 1, where the sign of 0 is 0
@@ -58,7 +58,7 @@ class PenaltyTerm:
     space: SubspaceDescription | None = None
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)  # of what it holds, much is private
+@dataclass(frozen=True, kw_only=True, repr=False)  # it may contain private vectors
 class Steering:
     """Terms that an algorithm adds to plain local steps. With learning rate `rate` and gradient g, one step
     without momentum is
@@ -70,7 +70,7 @@ class Steering:
 
     `pull`, `anchor`  a proximal term pull / 2 * |w - anchor|^2 (FedProx, FedBC, Ditto, pFedMe).
     `correction`      a constant added to every gradient (SCAFFOLD).
-    `mix`, `target`   the mixing of Fed+ after every step; `mix` is its sigma.
+    `mix`, `target`   after every step, w is moved towards `target` (Fed+, where `mix` is called sigma).
     `penalty`         a term that pulls a projection of w (lp-proj, RSA).
 
     >>> Steering(pull=0.1, anchor=np.zeros(3)).mix
@@ -90,8 +90,8 @@ NO_STEERING: Final = Steering()
 
 @dataclass(frozen=True, repr=False)  # it is private
 class Score:
-    """The score of a model on held-out samples: `correct` of `total` samples are classified correctly. `loss`
-    is the mean loss over the samples, and 0 if there are none."""
+    """The score of a model on one client's held-out samples: `correct` of `total` samples are classified
+    correctly, and `loss` is the mean loss over the samples, or 0 if there are none."""
 
     correct: int
     total: int
@@ -112,7 +112,7 @@ class TrainOptions(TypedDict, total=False):
 
 
 class Learner(Protocol):
-    """One client's data and local training.
+    """The interface of a client's local training. The implementation holds the client's data.
 
     `samples`  number of training samples.
     `rate`     learning rate of the local steps.
@@ -130,7 +130,7 @@ class Learner(Protocol):
         """Return the mean loss of `model` over all training data."""
 
     def gradient(self, model: Vector) -> Vector:
-        """Return the gradient of the loss at `model` on the next batch, or on all data without batches."""
+        """Return the loss's gradient at `model` on the next batch, or on all data if there are no batches."""
 
     def train(self, start: Vector, steering: Steering = ..., **options: Unpack[TrainOptions]) -> Vector:
         """Return the model after local steps from `start`, with the extra terms of `steering`."""

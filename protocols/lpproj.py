@@ -1,16 +1,16 @@
-"""lp-proj: personal models whose projections to a random subspace are pulled together.
+"""lp-proj: personal models with a penalty that pulls their projections to a random subspace together.
 
-"Personalized Federated Learning towards Communication Efficiency, Robustness and Fairness", Algorithm 1. With
-P, a matrix of few rows that all parties make from a public seed, clients and server minimise
+"Personalized Federated Learning towards Communication Efficiency, Robustness and Fairness", Algorithm 1. P is
+a matrix of few rows that all parties generate from a public seed. Clients and server minimise
 
     the mean over clients of   f_k(x_k) + pull / p * |P x_k - w|_p^p
 
 over the personal models x_k and the reference w, which has one number for each row of P. Only vectors of this
 length are sent, in either direction.
 
-In the paper all clients train in every round, and some of them are drawn for the mean afterwards. Here only
-the clients in the sum train, and the others keep their models. The first model of every client is the initial
-model of the run. A client keeps the result of a round only if the round was completed.
+In the paper all clients train in every round, and some of them are selected for the mean afterwards. Here
+only the clients in the sum train, and the others keep their models. Every client starts from the initial
+model of the run, and keeps the result of a round only if the round was completed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from secagg.sum_spec import SumSpec, Total
 
 @dataclass(frozen=True)
 class Agree(Query):
-    """Asks for the vector by which each client would move `reference`, a point of the subspace."""
+    """Asks each client by which vector it would move `reference`, the server's w."""
 
     kind: ClassVar[str] = "agree"
     reference: Vector
@@ -57,8 +57,8 @@ class ReferenceState:
 
 @dataclass(frozen=True, kw_only=True)
 class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
-    """The base class for p = 1 and p = 2. In a round, a client sets its copy w_k = w. It then repeats
-    `rounds` times: local steps on its model x, whose projection is pulled to w_k, and one step of w_k:
+    """The base class of `LpProj1` and `LpProj2`. In a round, a client starts with a copy w_k of w. It repeats
+    `rounds` times: local steps on its model x, with a pull of P x to w_k, and one step of w_k:
 
         x <- x - personal_rate * (gradient(x) + pull * P' psi(P x - w_k))       `personal_steps` times
         w_k <- w_k - rate * pull * psi(w_k - P x)
@@ -111,7 +111,7 @@ class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
                 f"initial must have as many numbers as the model, {self.dim}, not {len(self.initial)}",
                 parameter="initial",
             )
-        self.space  # noqa: B018  # raises what is wrong with the transform
+        self.space  # noqa: B018  # raises if the transform is invalid
 
     @cached_property
     def space(self) -> Subspace:
@@ -154,8 +154,8 @@ class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
         return ReferenceState(as_vector(np.zeros(self.space.size)), as_vector(model))
 
     def model(self, state: ReferenceState) -> Vector:
-        """Return the first model, moved as little as possible so that its projection is w. The paper has no
-        common model, and w determines a model only within the subspace."""
+        """Return the initial model, moved as little as possible so that its projection is w. (The paper has
+        no common model, and w determines a model only within the subspace.)"""
         off = state.reference - self.space.project(state.first)
         return as_vector(state.first + self.space.shift(off))
 
@@ -201,9 +201,9 @@ class LpProjClient(TrainingClient[LpProj, OwnModel]):
 
 @dataclass(frozen=True, kw_only=True)
 class LpProj1(LpProj):
-    """With p = 1, a copy of w moves by rate * pull times whole numbers from -`rounds` to `rounds`. These are
-    summed exactly, in as few bits as they need. Even with wrong data or a wrong model, a client that follows
-    the protocol moves a coordinate of w by at most beta * rate * pull * rounds / n, with n clients."""
+    """lp-proj with p = 1. A client's copy of w moves by rate * pull times whole numbers from -`rounds` to
+    `rounds`, which are summed exactly in few bits. With n clients, a client that follows the protocol moves a
+    coordinate of w by at most beta * rate * pull * rounds / n, even if its data or its model are wrong."""
 
     power: ClassVar[int] = 1
 
@@ -230,12 +230,12 @@ class LpProj1(LpProj):
 
 @dataclass(frozen=True, kw_only=True)
 class LpProj2(LpProj):
-    """With p = 2, a copy of w moves by a real vector.
+    """lp-proj with p = 2. A client's copy of w moves by a real vector.
 
-    Against a malicious server this variant needs noise. The server can send a distant w to all clients but
+    Against a malicious server this variant needs noise. The server could send a distant w to all clients but
     one, which pulls their models there. Their next answers are then clipped vectors in a direction that the
-    server can predict. It can subtract them and read the answer of the other client. With p = 1 the pull is
-    bounded.
+    server can predict. It can subtract them from the total, which leaves the answer of the other client. With
+    p = 1 the pull is bounded.
 
     `privacy`  a budget for noise on every sum, or None.
     """
@@ -254,7 +254,7 @@ class LpProj2(LpProj):
 
     def check(self) -> None:
         super().check()
-        self.averaging  # noqa: B018  # raises what is wrong with the bounds
+        self.averaging  # noqa: B018  # raises if the bounds are invalid
 
     @property
     def reveals(self) -> str:

@@ -1,24 +1,24 @@
-"""Iterations to a robust centre (geometric or coordinate median) from sums alone.
+"""Iterations that compute a geometric or coordinate median of the clients' vectors from sums alone.
 
 A server broadcasts a point z. Every client i, with the residual r_i = w_i - z, adds its influence and its
 weight to a sum: r_i / max(nu, |r_i|) and 1 / max(nu, |r_i|), where |.| is the norm of the whole vector (a
 geometric median) or the size of each coordinate by itself (a coordinate median). The server learns the two
-totals, G and W, and computes the next point. Every point costs a secure sum, so few points are wanted.
+totals, G and W, and computes the next point. Every point costs a secure sum, so few points should be needed.
 
-Theory of operation. -G is the gradient of a convex function, the sum of the clients' Huber functions, and W
-bounds its curvature from above. So the plain move G / W of the papers never increases the function ("Robust
-Aggregation for Federated Learning": Weiszfeld). But plain moves are short where the curvature is far below W.
-Three facts allow faster steps from G and W alone. The goal is the minimum of the function.
+-G is the gradient of a convex function, the sum of the clients' Huber functions, and W is an upper bound of
+its curvature. So the plain move G / W of Weiszfeld's algorithm ("Robust Aggregation for Federated Learning")
+never increases the function. But plain moves are short where the curvature is far below W. Three facts allow
+faster steps from G and W alone. "The goal" is the minimum of the function.
 
 * Near the goal the plain move is a nearly linear function of the point, even at a client's own point, where G
-  jumps. So a few past moves show where it vanishes: Anderson's extrapolation, or a secant for one coordinate.
+  jumps. So a few past moves show where it is zero: Anderson's extrapolation, or a secant for one coordinate.
 * The goal lies in the direction of G: G_k @ (goal - z_k) >= 0 for every past k. A step that would leave one
   of these half-spaces is too long and is shortened. For one coordinate, they are a bracket around the goal.
 * If the plain move grows from point to point, extrapolation is impossible, but differences of G still show
   the curvature along the way (L-BFGS), so that longer steps can be tried.
 
-A `Stepping` object belongs to one set of clients. If clients drop out, G belongs to another function, and the
-caller continues with a new `Stepping` from the last point.
+A `Stepping` object belongs to one set of clients. If clients drop out, G belongs to another function. To
+continue, the caller needs a new `Stepping` that starts at the last point.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _SMALL = 1e-6  # A G below this part of the largest G so far may be rounding.
 
 
 class Stepping(ABC):
-    """Computes the next point from the totals G and W at the current `point`, which begins with `start`.
+    """The base class of iterations. `next` computes a point from the totals G and W at the current `point`.
 
-    `moved` is the length of the last step (infinite before the first), for callers that stop on a tolerance.
-    Entries of G of at most `rounding` count as zero. A caller that knows the rounding error of the sum passes
-    it, so that the steps do not follow that error. If G is zero or W is not positive, the point stays.
+    `start` is the first point. `moved` is the length of the last step (infinite before the first), for
+    callers that stop on a tolerance. Entries of G up to `rounding` (the rounding error of the sum) count as
+    zero, so that steps do not follow rounding errors. If G is zero or W is not positive, the point stays.
     """
 
     def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
@@ -80,14 +80,14 @@ class Stepping(ABC):
 
 
 class PlainStepping(Stepping):
-    """The reweighted step z + G / W, as Weiszfeld's algorithm and its smoothed variants define it."""
+    """An iteration by the plain steps z + G / W of Weiszfeld's algorithm and its smoothed variants."""
 
     def _following(self, influence: Vector, weight: Vector) -> Vector:
         return self.point + _plain_move(influence, weight)
 
 
 def fast_stepping(start: ArrayLike, *, per_coordinate: bool, rounding: float = 0.0) -> Stepping:
-    """Return a `Stepping` that needs few sums, for one weight per coordinate or one for the whole vector."""
+    """Return a `Stepping` that needs few sums. `per_coordinate` says whether each coordinate has a weight."""
     if per_coordinate or np.size(start) == 1:
         return CoordinateStepping(start, rounding=rounding)
     return VectorStepping(start, rounding=rounding)
@@ -104,7 +104,7 @@ class _Seen:
 
 
 class VectorStepping(Stepping):
-    """Needs few sums to reach a geometric median, with any smoothing nu. The whole vector has one weight.
+    """An iteration to a geometric median that needs few sums. The whole vector has one weight.
 
     If the minimum is not unique (an even number of clients on a line), the result depends on the start. If a
     step goes in a wrong direction, the next step starts from the point before it, at the cost of one sum.
@@ -131,9 +131,9 @@ class VectorStepping(Stepping):
         return base.point + self._cut(base, step)
 
     def _remember(self, new: _Seen) -> None:
-        """Start the next step at the new point, unless it is beyond the goal and further off. Whether it is
-        beyond the goal follows exactly from the direction of G. The distances from the goal are compared by
-        the lengths of the plain moves."""
+        """Store the new point, and start the next step there, unless it is beyond the goal and further from
+        it than the old point. The direction of G shows whether it is beyond. The lengths of the plain moves
+        stand for the distances from the goal."""
         self._seen.append(new)
         if len(self._seen) > 1:
             old = self._seen[-2]
@@ -143,7 +143,7 @@ class VectorStepping(Stepping):
         del self._seen[: -_MEMORY - 1]
 
     def _extrapolated(self, base: _Seen) -> Vector | None:
-        """Return Anderson's step to where a linear plain move would vanish; None without a usable move."""
+        """Return Anderson's step, to where a linear plain move would be zero; None if no past move fits."""
         length = float(np.linalg.norm(base.move))
         known = [
             (seen, base.move - seen.move)
@@ -163,7 +163,7 @@ class VectorStepping(Stepping):
         return step
 
     def _stretched(self, base: _Seen) -> Vector:
-        """Return the L-BFGS step, of limited length. The function always decreases in its direction."""
+        """Return the L-BFGS step, limited in length. Its direction always decreases the function."""
         rest, pairs = base.influence.copy(), []
         for new, old in zip(self._seen[:0:-1], self._seen[-2::-1], strict=True):
             step, change = new.point - old.point, old.influence - new.influence
@@ -181,7 +181,7 @@ class VectorStepping(Stepping):
         return self._shortened(base, longer)
 
     def _shortened(self, base: _Seen, step: Vector) -> Vector:
-        """Return `step`, shortened to `_stretch` plain moves. If that changes it, the limit doubles."""
+        """Return `step`, limited to `_stretch` times the plain move. If it was longer, the limit doubles."""
         ratio = float(np.linalg.norm(step) / np.linalg.norm(base.move))
         limit = self._stretch
         self._stretch = min(2 * limit, _LONGEST_STRETCH) if ratio > limit else _STRETCH
@@ -200,13 +200,13 @@ class VectorStepping(Stepping):
 
 
 class CoordinateStepping(Stepping):
-    """Needs few sums to reach a coordinate median, with any smoothing delta. Weights may be per coordinate.
+    """An iteration to a coordinate median that needs few sums. Weights may be per coordinate.
 
-    In every coordinate, it searches the root of G, which falls. Until there are points on both sides of the
+    In every coordinate, it finds the root of G, which falls. Until there are points on both sides of the
     root, steps follow the secant of G, and are at least as long as the plain ones. After that, it uses
     Anderson and Bjoerck's regula falsi on G / W. If G is flat at one end, it uses the secant of the other
-    end. If three sums gained less than a factor of four, it bisects. The root always stays enclosed, so it is
-    reached. If G is zero on an interval (an even number of clients), the first point found in it is kept.
+    end. If three sums gained less than a factor of four, it bisects. The root stays between the two ends, so
+    it is reached. If G is zero on an interval (an even number of clients), its first point found is kept.
     """
 
     def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
@@ -237,7 +237,7 @@ class CoordinateStepping(Stepping):
         return following
 
     def _narrow(self, at: IndexArray, total: Vector, move: Vector) -> None:
-        """Make the new point an end of the bracket. If the other end stays again, its factor is reduced."""
+        """Make the new point an end of the bracket. If the other end stays twice, reduce its `_faith`."""
         side = np.where(move > 0, 0, 1)
         before = self._moves[side, at]
         kept = 1 - np.divide(move, before, out=np.ones_like(move), where=before != 0)
@@ -249,8 +249,8 @@ class CoordinateStepping(Stepping):
         self._moves[side, at], self._side[at] = move, side
 
     def _secant(self, side: IndexArray, at: IndexArray) -> Vector:
-        """Return the distance from an end to the root of the line through it and the previous end; infinite
-        if flat."""
+        """Return the distance from an end to the root of the line through this end and the previous one on
+        its side; infinite if the line is flat."""
         end, total, (older, before) = self._ends[side, at], self._totals[side, at], self._older[:, side, at]
         run = np.where(np.isfinite(older), end - older, 0.0)
         fall = (before - total) * np.sign(run)
@@ -276,9 +276,9 @@ class CoordinateStepping(Stepping):
         return enclosed
 
     def _outward(self, at: IndexArray) -> Vector:
-        """Return the secant's step, at least the plain one, up to a limit that doubles whenever it applies.
-        Far from all clients, the distance to them follows from W and the sum of their shares. The largest G
-        so far is below that sum, often not by much, and sets the scale of the limit."""
+        """Return the step in coordinates without a bracket: the secant's step, but at least the plain step,
+        and at most a limit. The limit doubles whenever it shortens a step, and is larger where G is small
+        compared with the largest G so far."""
         side, limit = self._side[at], self._stretch[at]
         move, total = self._moves[side, at], self._totals[side, at]
         limit = np.maximum(limit, 0.25 * self._most / np.maximum(np.abs(total), 1e-12 * self._most))

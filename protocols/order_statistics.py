@@ -1,12 +1,12 @@
 """The median and the trimmed mean of the clients' updates in every coordinate, by bisection on counts.
 
-"Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates" has both as robust aggregates. Here
-they are computed from counts: how many clients' values are at most a threshold.
+"Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates" proposes both as robust aggregates.
+Here they are computed from counts: the number of clients with a value of at most a threshold.
 
 All coordinates are bisected at once, each in its own range. After k halvings of [-reach, reach], an order
-statistic is known to lie in a bracket of width reach * 2^(1 - k). The middle of the bracket is off by half of
-that at most. A count needs only as many bits as the number of clients. An exact median reveals one client's
-value in every coordinate, but not which client. Fewer halvings reveal less.
+statistic is known to lie in a bracket of width reach * 2^(1 - k). The middle of the bracket is wrong by at
+most half of that. A count needs only as many bits as the number of clients. An exact median reveals one
+client's value in every coordinate, but not which client's. Fewer halvings reveal less.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Inside(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class OrderStatistics(Algorithm[ModelState, NoMemory]):
-    """Clients train from the common model; the sums count their updates. All clients have the same weight."""
+    """The base class of both algorithms. All clients have the same weight, because they are counted."""
 
     two_statistics: ClassVar[bool] = False
 
@@ -63,11 +63,11 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
     )
 
     def check(self) -> None:
-        self.bisection  # noqa: B018  # raises what is wrong with the range
+        self.bisection  # noqa: B018  # raises if the range is invalid
 
     @abstractmethod
     def ranks(self, clients: int) -> tuple[int, ...]:
-        """Return the ranks that are searched among `clients` values; rank 1 is the least value."""
+        """Return the ranks of the wanted order statistics of `clients` values; rank 1 is the least value."""
 
     @cached_property
     def bisection(self) -> Bisection:
@@ -98,7 +98,7 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
 
     @abstractmethod
     def _update(self, found: BisectionResult) -> Steps[Vector]:
-        """Return the vector to add to the model, given the bisection's brackets. It may ask for a sum."""
+        """Return the vector to add to the model, given the bisection's result. A sum may be asked for."""
 
     def client(self, learner: Learner, memory: NoMemory) -> CountingClient:  # noqa: ARG002
         return CountingClient(self.bisection, learner)
@@ -106,9 +106,9 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
 
 @dataclass(frozen=True, kw_only=True)
 class MedianByCounts(OrderStatistics):
-    """The model moves by the median of the updates in each coordinate; of an even number, by the lower one.
+    """The model moves by the median of the updates in each coordinate; of two middle values, by the lower.
 
-    The median is exact to half the width of the last bracket, reach * 2^-steps. If a client drops out during
+    The error is at most half the width of the last bracket, reach * 2^-steps. If a client drops out during
     the bisection, the model moves by the value closest to zero in each coordinate's bracket.
     """
 
@@ -126,9 +126,9 @@ class TrimmedMean(OrderStatistics):
     """The model moves by a mean of the updates, in each coordinate without the largest and the smallest ones.
 
     Two bisections in the same sums bracket the smallest and the largest value that is kept. Then one more sum
-    adds up the values between the two brackets. Each value within a bracket counts as its middle, and the
-    counts tell how many such values are kept, so ties do not matter. The result is exact to reach * 2^-steps,
-    plus the rounding of one sum.
+    adds up the values between the two brackets. Values within a bracket count as the bracket's middle, and
+    the counts tell how many of them are kept, so ties do not matter. The error is at most reach * 2^-steps
+    plus the rounding error of one sum.
 
     In the last sum, clients contribute zero outside a range that the server chooses. A malicious server could
     choose it so that it contains the value of only one client, so the algorithm is refused under malicious
@@ -171,7 +171,7 @@ class TrimmedMean(OrderStatistics):
 
 
 class CountingClient(ClientRound[NoMemory]):
-    """A client that trains once, when the first query brings the model. All answers are about that update."""
+    """A client that trains once, at the first query, which has the model. All answers use that update."""
 
     def __init__(self, bisection: Bisection, learner: Learner) -> None:
         self._bisection = bisection
@@ -202,8 +202,8 @@ Counts: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Below(Query):
-    """Asks each client, in each coordinate, whether its value is at most `lower`, and `upper` if given.
-    Values are differences between the trained model and `model`, which only a round's first query carries."""
+    """Asks each client, in each coordinate, whether its update is at most `lower`, and at most `upper` if
+    given. Clients train the update from `model`, which only a round's first query carries."""
 
     kind: ClassVar[str] = "below"
     step: int
@@ -249,7 +249,7 @@ class Bracket:
 
 @dataclass(frozen=True)
 class BisectionResult:
-    """The brackets of all ranks after `steps` halvings. If the bisection ended early, `failure` says why."""
+    """A bracket for each rank, after `steps` halvings. If the bisection ended early, `failure` says why."""
 
     brackets: tuple[Bracket, ...]
     steps: int
@@ -258,7 +258,7 @@ class BisectionResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Bisection:
-    """Searches one or two order statistics of `dim` coordinates over at most `clients` clients.
+    """Finds one or two order statistics of at most `clients` clients' values, in each of `dim` coordinates.
 
     `reach`  largest absolute value; larger values are clipped to it.
     `steps`  number of halvings, one sum each.
@@ -297,8 +297,8 @@ class Bisection:
         return np.clip(update, -self.limit, self.limit)
 
     def contribution(self, values: Vector, query: Below) -> Mapping[str, ArrayLike]:
-        """Return 1 for each value that is at most the border, and 0 for the others. If a value is not finite,
-        all values are returned unchanged, and the participant declines to answer."""
+        """Return 1 for each value that is at most the query's threshold, and 0 for the others. If a value is
+        not finite, return all values unchanged, so that `Participant` declines to answer."""
         if not np.isfinite(values).all():
             return dict.fromkeys(self.names, values)
         borders = (query.lower, query.upper if query.upper is not None else query.lower)
@@ -308,8 +308,8 @@ class Bisection:
     # --- the server's side ---
 
     def run(self, model: Vector, ranks: Ranks) -> Steps[BisectionResult]:
-        """Search the order statistics of the updates of `model`. Raises `SumFailed` only if the first sum
-        fails."""
+        """Bisect to the order statistics of the clients' updates of `model`, with the given `ranks`. Raises
+        `SumFailed` if the first sum fails; a drop-out in a later sum only ends the bisection early."""
         total = yield self._query(0, model, [np.zeros(self.dim) for _ in self.names])
         reach, none = np.full(self.dim, self.limit), np.zeros(self.dim, np.int64)
         all_clients = np.full(self.dim, total.count)

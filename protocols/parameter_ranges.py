@@ -1,8 +1,8 @@
-"""Index ranges of a model's flat vector: which of its parameters are personal, and which are shared.
+"""Sets of indices of a model's flat vector, for example of the parameters that are personal.
 
-Algorithms do not know layers. If an algorithm treats some parameters differently, it is given their indices
-as a text of ranges in Python's slice notation, such as "0:320, -650:". Code that knows the model, such as a
-simulation, replaces a layer's name by its ranges.
+Algorithms do not know layers. If an algorithm treats some parameters differently, its caller passes their
+indices as a string of ranges in Python's slice notation, such as "0:320, -650:". Code that knows the model,
+such as a simulation, translates names of layers to ranges.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MOST_RANGES: Final = 10_000
 
 @dataclass(frozen=True)
 class IndexRanges:
-    """A set of indices of a vector of `dim` numbers, as `ranges` of (start, stop), in order and with gaps.
+    """A set of indices of a vector of `dim` numbers, as sorted ranges (start, stop) with gaps between them.
 
-    The constructor raises `ParameterError` for empty or unordered ranges.
+    The constructor raises `ParameterError` for empty, unordered or adjacent ranges.
 
     >>> places = IndexRanges.parse("1:3, -1:", 6)
     >>> places.size, places.text, places.rest.text
@@ -85,7 +85,7 @@ class IndexRanges:
         return IndexRanges(self.dim, tuple((start, stop) for start, stop in pairs if start < stop))
 
     def mask(self) -> Vector:
-        """Return a vector with 1 at these indices and 0 at all others: `only` of `Learner.train`."""
+        """Return a vector with 1 at these indices and 0 at all others, for the `only` of `Learner.train`."""
         mask = np.zeros(self.dim)
         for start, stop in self.ranges:
             mask[start:stop] = 1.0
@@ -133,9 +133,9 @@ def _range(piece: str, dim: int) -> tuple[int, int]:
 
 
 def parse_index_ranges(name: str, text: object, dim: int, meaning: str) -> IndexRanges:
-    """Return the indices that the parameter `name` selects by its value `text`, or raise `ParameterError`.
+    """Return the indices in `text`, the value of the parameter `name`. Raises `ParameterError` if invalid.
 
-    `meaning`  says in the error what to set.
+    `meaning`  says in the error's message what to set.
     """
     if text is None:
         raise MissingBound(name, meaning)

@@ -6,11 +6,11 @@ parameters, which a server keeps and sends, and v are the client's own, which ne
     FedAlt   v with u fixed, then u with the new v fixed
     FedSim   both at once
 
-Then u moves by the mean of the clients' changes of u. Against corrupt clients, u moves to the geometric
-median of the clients' u instead. A query carries u alone, and a sum has as many numbers as u.
+Then u moves by the mean of the clients' changes of u, or with `robust` to the geometric median of the
+clients' u, against corrupt clients. A query carries u alone, and a sum has as many numbers as u.
 
-The paper begins with a model that all clients trained together, and ends with each client tuning its v. Here,
-the former is the initial model of a run, and the latter is the parameter `finetune`.
+In the paper, training starts from a model that all clients have trained together, and in the end each client
+fine-tunes its v. Here, the former is the initial model of a run, and the latter the parameter `finetune`.
 
 LG-FedAvg is "Think Locally, Act Globally: Federated Learning with Local and Global Representations". Clients
 train their whole model at once. Only the shared layers, the last ones, are sent and averaged.
@@ -63,7 +63,7 @@ class OwnPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Partial(AveragingAlgorithm[OwnPart]):
-    """The base class of FedAlt and FedSim, which differ in the order in which a client trains its two parts.
+    """The base class of FedAlt and FedSim, which differ in when a client trains own and shared parameters.
 
     `initial`  the initial model of all clients. It contains their first own parameters, and is never sent.
     """
@@ -122,7 +122,7 @@ class Partial(AveragingAlgorithm[OwnPart]):
             raise ParameterError("the robust shared part has no private variant: unset robust or privacy")
         checks.whole("cap", self.cap, 1, 1 << 32)
         checks.whole("median_steps", self.median_steps, 1, MAX_TIMES)
-        self.aggregation  # noqa: B018  # raises what is wrong with the steps
+        self.aggregation  # noqa: B018  # raises if the steps are invalid
 
     # --- shared and own parameters ---
 
@@ -214,7 +214,7 @@ class Partial(AveragingAlgorithm[OwnPart]):
         """Return a client's whole model after the local steps of a round from `model`."""
 
     def personal(self, memory: OwnPart, model: Vector, learner: Learner) -> Vector:
-        """Return the shared parameters of `model` with the client's own parameters, which are fine-tuned."""
+        """Return a model with the shared parameters of `model` and the client's fine-tuned own parameters."""
         whole = self.own.put(model, self.kept(memory))
         return self.tuned(learner, whole, steps=self.finetune * learner.steps, rate=self.finetune_rate)
 
@@ -226,7 +226,7 @@ class Partial(AveragingAlgorithm[OwnPart]):
 
     @property
     def steering(self) -> Steering:
-        """The penalty on a client's own parameters; none by default."""
+        """The terms of local steps that change only a client's own parameters; none by default."""
         return Steering()
 
     @cached_property
@@ -239,7 +239,7 @@ class Partial(AveragingAlgorithm[OwnPart]):
 
 
 class PartialClient(TrainingClient[Partial, OwnPart]):
-    """A client that trains at a round's first query. All its answers are about the new shared parameters."""
+    """A client that trains at a round's first query. All its answers use the resulting shared parameters."""
 
     _trained: Vector | None = None
 
@@ -288,7 +288,7 @@ class FedAlt(Partial):
 
     @cached_property
     def steering(self) -> Steering:
-        """The gradient of the penalty on a client's own parameters. The shared ones are fixed meanwhile."""
+        """The penalty on own parameters, as a proximal term. Shared parameters are fixed in these steps."""
         if not self.pull:
             return Steering()
         centre = self.first if self.pull_to == START else np.zeros(self.own.size)
@@ -302,8 +302,8 @@ class FedAlt(Partial):
 
 @dataclass(frozen=True, kw_only=True)
 class FedSim(Partial):
-    """Clients train their own parameters and the shared ones at once, which takes half the steps of FedAlt.
-    If no parameters are personal, this is federated averaging."""
+    """Clients train their own parameters and the shared ones at once, in half as many steps as FedAlt. If no
+    parameters are personal, this is federated averaging."""
 
     def trained(self, learner: Learner, model: Vector) -> Vector:
         return learner.train(model)
@@ -311,7 +311,7 @@ class FedSim(Partial):
 
 @dataclass(frozen=True, kw_only=True)
 class LGFedAvg(FedSim):
-    """FedSim in which most layers are personal. It is configured by the shared layers instead of the personal
+    """FedSim with mostly personal layers. Users select the shared layers (`shared_part`), not the personal
     ones."""
 
     shared_part: str | None = parameter(

@@ -1,9 +1,9 @@
-"""One client across rounds: decodes queries, answers them, and keeps its memory of completed rounds.
+"""A client's side of a run, over all rounds: `Participant` answers queries and stores the client's memory.
 
 The memory that a client computes in a round, such as a personal model, replaces its old memory only once the
 client knows two facts: the round was completed, and the client was counted at least once in every kind of sum
-that it answered. (Of several sums over the same vector, the last may fail while the others are valid.) Until
-then the client holds both memories.
+that it answered. (Once is enough: of several sums over the same vector, the last may fail while the others
+are valid.) Until then the client stores both the old and the new memory.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _NEVER = -1
 
 @dataclass(frozen=True)
 class _Saved:
-    """A participant on disk: its memory, and `pending`, its next memory if round `number` was completed.
-    `unsure` are the kinds of sums that it answered in that round without knowing whether it was counted."""
+    """The saved state of a participant. `pending` replaces `memory` if round `number` was completed. `unsure`
+    lists the kinds of sums of that round for which the client does not know whether it was counted."""
 
     number: int
     memory: bytes
@@ -37,12 +37,12 @@ class _Saved:
 
 
 class Participant:
-    """A client of `algorithm`. Raises `ParameterError` if the algorithm is unsafe under `trust`.
+    """A client of a run. The constructor raises `ParameterError` if `algorithm` is unsafe under `trust`.
 
     The caller calls `answer` for every query, `confirmed` when an answer is known to be in its sum, and
-    `abandoned` when the sum was given up. It may call `apply_history` when a round is over; otherwise the
-    next query carries the history. `member` is the client's id. If the client missed the end of a sum, it
-    finds by its id in the next `RoundInfo` whether it was counted.
+    `abandoned` when the sum was given up. The caller may also call `apply_history` when a round is over;
+    otherwise the next query does the same. `member` is the client's id. A client that missed the end of a sum
+    looks for this id in the next `RoundInfo`, which lists such clients if they were counted.
     """
 
     def __init__(
@@ -68,18 +68,18 @@ class Participant:
         return self._memory
 
     def personal(self, model: Vector) -> Vector:
-        """Return the model that this client uses, given the common one, `model`."""
+        """Return this client's personal model, or the common one, `model`, if the algorithm has none."""
         return self._algorithm.personal(self._memory, model, self.learner)
 
     def answer(
         self, kind: str, payload: bytes, *, round_number: int, invited: int
     ) -> Mapping[str, ArrayLike] | None:
-        """Return the values that a query asks for, or None if this client has no answer.
+        """Return the values that a query asks for, by part name, or None if this client has no answer.
 
-        It has none if training has diverged, or if a restart lost the state of this round. Raises
+        There is no answer if training has diverged, or if a restart lost the state of this round. Raises
         `MalformedMessage` for a query that no honest server sends. `round_number` is the round of the sum,
         which must be that of the query: values that were trained for one round must not be used in another.
-        `invited` is the number of clients that are asked.
+        `invited` is the number of clients that receive the query.
         """
         round_info, query = self._algorithm.query_decoder.decode(kind, payload)
         if self._algorithm.needs_all_clients and invited != self._algorithm.clients:
@@ -105,9 +105,9 @@ class Participant:
     def _nothing(self, kind: str) -> Mapping[str, ArrayLike] | None:
         """Return the answer of a client whose training has diverged: zeros if the sum has noise, else None.
 
-        The server sees which clients do not answer, which says something about their data. In a sum with
-        noise that would reveal what the noise protects, so zeros are sent. In a sum without noise, a client
-        with a weight of zero could be left out of a total unnoticed, so it does not answer.
+        The server sees which clients do not answer, and could conclude that their training diverged. Noise
+        is meant to hide such facts about a client's data, so in a sum with noise the client sends zeros. In a
+        sum without noise, a client with zeros would be counted without protecting the others: it declines.
         """
         assert self._algorithm.table is not None  # there was a query
         spec = self._algorithm.table[kind]
@@ -123,13 +123,13 @@ class Participant:
             self._counted.add(self._last)
 
     def abandoned(self) -> None:
-        """Record that the last sum was given up for all clients. The round may continue without it."""
+        """Record that the sum of the last answer failed for all clients. The round may still continue."""
         if self._last is not None and not self._was_counted:
             self._answered.discard(self._last)
             self._counted.discard(self._last)
 
     def open(self, round_info: RoundInfo) -> None:
-        """Begin the round `round_info.number`, unless it has begun."""
+        """Begin the round `round_info.number`, unless it has already begun."""
         if round_info.number > self._number:
             self.apply_history(round_info)
             self._number = round_info.number
@@ -137,7 +137,7 @@ class Participant:
             self._answered, self._counted = set(), set()
 
     def apply_history(self, round_info: RoundInfo) -> None:
-        """Read which earlier rounds were completed, and keep or discard the memory of the last one."""
+        """Read in `round_info` whether the client's last round was completed. Keep or drop its new memory."""
         if round_info.number <= self._number:
             return
         self._counted |= {
@@ -150,7 +150,7 @@ class Participant:
         self._round = self._pending = None
 
     def _made(self) -> Any:
-        """Return the memory after a completed current round: the old one if this client took no part."""
+        """Return the new memory if the current round completes; the old one if the client took no part."""
         if self._round is None:
             return self._memory if self._pending is None else self._pending
         if self._binding and not self._answered:
@@ -164,7 +164,7 @@ class Participant:
         return made if is_finite(made) else self._memory  # a diverged personal model is discarded
 
     def insecure_rewind(self, number: int) -> None:
-        """Allow this client to answer in round `number` again, with its current memory."""
+        """Forget round `number` and later ones, so that this client answers in round `number` again."""
         if self._number >= number:
             self._number = number - 1
             self._round = self._pending = None

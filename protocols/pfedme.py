@@ -1,4 +1,4 @@
-"""pFedMe: personal models by the proximal operator of each client's loss, and a common model.
+"""pFedMe: a common model, and personal models from the proximal operator of each client's loss.
 
 "Personalized Federated Learning with Moreau Envelopes", Algorithm 1.
 """
@@ -22,8 +22,8 @@ from protocols.weighted_mean import AveragingAlgorithm, Update
 
 @dataclass(frozen=True, kw_only=True)
 class PFedMe(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
-    """The common model w minimises the mean of the clients' Moreau envelopes, which are the minimum over
-    theta of f(theta) + pull / 2 * |theta - w|^2. The minimiser theta is the client's personal model.
+    """The common model w minimises the mean of the clients' Moreau envelopes. The envelope of a loss f at w
+    is the minimum over theta of f(theta) + pull / 2 * |theta - w|^2. Its theta is the personal model.
 
     In a round a client repeats `rounds` times: `steps` local steps on theta, which is pulled towards its copy
     w_i of the common model, and then w_i <- w_i - rate * pull * (w_i - theta).
@@ -66,8 +66,8 @@ class PFedMeClient(TrainingClient[PFedMe, OwnModel]):
         return algorithm.averaging.contribution(copy - query.model, self._learner.samples)
 
     def _towards(self, theta: Vector, copy: Vector) -> Vector:
-        """Return `theta` after local steps towards the proximal point of `copy`. Pull and decay together act
-        as one pull towards a point between the copy and the origin."""
+        """Return `theta` after local steps that minimise the loss plus pull / 2 |theta - copy|^2. Pull and
+        weight decay are added up to one pull, towards a point between `copy` and zero."""
         algorithm = self._algorithm
         both = algorithm.pull + algorithm.decay
         steering = Steering(pull=both, anchor=copy * (algorithm.pull / both))

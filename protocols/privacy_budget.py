@@ -1,4 +1,4 @@
-"""Privacy budgets: the largest privacy cost of all rounds' sums for one client, and how rounds share it."""
+"""Privacy budgets: the largest privacy loss of one client in a whole run, and its division among sums."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from secagg.noise_assumptions import NoiseAssumptions
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyBudget:
-    """Differential privacy for whole clients, from the first round to the last.
+    """A budget for client-level differential privacy over all rounds of a run.
 
-    `promise`  assumptions of the noise: numbers of clients, drop-outs and colluders.
-    `goal`     privacy cost for one client of all sums of all rounds together. Its own `sums` must be 1.
+    `promise`  assumptions for which noise is calibrated: numbers of clients, drop-outs and colluders.
+    `goal`     largest privacy loss of one client in all sums of all rounds together. `goal.sums` must be 1.
     `rounds`   number of rounds that share the goal.
     """
 
@@ -40,7 +40,7 @@ class PrivacyBudget:
         """Raise `ParameterError` if a parameter of a subclass is invalid."""
 
     def check_clients(self, clients: int) -> None:
-        """Raise `ParameterError` if noise is planned for fewer than `clients` clients."""
+        """Raise `ParameterError` if noise is calibrated for fewer than `clients` clients."""
         if self.promise.clients < clients:
             raise ParameterError(
                 f"noise is promised for {self.promise.clients} clients, but there may be {clients}: "
@@ -48,13 +48,13 @@ class PrivacyBudget:
             )
 
     def per_sum(self, sums: int = 1) -> Goal:
-        """Return the goal of each sum, if each of the `rounds` rounds has `sums` sums."""
+        """Return the goal of each sum if every round has `sums` sums with equal shares of the budget."""
         return replace(self.goal, sums=self.rounds * sums)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HistogramBudget(PrivacyBudget):
-    """The budget of private rounds with a histogram, which gets the part `ratio` of the budget."""
+    """The budget of rounds with a histogram and other sums. The histogram gets the fraction `ratio`."""
 
     ratio: float = parameter(
         0.25, "the part of the budget that the histogram gets; with 1, nothing else has noise"
@@ -66,23 +66,23 @@ class HistogramBudget(PrivacyBudget):
 
     @property
     def whole(self) -> Goal:
-        """The goal of a sum that is the only one in every round."""
+        """The goal of a sum if it is the only one in every round."""
         return self.per_sum()
 
     @property
     def rest(self) -> Goal | None:
-        """The goal of the other sums of a round, besides the histogram; None if `ratio` is 1."""
+        """The goal of all other sums of a round together; None if the histogram gets the whole budget."""
         return self.whole.part(1 - self.ratio) if self.ratio < 1 else None
 
     def histogram(self, bins: int) -> Plan:
-        """Return the noise plan of a histogram to which each client adds one count."""
+        """Return the noise plan of a histogram of `bins` bins to which each client adds one count."""
         goal = self.whole.part(self.ratio)
         return calibrate_counts(promise=self.promise, goal=goal, bins=bins, limit=1, total=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublicStepBudget(PrivacyBudget):
-    """The budget of private robust aggregation, in which the length of a step is public."""
+    """The budget of private robust aggregation, whose iteration takes steps of the public length `step`."""
 
     step: float | None = parameter(
         None,

@@ -5,8 +5,8 @@ F_i^(q+1) / (q+1). With the update u of a client's local steps at rate eta and g
 
     Delta = F^q g,    h = q F^(q-1) |g|^2 + F^q / eta,    w <- w - (sum of Delta) / (sum of h).
 
-Clients send both multiplied by eta / cap^q, which does not change the ratio of the sums. `cap` is the largest
-loss. They are then v * -u and v * (1 + q |u|^2 / (eta F)), with a weight v = (F / cap)^q of at most 1.
+Clients send -Delta and h, both multiplied by eta / loss_cap^q, which does not change the ratio of the sums.
+These are v * u and v * (1 + q |u|^2 / (eta F)), with a weight v = (F / loss_cap)^q of at most 1.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _BITS: Final = 64  # bits of the sum of stiffness, by which the server divides t
 
 @dataclass(frozen=True, kw_only=True)
 class QFFL(Algorithm[ModelState, NoMemory]):
-    """Clients weight their updates by a power of their loss at the common model. An estimate of the curvature
-    of the resulting objective (the stiffness) shortens the step."""
+    """Clients weight their updates by the power q of their loss at the common model. The server divides the
+    sum by the sum of h ("stiffness"), which estimates the curvature of the objective."""
 
     q: float = parameter(1.0, "0 is federated averaging; the larger it is, the more the worst clients count")
     rate: float | None = parameter(
@@ -63,7 +63,7 @@ class QFFL(Algorithm[ModelState, NoMemory]):
         assert self.loss_cap is not None  # checked above
         if self.loss_floor >= self.loss_cap:
             raise ParameterError("loss_floor must be below loss_cap", parameter="loss_floor")
-        self.averaging  # noqa: B018  # raises what is wrong with the other bounds
+        self.averaging  # noqa: B018  # raises if the other bounds are invalid
         if not self._largest <= checks.LARGEST:  # also true for NaN
             raise ParameterError(
                 "q * clip^2 / (rate * loss_floor) is too large for any sum: set a smaller clip or q, or a "
@@ -73,7 +73,7 @@ class QFFL(Algorithm[ModelState, NoMemory]):
 
     @property
     def _largest(self) -> float:
-        """The largest stiffness h of a client. As a function of the loss, h falls and then rises, so it is
+        """The largest `stiffness` of a client. As a function of the loss, it falls and then rises, so it is
         largest at an end of the range of losses."""
         assert self.loss_cap is not None
         return max(self.stiffness(loss, self.averaging.limit) for loss in (self.loss_floor, self.loss_cap))
@@ -83,7 +83,7 @@ class QFFL(Algorithm[ModelState, NoMemory]):
         cap = self.cap if self.weighted else 1
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
-    # --- weights, in units of the largest one ---
+    # --- weights, relative to the largest weight ---
 
     def weight(self, loss: float) -> float:
         """Return the weight v = (loss / loss_cap)^q, for a loss from loss_floor to loss_cap."""
@@ -91,7 +91,7 @@ class QFFL(Algorithm[ModelState, NoMemory]):
         return float((loss / self.loss_cap) ** self.q)
 
     def stiffness(self, loss: float, norm: float) -> float:
-        """Return h times eta / cap^q, for a client with this loss and an update of this norm."""
+        """Return h times eta / loss_cap^q, for a client with this loss and an update of this norm."""
         assert self.rate is not None
         return self.weight(loss) * (1 + self.q * norm**2 / (self.rate * loss))
 

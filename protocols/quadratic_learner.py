@@ -1,6 +1,6 @@
-"""A learner with a quadratic loss, 1/2 (w - centre)' diag(curvature) (w - centre), and exact gradients.
+"""A learner with the quadratic loss 1/2 (w - centre)' diag(curvature) (w - centre) and exact gradients.
 
-Its fixed points can be computed by hand, so tests and examples use it.
+Tests and examples use it, because the results of algorithms with this loss can be computed by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CLOSE = 1.0  # a model within this distance of the centre classifies all sample
 
 @dataclass
 class QuadraticLearner:
-    """One client whose best model is `centre`."""
+    """The `Learner` of a client whose loss is smallest at the model `centre`."""
 
     centre: Vector
     curvature: Vector | float = 1.0
@@ -58,7 +58,7 @@ class QuadraticLearner:
 
 
 def steered_step(model: Vector, gradient: Vector, steering: Steering, rate: float) -> Vector:
-    """Return `model` after one local step, as `Steering` defines it."""
+    """Return `model` after one step along `gradient`, with the formula in the docstring of `Steering`."""
     direction = gradient
     if steering.anchor is not None:
         direction = direction + steering.pull * (model - steering.anchor)

@@ -4,22 +4,22 @@
 one of a few levels, at random and without bias. There, every client has a scale of its own, the largest size
 of its numbers, and levels on different scales cannot be summed. Here the scale is common and public, so
 levels are small whole numbers that can be summed. A secure sum of n clients with s levels from zero to the
-scale takes
+scale needs
 
     1 + ceil(log2(n * (s - 1) + 1)) = ceil(log2(2 * n * (s - 1) + 1))
 
-bits a number on the wire, where n clients at full precision take 32. The secure sum itself rounds.
+bits per number on the wire, instead of 32 at full precision. The encoding of the sum does the rounding.
 
-If the common scale is too small for a client's update, the update is clipped. The scale is chosen from the
-round before: beside its update, a client counts itself in a histogram by the power of two of the scale within
-which its largest number is. The next scale is the least one that clips at most the part `share` of the
-clients. The first scale is the largest one that is allowed. If all numbers are far below the first level, the
-total is mostly rounding errors. The model then stays, and the next round has a smaller scale. Parameters may
-be divided into buckets that have a scale each.
+If the common scale is too small for a client's update, the update is clipped. The scale follows from the
+round before: besides its update, a client adds one count to a histogram, in the cell for the ratio of its
+largest number to the scale, by powers of two. The next scale is the least one that clips at most the fraction
+`share` of the clients. The first scale is the largest that is allowed. If all numbers are far below the first
+level, the total is mostly rounding errors. The model then stays, and the next round has a smaller scale.
+Parameters may be divided into buckets that have a scale each.
 
 A number beyond the scale is clipped to plus or minus the scale. A malicious server could therefore choose a
-scale that all updates but the smallest exceed. The others then add known whole numbers, which it can
-subtract. Only a fixed scale prevents this attack.
+scale that is exceeded by all updates but the smallest. The other clients then add known whole numbers, which
+the server can subtract. Only a fixed scale prevents this attack.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FINEST: Final = 40
 
 @dataclass(frozen=True)
 class Quantise(Query):
-    """Asks for each client's update. The scale of a bucket is reach * 2^-halvings; None counts as 0."""
+    """Asks for each client's update of `model`, on scales reach * 2^-halvings per bucket; None means 0."""
 
     kind: ClassVar[str] = "quantise"
     model: Vector
@@ -66,14 +66,14 @@ class QuantisedState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class Remainder:
-    """A client's memory: the part of its last update that was clipped off; None if it is not kept."""
+    """A client's memory: what clipping removed from its last update; None if this is not stored."""
 
     value: Vector | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantised(Algorithm[QuantisedState, Remainder]):
-    """Federated averaging of updates that are rounded to a few levels."""
+    """Federated averaging of updates that are rounded to a few levels; see the module's docstring."""
 
     memory_type: ClassVar[type] = Remainder
     state_type: ClassVar[type] = QuantisedState
@@ -178,8 +178,8 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         return Outcome(QuantisedState(as_vector(state.model + step), halvings), facts)
 
     def _finer(self, total: Total) -> Vector:
-        """Return how often each scale may be halved so that at most the part `share` of the clients is
-        clipped. The result is -1 if more clients are clipped already. The scale is then doubled."""
+        """Return how often each scale can be halved without clipping more than the fraction `share` of the
+        clients. The result is -1, which doubles the scale, if more clients are clipped already."""
         counts = np.asarray(total[OCTAVES], np.float64).reshape(-1, _CELLS)
         beyond = np.cumsum(counts, axis=1)[:, :-1]  # number of clipped clients after 0, 1, ... halvings
         return np.asarray((beyond <= self.share * total.count).sum(axis=1) - 1, np.float64)
@@ -210,7 +210,7 @@ class QuantisedClient(TrainingClient[Quantised, Remainder]):
         return self._memory if self._after is None else self._after
 
     def _halvings(self, query: Quantise) -> Vector:
-        """Return the halvings of the query. Raises `MalformedMessage` if no honest server sends them."""
+        """Return the halvings in the query. Raises `MalformedMessage` for values that are not allowed."""
         algorithm, given = self._algorithm, query.halvings
         if algorithm.adaptive != (given is not None):
             raise MalformedMessage(SERVER, "a scale that is not what was agreed on")
@@ -221,7 +221,7 @@ class QuantisedClient(TrainingClient[Quantised, Remainder]):
         return given
 
     def _levelled(self, update: Vector, scales: Vector) -> Vector:
-        """Return the update in units of the scale, clipped to [-1, 1]. `feedback` keeps the clipped part."""
+        """Return update / scales, clipped to [-1, 1]. With `feedback`, store what clipping removes."""
         if not np.isfinite(update).all():
             return np.full_like(update, np.nan)  # the participant declines
         limit = self._algorithm.limit

@@ -1,4 +1,4 @@
-"""The types with which algorithms are written: queries that are answered by sums, and rounds that yield them.
+"""The types of an algorithm's messages: queries, which sums answer, and rounds, which yield queries.
 
 A round is a generator. It yields queries, receives the totals of clients' answers, and returns the new state:
 
@@ -33,7 +33,7 @@ _REMEMBERED: Final = 63  # earlier rounds whose completion is recorded
 
 @dataclass(frozen=True)
 class Query:
-    """A query to all clients. Subclasses are frozen dataclasses, and `kind` is the name of their sum.
+    """The base class of queries to clients. Subclasses are frozen dataclasses; `kind` names their sum.
 
     >>> @dataclass(frozen=True)
     ... class Assign(Query):
@@ -46,7 +46,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Outcome(Generic[S]):
-    """The result of a round: the new state, and `facts` for the report, such as how far the model moved.
+    """The result of a round: the new state, and `facts`, named values for reports and logs.
 
     >>> Outcome("the next state", {"moved": 0.5}).facts["moved"]
     0.5
@@ -65,7 +65,7 @@ Ask: TypeAlias = Callable[[Query], Total]
 def run_round(steps: Generator[Query, Total, S], ask: Ask) -> S:
     """Run the generator `steps`: send it the result of `ask` for every query that it yields.
 
-    A `SumFailed` of `ask` is raised at the generator's `yield`. Returns the return value of the generator.
+    If `ask` raises `SumFailed`, the generator's `yield` raises it. Returns the generator's return value.
 
     >>> from protocols.fedavg import FedAvg
     >>> algorithm = FedAvg(dim=2, clients=3, clip=1.0, weighted=False)
@@ -100,12 +100,12 @@ class UnacknowledgedAnswer:
 class RoundInfo:
     """The number of a round, and which earlier rounds were completed.
 
-    `number`   number of the attempt. It rises with every round, completed or not, and is never used twice.
+    `number`   number of this round. It rises with every round, completed or not, and is never used twice.
     `history`  bit k says whether round `number - 1 - k` was completed, for the last 63 rounds.
-    `unacknowledged`  answers that were counted, of clients that do not know it yet. The channel adds them.
+    `unacknowledged`  counted answers whose clients do not know this yet. The `SumChannel` adds them.
 
-    Every query carries a `RoundInfo`. Clients that answered in an earlier round learn from it whether to keep
-    the memory that they made in that round.
+    Every query carries a `RoundInfo`. It tells clients that answered in an earlier round whether to keep the
+    memory that they computed in that round.
 
     The constructor raises `RecordError` for an impossible number or history.
 
@@ -135,7 +135,7 @@ class RoundInfo:
         return RoundInfo(self.number + 1, history)
 
     def completed(self, number: int) -> bool:
-        """Return whether the earlier round `number` was completed; all before the last 63 count as such."""
+        """Return whether round `number` was completed. Rounds before the last 63 count as completed."""
         if not self._remembers(number):
             return 0 <= number < self.number
         return bool(self.history >> (self.number - 1 - number) & 1)
@@ -153,13 +153,13 @@ class _QueryPayload:
 
 
 def encode_query(round_info: RoundInfo, query: Query) -> bytes:
-    """Return the payload of a query. It has the round's number, so payloads of two rounds always differ."""
+    """Return `round_info` and `query` as bytes. They contain the round's number, so they differ by round."""
     return pack(_QueryPayload(round_info, pack(query)))
 
 
 def query_content(_kind: str, payload: bytes) -> bytes:
-    """Return the packed query in a payload, without the information about the round. If the payload cannot be
-    decoded, return all of it; a client refuses such a payload when it decodes it."""
+    """Return the packed query in a payload, without the `RoundInfo`, to compare queries of different rounds.
+    If the payload cannot be decoded, return all of it; clients refuse it later, when they decode it."""
     try:
         return unpack(_QueryPayload, payload).query
     except RecordError:
@@ -167,7 +167,7 @@ def query_content(_kind: str, payload: bytes) -> bytes:
 
 
 class QueryDecoder:
-    """Decodes the queries of an algorithm, and checks the length of all vectors in them.
+    """Decodes the queries of an algorithm, and checks their vectors' lengths and the size of their numbers.
 
     `dim`      length of every vector that `lengths` does not name.
     `lengths`  lengths of other vectors, by the kind of the query and the name of the field.

@@ -1,10 +1,10 @@
 """A public random subspace: a matrix P of `size` rows and `dim` columns, generated from a public seed.
 
-Every row has norm 1. P is no secret, but never sent: all parties generate it from the seed. Two kinds exist:
+Every row has norm 1. P is not secret, but never sent: all parties generate it from the seed. Two kinds exist:
 
-`dense`  independent Gaussian entries, each row scaled to norm 1. Row r is generated from a seed of its own,
-         so any part of P can be generated alone: a matrix too large for the memory is generated again, block
-         by block, whenever it is applied.
+`dense`  independent Gaussian entries, each row scaled to norm 1. Every row is generated from its own seed,
+         so rows can be generated separately: a matrix too large for the memory is generated again, block by
+         block, whenever it is applied.
 `fast`   random signs, a Walsh-Hadamard transform, and `size` of its coordinates, chosen at random. All
          entries are +-1 / sqrt(dim), and applying P takes memory for two models.
 """
@@ -45,9 +45,9 @@ _PRECISE: Final = 1e-13  # relative error at which `shift` stops
 
 @dataclass(frozen=True, kw_only=True)
 class Subspace:
-    """`size` public directions in a space of `dim` dimensions.
+    """A random matrix P with `size` rows and `dim` columns, see the module's docstring.
 
-    `seed`         the same seed gives the same P.
+    `seed`         the public seed from which P is generated.
     `transform`    "dense", "fast", or "auto": dense up to 1e8 entries.
     `orthonormal`  whether rows are made orthogonal to each other as well.
 
@@ -126,7 +126,7 @@ class Subspace:
         return found
 
     def lift(self, points: Floats) -> Real:
-        """Return P' y for one point y of the subspace, or for each point of a stack."""
+        """Return P' y, with the transpose P' of P, for one point y or for each point of a stack."""
         points = self._checked(points, self.size)
         if self.is_fast:
             return _each(self._unmixed, points, self.dim)
@@ -138,9 +138,9 @@ class Subspace:
     def shift(self, point: Floats) -> Vector:
         """Return the shortest vector whose projection is `point`, or is nearest to it.
 
-        Some points are not a projection if `size` is near `dim` and rows of the fast transform depend on each
-        other. The vector is found by conjugate gradients for least squares, which take few steps if rows are
-        nearly orthogonal.
+        (If rows of the fast transform are linearly dependent, which happens if `size` is near `dim`, some
+        points are not the projection of any vector.) The vector is computed by conjugate gradients for least
+        squares, which take few steps if rows are nearly orthogonal.
         """
         left = self._checked(point, self.size).copy()
         slope = self.lift(left)
@@ -225,7 +225,7 @@ def _row(space: Subspace, row: int) -> Real:
 
 
 def _orthogonal(matrix: Real) -> Real:
-    """Return the matrix with its rows made orthonormal, in the order of Gram and Schmidt."""
+    """Return the matrix with orthonormal rows that the Gram-Schmidt process computes from its rows."""
     columns, triangle = np.linalg.qr(matrix.T)
     return np.ascontiguousarray((columns * np.sign(np.diagonal(triangle))).T)
 

@@ -1,9 +1,9 @@
 """Robust federated aggregation: the geometric median of the clients' models, by Weiszfeld's algorithm.
 
-"Robust Aggregation for Federated Learning". A step needs the sum of the directions to the clients' models and
-the sum of inverse distances. A direction has norm 1, wherever the model is. So the result stays near the
-honest models if less than half of all weight is on corrupted ones. This holds for corrupted models of clients
-that follow the protocol of the sum. A client that sends masked values beyond its bound can change the total.
+"Robust Aggregation for Federated Learning". A step needs the sum of the unit vectors that point to the
+clients' models, and the sum of inverse distances. A distant model counts no more than a near one, so the
+result stays near the honest models if less than half of all weight is on corrupted ones. This holds if
+clients follow the protocol of the sum: masked values beyond the bound can change a total at will.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MEAN: Final = "mean"
 
 @dataclass(frozen=True)
 class Mean(Query):
-    """Asks for each client's update of `model`. It is sent once before steps that start at the mean."""
+    """Asks for each client's update of `model`, once in a round, if Weiszfeld's steps start at the mean."""
 
     kind: ClassVar[str] = "mean"
     model: Vector
@@ -45,7 +45,7 @@ class Mean(Query):
 class RFA(Algorithm[ModelState, NoMemory]):
     """Clients train from the common model, which moves to the geometric median of the resulting models.
 
-    `privacy`    makes every sum differentially private, with a public step; None for exact sums.
+    `privacy`    a budget for noise on every sum, with a public step length; None for sums without noise.
     """
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = PublicStepBudget
@@ -86,9 +86,9 @@ class RFA(Algorithm[ModelState, NoMemory]):
             checks.positive("reject", self.reject)
         if self.privacy is not None and (self.fast or self.start_at != MODEL):
             raise ParameterError("private steps are plain ones that start at the model")
-        self.aggregation  # noqa: B018  # raises what is wrong with the steps
+        self.aggregation  # noqa: B018  # raises if the steps are invalid
         if self.start_at == MEAN:
-            self.averaging  # noqa: B018  # and with the clip
+            self.averaging  # noqa: B018  # raises if the clip is invalid
 
     @cached_property
     def aggregation(self) -> Aggregation:
@@ -141,9 +141,9 @@ class RFA(Algorithm[ModelState, NoMemory]):
 class RFA1(RFA):
     """One Weiszfeld step from the common model: a mean of updates, weighted by their inverse norms.
 
-    The update u of a client with share a (see `weighted`) has the weight a / max(nu, |u|). The talk that
-    proposes this leaves open whether a is a factor; here it is, as in every step of RFA. Without `leave`, a
-    client whose update is zero has the weight a / nu, more than all others together.
+    The update u of a client with the share a (see `share`) has the weight a / max(nu, |u|), as in every step
+    of RFA. (The talk that proposes this method leaves the factor a open.) Without `leave`, a client with the
+    update zero has the weight a / nu, more than all others together.
     """
 
     steps: int = 1
@@ -155,7 +155,7 @@ class RFA1(RFA):
 
 
 class RFAClient(TrainingClient[RFA, NoMemory]):
-    """A client that trains once, from the first point that it receives. All answers are about that model."""
+    """A client that trains once, from the first point that it receives. All answers use that model."""
 
     _trained: Vector | None = None
 

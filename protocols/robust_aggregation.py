@@ -1,7 +1,7 @@
-"""A robust aggregate of clients' vectors, computed step by step from sums of bounded influences.
+"""Robust aggregates of the clients' vectors, such as geometric medians, by an iteration with a sum per step.
 
-All sums of one aggregate are over the same vectors, so they form a group: clients require the same cohort in
-every sum. If a client drops out, the last point is the result.
+In a sum, clients add bounded functions of their vectors (see `influence_functions`). All sums of an iteration
+form a group: clients require the same clients in every sum. If a client drops out, the iteration ends early.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ GROUP: Final = "vectors"
 
 @dataclass(frozen=True)
 class Residuals(Query):
-    """Asks for the influence of each client's vector, relative to `point`. The first `point` is the model to
-    train from."""
+    """Asks for the influence of each client's vector at `point`. At a round's first query, clients train
+    their vector, starting from `point`. `step` is the number of the query in its round."""
 
     kind: ClassVar[str] = "residuals"
     point: Vector
@@ -39,7 +39,7 @@ class Residuals(Query):
 
 
 class StopReason(StrEnum):
-    """Why no further step was taken."""
+    """Why an aggregation ended."""
 
     TOLERANCE = "the last step was within the tolerance"
     STEPS = "all steps were taken"
@@ -67,17 +67,17 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregation:
-    """The settings and both sides of an aggregation.
+    """An aggregation: its settings, a client's contribution to a sum, and the server's iteration.
 
     `layers`     consecutive pieces of the vector, each with its own influence function.
     `steps`      largest number of sums.
     `tolerance`  a step that moves the point by no more than this is the last one; 0 takes all steps.
-    `fast`       whether steps are accelerated by the results of earlier ones.
+    `fast`       whether steps are extrapolated from the results of earlier ones.
 
-    A fast step is an extrapolation that may be wrong, and only the next sum shows it. So the steps end early
-    only if a plain step would not move the point either. If no sums are left, the result is not the last
-    extrapolated point. It is a plain step from the point at which the sum of influences was shortest. For
-    coordinate medians, extrapolated points are enclosed like the median, so they may be the result.
+    A fast step may be wrong, which only the next sum shows. So the iteration ends by `tolerance` only if a
+    plain step would not move the point either. Without further sums, the result is a plain step from the
+    point at which the sum of influences was shortest, instead of the last extrapolated point. Fast steps to
+    coordinate medians stay in a bracket around the median, so their last point is the result.
     """
 
     layers: tuple[Layer, ...]
@@ -130,8 +130,8 @@ class Aggregation:
     # --- the server's side ---
 
     def run(self, start: Vector, *, first: int = 0) -> Steps[AggregationResult]:
-        """Take steps from `start`. `first` is the number of the first step, if other sums came before. Raises
-        `SumFailed` only if no step succeeds."""
+        """Iterate from `start` and return the result. `first` is the number of sums in this round before the
+        iteration. A drop-out raises `SumFailed` in the first sum, and later only ends the iteration."""
         point, walks = start, [_Walk(layer, self._stepping(layer, start)) for layer in self.layers]
         for number in range(self.steps):
             try:
@@ -161,11 +161,11 @@ class Aggregation:
 
 
 class _Walk:
-    """The steps of one layer's piece of the point.
+    """The iteration for the coordinates of one layer.
 
-    `point`       the point of the next query.
+    `point`       these coordinates of the next query's point.
     `plain_move`  the length that a plain step from the last point would have.
-    `resort`      the result if no further sum succeeds.
+    `resort`      the result if there is no further sum.
     """
 
     def __init__(self, layer: Layer, stepping: Stepping) -> None:
@@ -182,7 +182,7 @@ class _Walk:
         plain = PlainStepping(self.point, rounding=self._influence.rounding(clients)).next(influence, weight)
         self.plain_move = float(np.linalg.norm(plain - self.point))
         self.point = self._stepping.next(influence, weight)
-        # A fast step may be wrong, except for coordinate medians, which are enclosed.
+        # A fast step may be wrong, except for coordinate medians, whose points stay in a bracket.
         if isinstance(self._stepping, PlainStepping) or self._influence.per_coordinate:
             self.resort = self.point
         elif (pull := float(np.linalg.norm(influence))) < self._least:

@@ -1,4 +1,4 @@
-"""RSA: every client has its own model, and the common one moves by the signs of its differences from them.
+"""RSA: clients have personal models; the common model moves by the signs of its differences from them.
 
 "RSA: Byzantine-Robust Stochastic Aggregation Methods for Distributed Learning from Heterogeneous Datasets",
 with its l1 penalty. Clients and server minimise
@@ -9,10 +9,10 @@ over the clients' models x_i and the common one, x_0. Clients send only the sign
 influence on a coordinate does not depend on its distance. The sum of signs is exact, and needs only as many
 bits as counting the clients.
 
-There are two differences from the paper; neither moves a fixed point. The paper takes the signs before a
-client's step; here they are taken after its steps. In the paper, all clients are in every sum; here, a client
-that is not in a sum does not train in that round. The algorithm equals lp-proj-1 with P = 1, except that the
-server moves by the sum of the signs, not by their mean. With rate = eta / clients, both are the same.
+There are two differences from the paper; neither changes fixed points. In the paper, clients take the signs
+before their step; here, after their steps. In the paper, all clients are in every sum; here, a client that is
+not in a sum does not train in that round. The algorithm equals lp-proj-1 with the identity as P, except that
+the server moves by the sum of the signs, not by their mean. With rate = eta / clients, both are the same.
 
 Signed numbers. Counts on the wire are not negative, so every client adds `most` to each of its numbers, and
 the server, which knows the number of clients, subtracts it again. A client moves a total by at most `most`.
@@ -46,7 +46,7 @@ SQRT: Final = "sqrt"
 
 @dataclass(frozen=True)
 class SteppedState:
-    """The common model, and the number of steps taken."""
+    """The server's state: the common model, and the number of its steps so far."""
 
     model: Vector
     steps: int = 0
@@ -130,7 +130,7 @@ Whole: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SignedCounts:
-    """Sums of vectors of `size` whole numbers from -`most` to `most`, of at most `clients` clients.
+    """The encoding of sums over at most `clients` vectors of `size` whole numbers from -`most` to `most`.
 
     >>> counts = SignedCounts(size=2, most=1, clients=10)
     >>> counts.part().bits  # from 0 to 20
@@ -150,8 +150,8 @@ class SignedCounts:
         )
 
     def contribution(self, numbers: Vector) -> Mapping[str, ArrayLike]:
-        """Return what a client adds: its numbers plus `most`. If a number is not finite, they are returned
-        unchanged, and the participant declines to answer."""
+        """Return what a client adds: its numbers plus `most`. If a number is not finite, return all numbers
+        unchanged, so that `Participant` declines to answer."""
         if not np.isfinite(numbers).all():
             return {SIGNED_COUNTS: numbers}
         return {SIGNED_COUNTS: (numbers + self.most).astype(np.uint64)}

@@ -1,4 +1,4 @@
-"""The server's run of an algorithm: rounds over a channel, which complete or leave the state unchanged."""
+"""Runs the server's side of an algorithm. Each round either completes or leaves the state unchanged."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ S = TypeVar("S")
 
 
 class SumChannel(Protocol):
-    """Carries queries to clients and returns totals."""
+    """The interface by which a `Run` asks its clients: queries go out, totals come back."""
 
     def begin(self, round_info: RoundInfo) -> None:
         """Begin a round. Raises `SumFailed` if there are too few clients."""
 
     def ask(self, query: Query) -> Total:
-        """Return the total of the clients' answers to `query`. Raises `SumFailed` if there is none."""
+        """Return the total of the clients' answers to `query`. Raises `SumFailed` if the sum fails."""
 
     def finish(self, round_info: RoundInfo) -> None:
-        """End the round. `round_info` is that of the next round, and says whether this one was completed."""
+        """End the round. `round_info`, of the next round, says whether this round was completed."""
 
 
 @dataclass(frozen=True)
 class RoundReport:
-    """The outcome of a round. Every number in it comes from totals.
+    """What happened in a round. The numbers are computed from totals only.
 
-    `sums`     numbers of queries that were answered, by kind.
+    `sums`     number of successful sums, by kind.
     `clients`  number of clients in the last sum.
-    `failure`  why the round was given up; the state is then unchanged.
+    `facts`    the facts of the round's `Outcome`; empty if the round failed.
+    `failure`  why the round was given up, with the state unchanged; None if the round completed.
 
     >>> RoundReport(number=3, sums={"update": 1}, clients=98).completed
     True
@@ -58,10 +59,10 @@ class _Saved:
 
 
 class Run(Generic[S]):
-    """The server's side of a run. Its whole state is `state` and `round_info`, which `save` saves.
+    """The server's side of a run. `state` and `round_info` are all that it keeps between rounds.
 
-    If a sum fails, `round` does not raise but returns a `RoundReport` with the failure. A state that does not
-    fit the algorithm raises `TypeError` or `ParameterError`.
+    If a sum fails, `round` does not raise but returns a `RoundReport` with the failure. The constructor and
+    `round` raise `TypeError` or `ParameterError` for a state that does not fit the algorithm.
 
     >>> from protocols.fedavg import FedAvg
     >>> from protocols.quadratic_learner import QuadraticLearner
@@ -72,7 +73,7 @@ class Run(Generic[S]):
     >>> reports = [run.round() for _ in range(20)]
     >>> reports[-1].completed, reports[-1].sums
     (True, {'update': 1})
-    >>> run.model.round(3)  # the mean of what clients would have
+    >>> run.model.round(3)  # the mean of the clients' best models
     array([1., 1.])
     """
 
@@ -90,7 +91,7 @@ class Run(Generic[S]):
         return self._algorithm.model(self.state)
 
     def round(self) -> RoundReport:
-        """Run one round. If a sum fails and the algorithm does not handle it, the state stays as it was."""
+        """Run one round and return its report. If a failed sum ends the round, the state is unchanged."""
         round_info, log = self.round_info, _Log(self._channel)
         self.round_info = round_info.next(completed=False)  # even if the round fails, its number is used up
         try:
@@ -133,8 +134,8 @@ class Run(Generic[S]):
     ) -> Self:
         """Return a run that continues from the result of `save`.
 
-        `interrupted` says that another round may have begun since then. Its number is then skipped, because
-        clients do not answer a query twice: an honest repetition looks like an attempt at differencing.
+        `interrupted` says that another round may have begun after `save`. Its number is then skipped: clients
+        would refuse its queries, because repeated sums of different clients can reveal a single answer.
         """
         record = unpack(_Saved, saved)
         round_info = record.round_info.next(completed=False) if interrupted else record.round_info
@@ -142,7 +143,7 @@ class Run(Generic[S]):
 
 
 class _Log:
-    """Asks queries through a channel, and counts the sums of a round and the clients in the last one."""
+    """Passes queries to a channel, and counts a round's sums by kind and the clients of the last sum."""
 
     def __init__(self, channel: SumChannel) -> None:
         self._channel = channel

@@ -1,10 +1,10 @@
-"""SCAFFOLD: local steps corrected by control variates towards the common optimum.
+"""SCAFFOLD: federated averaging in which control variates ("controls") correct the clients' local steps.
 
 "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", Algorithm 1 with option II.
 
-The server's control c is the mean of all clients' controls c_i only if both change together. A client that is
-counted in the sum changes its control. All other clients keep theirs. A client that disconnected before the
-outcome was known holds both values until a later query tells which one is valid.
+The server's control c must stay the mean of all clients' controls c_i. So clients that are counted in the sum
+change their controls, and all others keep theirs. A client that disconnected before it knew whether it was
+counted stores both values until a later query tells which one is valid.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ class ControlledState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class ControlVariate:
-    """A client's memory c_i: the mean gradient of its local steps in its last round; None before its first
-    round."""
+    """A client's memory: its control c_i, the mean gradient of the local steps in its last round; None before
+    its first round."""
 
     value: Vector | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(Algorithm[ControlledState, ControlVariate]):
-    """A client adds c - c_i to every gradient. This corrects the drift that its own data cause, so the model
-    converges to a point where the mean of all gradients is zero, even if the clients' data differ much."""
+    """In local steps, a client adds c - c_i to every gradient. This corrects the drift towards its own
+    optimum, so the model converges to a point where the mean gradient of all clients is zero."""
 
     memory_type: ClassVar[type] = ControlVariate
     state_type: ClassVar[type] = ControlledState
@@ -85,7 +85,7 @@ class Scaffold(Algorithm[ControlledState, ControlVariate]):
         checks.whole("bits", self.bits, 24, 64)  # rounding errors add up in the common control
         if self.population is not None:
             checks.whole("population", self.population, self.clients)
-        self.averaging  # noqa: B018  # raises what is wrong with the other bounds
+        self.averaging  # noqa: B018  # raises if the other bounds are invalid
         if not checks.SMALLEST <= 2 * self.control_limit <= checks.LARGEST:
             raise ParameterError("clip / (steps * rate) bounds a control, and is too large or too small")
 

@@ -1,7 +1,7 @@
 """Serialises frozen dataclasses ("records") to bytes: queries on the wire, states and memories on disk.
 
 A record becomes a list of its fields in the order of their declaration. The declared types may be whole
-numbers, finite floats, text, bytes, truth values, vectors, optional values, tuples, and other records. Equal
+numbers, finite floats, strings, bytes, bools, vectors, optional values, tuples, and other records. Equal
 records always give equal bytes, so their digests are equal. Bytes that do not fit the declaration exactly are
 refused, and so are values that could not be read again.
 """
@@ -46,7 +46,7 @@ def as_vector(values: ArrayLike) -> Vector:
 
 
 def pack(record: object) -> bytes:
-    """Return a record as bytes. Raises `RecordError` if a value does not have its declared type.
+    """Return a record (a frozen dataclass) as bytes. Raises `RecordError` if a value has a wrong type.
 
     >>> from protocols.algorithm import ModelState
     >>> len(pack(ModelState(as_vector([1.0, 2.0]))))
@@ -73,12 +73,12 @@ def unpack(kind: type[T], data: bytes) -> T:
 
 
 def vectors_of(record: object) -> dict[str, Vector]:
-    """Return all vectors in a record, at any depth, by the path of their field names."""
+    """Return all vectors in a record, also in nested records, by paths such as "state.model"."""
     return {where: leaf for where, leaf in _leaves(record) if isinstance(leaf, np.ndarray)}
 
 
 def is_finite(record: object) -> bool:
-    """Return whether all numbers of a record are finite, so that it can be serialised."""
+    """Return whether all numbers of a record are finite. Other records cannot be serialised."""
     return all(np.isfinite(leaf).all() for _, leaf in _leaves(record) if isinstance(leaf, np.ndarray | float))
 
 
@@ -89,7 +89,7 @@ def largest_of(record: object) -> float:
 
 
 def _leaves(value: object, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield everything in a record that is no tuple and no dataclass, with its path."""
+    """Yield (path, value) for all values in a record, at any depth, that are no tuples or dataclasses."""
     if isinstance(value, tuple):
         for index, each in enumerate(value):
             yield from _leaves(each, f"{where}[{index}]")
@@ -172,7 +172,7 @@ def _vector(plain: Any, where: str) -> Vector:
 
 
 def _simple(hint: Any, value: Any, where: str) -> Any:
-    """Return `value` if it has exactly the declared type. A bool does not count as an int."""
+    """Return `value` if its type is exactly `hint`; raise `RecordError` otherwise. A bool is not an int."""
     if type(value) is not hint or (hint is float and not math.isfinite(value)):
         raise RecordError(f"{where} must be a {hint.__name__}, and finite")
     if hint is int and not -_WHOLE <= value < _WHOLE:
@@ -181,7 +181,7 @@ def _simple(hint: Any, value: Any, where: str) -> Any:
 
 
 def _elements(arguments: tuple[Any, ...], value: Any, kind: type, where: str) -> tuple[Any, ...]:
-    """Return the declared type of every element of the tuple `value`."""
+    """Return the declared type of each element of `value`. Raises `RecordError` if the length is wrong."""
     if not isinstance(value, kind):
         raise RecordError(f"{where} must be a {kind.__name__}")
     length = len(typing.cast(Any, value))

@@ -14,8 +14,8 @@ Stochastic Optimization".
 
 The server needs only D, so it learns no more from clients than in plain averaging. An optimiser can be
 combined with any algorithm that has a common model. The algorithm's own round runs unchanged, with its own
-clients and sums. The distance by which it moves the common model is taken as D. The optimiser then decides
-how far the model moves instead, and the next round continues from there.
+clients and sums. The vector by which it moves the common model is taken as D. The optimiser then replaces the
+move by its own, and the next round continues from there.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ServerOptimiser:
                  about the distance that every coordinate moves in a round, and has no default.
     `momentum`   factor of the earlier updates in m; for sgd only.
     `beta1`, `beta2`  factors of the earlier m and v; for adam and yogi only.
-    `epsilon`    added to the root of v; with a larger one, coordinates' rates differ less (paper: tau).
+    `epsilon`    added to the root of v. The larger it is, the less coordinates' rates differ (paper: tau).
     `corrected`  whether m and v are corrected for their bias towards the start, as in the original Adam.
 
     The constructor raises `ParameterError` for invalid parameters.
@@ -108,7 +108,7 @@ class ServerOptimiser:
 
     @property
     def length(self) -> float:
-        """The rate, which is 1 for sgd by default: plain averaging."""
+        """The learning rate; 1 if none is set, which is plain averaging for sgd without momentum."""
         return 1.0 if self.rate is None else self.rate
 
     def start(self, dim: int) -> OptimiserState:
@@ -156,7 +156,7 @@ def _state_of(inner: type) -> type:
 
 @dataclass(frozen=True, kw_only=True)
 class WithServerOptimiser(Algorithm[Any, M], Generic[S, M]):
-    """Runs `algorithm`, and lets `optimiser` decide how far its common model moves.
+    """Runs `algorithm`, but moves its common model by a step of `optimiser`.
 
     If a round leaves the algorithm's state unchanged, the optimiser takes no step. The constructor raises
     `ParameterError` if the algorithm has no common model to move.
@@ -173,7 +173,7 @@ class WithServerOptimiser(Algorithm[Any, M], Generic[S, M]):
         super().__post_init__()
 
     @property
-    def state_type(self) -> type:  # type: ignore[override]  # it is made, and so cannot be pickled with this
+    def state_type(self) -> type:  # type: ignore[override]  # made at run time, so it cannot be pickled
         return _state_of(self.algorithm.state_type)
 
     def check(self) -> None:
@@ -274,7 +274,7 @@ class FedOpt(WithServerOptimiser[ModelState, NoMemory]):
 
 
 def of_other_kinds(kind: str) -> dict[str, Any]:
-    """Return what fixes `FedOpt` to `kind`: it, and the defaults of parameters that only other kinds use."""
+    """Return a catalogue entry's fixed parameters: `kind`, and the defaults of other kinds' parameters."""
     names = {name for every in PARAMETERS.values() for name in every} - set(PARAMETERS[kind])
     return {"kind": kind} | {
         each.name: each.default for each in fields(ServerOptimiser) if each.name in names

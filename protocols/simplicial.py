@@ -1,4 +1,4 @@
-"""Simplicial-FL, or Delta-FL: trains the model for the tail of the clients with the largest losses.
+"""Simplicial-FL, or Delta-FL: trains the model for the clients with the largest losses (the tail).
 
 "A Superquantile Approach to Federated Learning with Heterogeneous Devices", "Federated Learning with
 Superquantile Aggregation for Heterogeneous Data"; the private variant as in "Differentially Private Federated
@@ -38,7 +38,7 @@ _WEIGHT_BITS: Final = 64  # bits of the sum of weights, by which the server divi
 
 @dataclass(frozen=True)
 class LossHistogram(Query):
-    """Asks each client to count itself in the bin of its loss of `model`."""
+    """Asks each client to add one count, or its samples, to the bin of `model`'s loss on its data."""
 
     kind: ClassVar[str] = "losses"
     model: Vector
@@ -46,7 +46,7 @@ class LossHistogram(Query):
 
 @dataclass(frozen=True)
 class TailUpdate(Query):
-    """Asks for each client's update of `model`, times its weight in the tail. `level`, `share`: threshold."""
+    """Asks for each client's update of `model` times its weight, by the threshold (`level`, `share`)."""
 
     kind: ClassVar[str] = "tail"
     model: Vector
@@ -63,13 +63,13 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     """The server reads from a histogram of losses where the tail of the largest losses begins. The model
     moves by the mean update of the clients in this tail.
 
-    `privacy`     a budget for noise, or None. Its `ratio` is the part that the histogram gets. With noise,
+    `privacy`     a budget for noise, or None. The histogram gets its fraction `ratio`. With noise,
                   weights are not summed, because the sum of weights depends on the clients' losses and would
                   need noise too. The sum of updates is divided by the intended size of the tail, theta times
                   the number of clients in the sum, which is public.
 
-    The quadratic term of the papers' objective, lambda / 2 |w|^2, is weight decay, which the learner sets.
-    Clients outside the tail train too, and send zeros: no answer, or a quick one, would reveal their loss.
+    The quadratic term of the papers' objective, lambda / 2 |w|^2, is weight decay, a setting of the learner.
+    Clients outside the tail also train, and send zeros: no answer, or a fast one, would reveal a low loss.
     """
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = HistogramBudget
@@ -108,7 +108,7 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     privacy: HistogramBudget | None = None
 
     def check(self) -> None:
-        self.tail  # noqa: B018  # raises what is wrong with its parameters
+        self.tail  # noqa: B018  # raises if its parameters are invalid
         checks.bound("clip", self.clip, "the largest norm that an update may have, such as 10.0")
         checks.whole("cap", self.cap, 1, 1 << 32)
         checks.whole("bits", self.bits, 2, 64)
@@ -223,7 +223,7 @@ class SimplicialClient(TrainingClient[SimplicialFL, NoMemory]):
         return self._update(query.model, self._weight(query.model, query.cut))
 
     def _histogram(self, model: Vector) -> ArrayLike:
-        """Return the client's histogram, or NaN if its loss is not finite: the participant then declines."""
+        """Return the client's histogram, or NaN if its loss is not finite: `Participant` then declines."""
         loss, algorithm = self._loss(model), self._algorithm
         if not np.isfinite(loss):
             return np.full(algorithm.bins, np.nan)

@@ -13,19 +13,19 @@ server's rate is 1, then
 
     what the model moved + what the server keeps + the mean of all v = the sum of all means of u
 
-The server chooses the coordinates of the second sum. It learns their sum only, as it learns that of all
-coordinates in plain averaging. But coordinates of v that are not sent change little between rounds, and are
-summed again: if two cohorts differ by one client, their totals differ by about that client's v. This holds
-for every algorithm whose clients keep unsent values.
+The server chooses the coordinates of the second sum. It learns only sums, as in plain averaging. But unsent
+coordinates of v change little between rounds, and are summed again in the next sketch: if the clients of two
+rounds differ by one client, their totals differ by about that client's v. This holds for every algorithm
+in which clients keep unsent values.
 
 Count sketches ("Finding Frequent Items in Data Streams") are short tables from which the large coordinates of
 a long vector can be read. Every row of the table adds each coordinate, with a random sign, to a random
-column. The estimate of a coordinate is the median over the rows of the entries in its columns, times its
-signs. In one row, the error e has E e^2 <= |v|^2 / columns, as all else in the column has random signs; so
+column. The estimate of a coordinate is the median over the rows of the entry in its column times its sign. In
+one row, the error e has E e^2 <= |v|^2 / columns, because all other coordinates have random signs. So
 
     P(|e| > t |v| / sqrt(columns)) <= 1 / t^2,
 
-and the median has such an error only if half of the rows have. Columns and signs follow from a public seed.
+and the median has such an error only if half of the rows have. A public seed determines columns and signs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ GROUP: Final = "waiting"
 
 @dataclass(frozen=True)
 class Sketch(Query):
-    """Asks each client to add its update of `model` to its unsent vector, and for a sketch of the latter."""
+    """Asks each client to add its update of `model` to its unsent vector, and to send a sketch of the sum."""
 
     kind: ClassVar[str] = "sketch"
     model: Vector
@@ -73,7 +73,7 @@ class Heaviest(Query):
 
 @dataclass(frozen=True)
 class SketchState:
-    """The server's state: the model, and the mean of the sent values that the model has not used yet."""
+    """The server's state: the model, and `kept`, received values that have not moved the model yet."""
 
     model: Vector
     kept: Vector
@@ -81,7 +81,7 @@ class SketchState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class UnsentUpdate:
-    """A client's memory: `velocity` is u, `backlog` is v, its unsent vector. Both begin as None."""
+    """A client's memory: `velocity` is u; `backlog` is v, its unsent vector. At first, both are None."""
 
     velocity: Vector | None = None
     backlog: Vector | None = None
@@ -89,7 +89,7 @@ class UnsentUpdate:
 
 @dataclass(frozen=True, kw_only=True)
 class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
-    """Clients send a sketch of their unsent vector, then the exact values of its heaviest coordinates."""
+    """Clients send a sketch of their unsent vector, then exact values at the sum's largest coordinates."""
 
     memory_type: ClassVar[type] = UnsentUpdate
     state_type: ClassVar[type] = SketchState
@@ -131,7 +131,7 @@ class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
             checks.whole("local_steps", self.local_steps, 1)
         checks.whole("cap", self.cap, 1, 1 << 32)
         checks.whole("bits", self.bits, 2, 64)
-        self.sketch  # noqa: B018  # raises what is wrong with its shape
+        self.sketch  # noqa: B018  # raises if its shape is invalid
 
     @cached_property
     def sketch(self) -> CountSketch:
@@ -232,8 +232,8 @@ class SketchedClient(TrainingClient[SketchedSGD, UnsentUpdate]):
 
 
 def _checked(places: Vector, dim: int) -> NDArray[np.intp]:
-    """Return the coordinates that a server asks for, as integers. Raises `MalformedMessage` unless they are
-    in range and in rising order."""
+    """Return the indices that a server asks for, as integers. Raises `MalformedMessage` unless they are whole
+    numbers from 0 to dim - 1 in rising order."""
     if (
         not ((places >= 0) & (places < dim) & (places == np.floor(places))).all()
         or (np.diff(places) <= 0).any()
@@ -314,5 +314,5 @@ class CountSketch:
 
 
 def heaviest(vector: Vector, count: int) -> NDArray[np.intp]:
-    """Return the indices of the `count` largest absolute values, in rising order; the first of equal ones."""
+    """Return the indices of the `count` largest absolute values, in rising order; of ties, the first."""
     return np.sort(np.argsort(-np.abs(vector), kind="stable")[:count])

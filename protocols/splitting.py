@@ -1,8 +1,8 @@
 """Operator splitting: FedAvg, FedProx, FedSplit, FedPi and FedRP are settings of one scheme.
 
-"A Unifying Framework for Federated Learning", (42)-(44). Each client applies a map to its point u_i and
-relaxes the result by alpha, which gives z_i. Then beta moves z_i to the mean of all z, or reflects it there.
-Finally gamma mixes the result with the old u_i. See splitting_local_step.py for the formulas.
+The scheme is (42)-(44) of the book chapter "A Unifying Framework for Federated Learning". Each client applies
+a map to its point u_i and relaxes the result by alpha, which gives z_i. Then beta moves z_i to the mean of
+all z, or reflects it there. Finally gamma mixes the result with u_i. Formulas: splitting_local_step.py.
 
 | setting                                      | map      | alpha | beta | gamma |
 |----------------------------------------------|----------|-------|------|-------|
@@ -18,24 +18,24 @@ A round needs only the mean of the z_i, which is one secure sum. The u_i stay on
 all u_i are one common u. Clients send z_i minus a public vector (the last mean, or the common u). If the
 difference is longer than `clip`, it is shortened, and the client continues with the z_i that it sent.
 
-Participation. The mean is that of the clients in the round's sum, as in the chapter's released scripts. A
-client that was not counted keeps its state, and completes its last step with the next mean that it receives.
-(A mean over the last z_i of all clients, updated by differences, would count departed clients.)
+Participation. The mean is over the clients in the round's sum, as in the chapter's released scripts. A client
+that was not counted keeps its state, and completes its last step with the next mean that it receives. (A
+mean over the last z_i of all clients, updated by differences, would count departed clients.)
 
-Acceleration. With `memory` = tau above 0, Anderson acceleration combines the last tau + 1 rounds, as soon as
-there are more of them. If u is common, the server does so alone, and nothing more is sent. Otherwise the
-round's sum also contains the newest row of the Gram matrix of all clients' residuals (see
+Acceleration. With `memory` = tau above 0, Anderson acceleration combines the last tau + 1 rounds, once there
+are more than that. If u is common, the server does so alone, and nothing more is sent. Otherwise the round's
+sum also contains the newest row of the Gram matrix of all clients' residuals (see
 splitting_acceleration.py). The next query carries the weights, and clients combine their own images. Except
-for rounding, the result is what one party with the states of all clients would compute. With a tau of 5 and
-more, the unregularised form can amplify rounding errors by a million, and needs `regularisation`. A
-combination further than four times `clip` from the last image results from clipped residuals and is not used.
+for rounding, the result is the same as if one party with the states of all clients computed it. If tau is 5
+or more, rounding errors can grow by a factor of a million without `regularisation`. A combination further
+than four times `clip` from the last image results from clipped residuals and is not used.
 
 Only rounds of the same clients are combined. The server notices a change of the cohort by the number of
 clients, or by a client that lacks rounds of the window. It then begins a new window with a plain step. To
 complete the Gram matrix it needs the mean of the new cohort's u_i. If gamma = 1, this is the mean of z in the
-round of the change. Otherwise, after one more round with the same clients, the server uses one round to ask
-for it: clients send u_i in place of z_i, without training. So a cohort that always changes is never
-accelerated, but loses no rounds. (If u is common, only a change of the number of clients is noticed.)
+round of the change. Otherwise, after one more round with the same clients, the server spends one round on
+it: clients send u_i instead of z_i, without training. So a cohort that always changes is never accelerated,
+but loses no rounds. (If u is common, only a change of the number of clients is noticed.)
 
 If gamma is not 1, the server's own estimate of the mean of the u_i would not stay accurate: the weights of
 every combination multiply its rounding error. So after a combination clients send z_i - lean u_i, with a
@@ -93,9 +93,9 @@ class SplittingState:
     `step`     number of completed rounds.
     `mean`     mean of the clients' z in the last completed round: the model.
     `point`    u, if it is common; otherwise the mean of the clients' u_i.
-    `average`  mean of all `mean` so far, each with the weight eta_t.
+    `average`  weighted average of `mean` over all rounds so far; round t has the weight eta_t.
     `weight`   sum of these weights.
-    `window`   the last rounds, for the acceleration.
+    `window`   data of the last rounds, for the acceleration.
     """
 
     step: int
@@ -108,7 +108,7 @@ class SplittingState:
 
 @dataclass(frozen=True, kw_only=True)
 class Splitting(Algorithm[SplittingState, SplittingMemory]):
-    """The scheme (42)-(44), with all its settings as parameters."""
+    """Operator splitting with any alpha, beta, gamma and local map; see the module's docstring."""
 
     memory_type: ClassVar[type] = SplittingMemory
     state_type: ClassVar[type] = SplittingState
@@ -178,7 +178,7 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
 
     def check(self) -> None:
         checks.bound("eta", self.eta, "the step size, such as 0.1")
-        self.anderson  # noqa: B018  # raises what is wrong with it, and so do the others
+        self.anderson  # noqa: B018  # raises if it is invalid, like the lines below
         checks.whole("bits", self.bits, _BITS_TO_COMBINE if self.memory else _FEWEST_BITS, 64)
         self.scheme  # noqa: B018
         self.averaging  # noqa: B018
@@ -301,8 +301,8 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self._outcome(state, mean, window.point(), window)
 
     def _changed(self, state: SplittingState, mean: Vector, count: int) -> Outcome[SplittingState]:
-        """Return the outcome of a round in which the cohort changed. Its sum may give the mean of the new
-        cohort's u_i."""
+        """Return the outcome of a round in which the cohort changed: a plain step and an empty window. The
+        window says whether the round's sum gives the mean of the new cohort's u_i."""
         unit = min(state.window.unit * _WIDER, LARGEST)
         is_known = self.gamma == 1 or (state.window.weights and self.scheme.lean)
         known = KNOWN if is_known else LOST
@@ -310,7 +310,7 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self._outcome(state, mean, image, state.window.restarted(count, unit=unit, mean=known))
 
     def _with_row(self, state: SplittingState, mean: Vector, total: Total) -> AndersonWindow:
-        """Return the window with this round added, and with the unit for the next round."""
+        """Return the window with this round and its Gram row added, and with the next round's unit."""
         window, weight = state.window, self._weight(total)
         units = window.units(self.memory, self._least_unit)
         entries = np.asarray(total[GRAM], np.float64) * units * (units[-1] / weight)

@@ -1,10 +1,11 @@
 """Anderson acceleration of splittings: clients' rows of the Gram matrix, and the server's window of rounds.
 
-The residual of a client is r_i = u_i - T u_i = gamma (a_i - beta mean(z)), with a_i = u_i - (1 - beta) z_i. A
-client does not know mean(z) of the current round. It uses a vector c instead, which all parties know: the
-last mean of z, or the combination of the last means by the same weights as u_i. With b_i = gamma (a_i - beta
-c) it sends the inner products of b_i with its residuals of earlier rounds, which it knows, and with b_i
-itself. The missing terms are products of d = mean(z) - c with means over clients, which the server knows:
+For u, z, T and the parameters see splitting_local_step.py. The residual of a client is r_i = u_i - T u_i =
+gamma (a_i - beta mean(z)), with a_i = u_i - (1 - beta) z_i. A client does not know mean(z) of the current
+round. It uses a vector c instead, which all parties know: the last mean of z, or the last means, combined
+with the same weights as u_i. With b_i = gamma (a_i - beta c) it sends the inner products of b_i with its
+residuals of earlier rounds and with b_i itself. The server adds the missing terms, which are products of d =
+mean(z) - c with means over clients:
 
     mean <r, r_s> = mean <b, r_s> - gamma beta <d, mean r_s>
     mean <r, r>   = mean |b|^2 - gamma^2 (2 beta <d, mean(u) - mean(z)> + beta^2 |d|^2)
@@ -12,15 +13,15 @@ itself. The missing terms are products of d = mean(z) - c with means over client
 Entries are divided by public units, one for each round. The unit of a round is the root of its diagonal entry
 of the Gram matrix, summed over clients. The new round uses the unit of the last one. So a client's residuals
 of earlier rounds are at most as long as their units, even if residuals fall fast, and small entries keep
-their precision. In the first round of a window, of which only the scale is used, the unit is a bound.
+their precision. The first round of a window has no earlier unit, so its unit is a rough upper limit.
 
 A client may have no row, because it was not in all rounds of the window or because its entries are too large
-for the unit. It then sends a negative diagonal entry that exceeds the sum of all others. True diagonal
-entries are squares, so the server notices a negative total, and discards the window.
+for the unit. It then sends a negative diagonal entry, larger in size than the sum of all others. True
+diagonal entries are squares, so a negative total tells the server to discard the window.
 
-An honest server's units and weights follow from totals. A malicious server could choose them so that only one
-client has a row, or to find out by bisection how long rows are, or to move all u_i but one far away. So the
-sum is refused if the server may be malicious.
+An honest server computes units and weights from totals. A malicious one could choose them so that only one
+client has a row, or find the lengths of residuals by bisection, or move all u_i but one far away. So clients
+refuse the sum if the server may be malicious.
 
 The server keeps a window of the last rounds. If u is common, the server knows residuals and images itself. If
 every client has its own u_i, the server knows the means of the u_i, z_i and residuals, and the mean inner
@@ -49,7 +50,7 @@ _LARGEST: Final = 8.0  # largest entry of one client, in squares of the unit
 
 @dataclass(frozen=True, kw_only=True)
 class GramRow:
-    """The rows of the Gram matrix that clients send: `memory` + 1 entries, from at most `clients` clients."""
+    """The encoding of the Gram rows that at most `clients` clients send, with `memory` + 1 entries each."""
 
     memory: int
     clients: int
@@ -65,7 +66,7 @@ class GramRow:
 
     @property
     def signal(self) -> float:
-        """What a client without a row subtracts from the diagonal entry: more than all entries together."""
+        """A client without a row sends minus this as its diagonal entry. True entries sum up to less."""
         return (self.clients + 1) * _LARGEST
 
     def part(self) -> Part:
@@ -75,7 +76,7 @@ class GramRow:
         """Return a client's row, or None if an entry is too large.
 
         Its entries are the inner products of b_i, `centred`, with the client's last `residuals`, oldest
-        first, and with itself. `units` are those of the row's places, and `share` is the client's weight.
+        first, and with itself, divided by the `units` of both rounds and times the client's weight `share`.
         """
         row = np.zeros(self.memory + 1)
         with np.errstate(all="ignore"):
@@ -119,7 +120,7 @@ ASKED: Final = "asked"
 
 @dataclass(frozen=True)
 class AndersonWindow:
-    """The last tau + 1 rounds of one cohort, oldest first.
+    """The server's data of the last tau + 1 rounds with the same clients, oldest first.
 
     `pairs`      number of rounds since the window began.
     `residuals`  the mean of u - T u in each round.
@@ -145,15 +146,15 @@ class AndersonWindow:
     unit: float = 0.0
 
     def restarted(self, count: int, *, unit: float = 0.0, mean: str = KNOWN) -> AndersonWindow:
-        """Return an empty window for a cohort of `count` clients. The state of the safeguard is kept."""
+        """Return an empty window for a cohort of `count` clients, with this window's safeguard."""
         return AndersonWindow(guard=self.guard, count=count, mean=mean, unit=unit)
 
     def kept(self, memory: int) -> tuple[Vector, ...]:
-        """Return the mean residuals of the rounds that remain when another round is added, oldest first."""
+        """Return the mean residuals of the last `memory` rounds, which stay when a round is added."""
         return self.residuals[-memory:]
 
     def centre(self, mean: Vector) -> Vector:
-        """Return c, the centre of Gram rows: the last means, combined by `weights`, or `mean` without any."""
+        """Return c of the module's docstring: the last means combined by `weights`, or else `mean`."""
         return combined(self.weights, self.means) if self.weights else mean
 
     def advanced(
@@ -166,8 +167,8 @@ class AndersonWindow:
         *,
         mean: Vector | None = None,
     ) -> AndersonWindow:
-        """Return the window with one more round. `row` has the inner products of its residual with the
-        residuals of `kept`, then with itself."""
+        """Return the window with one more round. `row` has the inner products of the new `residual` with
+        those of `kept`, then with itself. `mean` is the mean of z, or None if u is common."""
         images = (*self.images[-anderson.memory :], as_vector(image))
         gram = self._bordered(row)
         norm = float(np.sqrt(max(row[-1], 0.0)))
@@ -209,7 +210,7 @@ class AndersonWindow:
         return np.asarray(np.sqrt(np.maximum(squares, least**2)), np.float64)
 
     def units(self, memory: int, least: float) -> Vector:
-        """Return the units of the next round's rows: those of the kept rounds, then that of the next one."""
+        """Return the units of the next Gram row's entries: one for each kept round, then the next round's."""
         found = np.full(memory + 1, self.unit)
         kept = self.lengths(least)[-memory:]
         found[memory - len(kept) : memory] = kept
@@ -218,13 +219,13 @@ class AndersonWindow:
     def within(self, reach: float) -> AndersonWindow:
         """Return the window without weights if their combination is further than `reach` from the last image.
 
-        Clipped residuals all have the same length, so weights from them are meaningless, and the safeguard
-        would not notice growing residuals.
+        Weights from clipped residuals, which all have the same length, are meaningless, and the safeguard
+        does not notice that the true residuals grow.
         """
         if not self.weights or np.linalg.norm(self.point() - self.images[-1]) <= reach:
             return self
         return replace(self, weights=())
 
     def point(self) -> Vector:
-        """Return the mean point where the iteration continues: the combined images, or the last image."""
+        """Return the next mean of u: the images combined by `weights`, or the last image without weights."""
         return as_vector(combined(self.weights or (1.0,), self.images))

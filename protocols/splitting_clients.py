@@ -1,8 +1,8 @@
-"""Clients of the splitting schemes, and their queries.
+"""The clients of operator splitting, and their queries. splitting_local_step.py defines u_i, z_i and T.
 
-If beta = 1, all u_i are one vector u. The server holds and sends u, and clients have no memory. Otherwise
-every client keeps its u_i and the z_i that it sent last. The next query has the mean of all z, with which the
-client completes its step. A client that was absent uses the first mean that it receives.
+If beta = 1, all u_i are one vector u. The server stores and sends u, and clients have no memory. Otherwise
+every client stores its u_i and the z_i that it sent last. The next query has the mean of all z, with which
+the client completes its step. A client that was absent uses the first mean that it receives.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Split(Query):
 class AcceleratedSplit(Split):
     """The query of an accelerated iteration, which also asks for a row of the Gram matrix.
 
-    `weights`  weights of the last images, whose combination is the new u_i; None for the last image alone.
-    `window`   number of the last rounds that have an entry in the row.
+    `weights`  the new u_i is the combination of the last images T u_i by these weights; None for the last.
+    `window`   number of earlier rounds that have an entry in the row.
     `units`    units of the rounds: each entry is divided by the unit of its round, and by the last unit.
-    `measure`  whether to send u_i instead of taking a step.
+    `measure`  whether clients send u_i instead of taking a step.
     """
 
     kind: ClassVar[str] = "split-accelerated"
@@ -89,7 +89,7 @@ def check_step(step: int) -> None:
 
 
 class CommonClient(ClientRound[SplittingMemory]):
-    """A client of a scheme with a common u. It has no memory."""
+    """A client of a scheme with beta = 1: u is common, and the client has no memory."""
 
     def __init__(self, scheme: SplittingScheme, averaging: WeightedMean, learner: Learner) -> None:
         self._scheme = scheme
@@ -107,7 +107,7 @@ class CommonClient(ClientRound[SplittingMemory]):
 
 
 class SplitClient(ClientRound[SplittingMemory]):
-    """A client with its own u_i."""
+    """A client of a scheme with beta other than 1: it stores its own u_i. Not accelerated."""
 
     def __init__(
         self, scheme: SplittingScheme, averaging: WeightedMean, learner: Learner, own: SplittingMemory
@@ -129,14 +129,14 @@ class SplitClient(ClientRound[SplittingMemory]):
     def near(self, point: Vector, mean: Vector) -> Vector:
         """Return u_i = `point`, moved towards `mean` if it is further away than honest rounds can lead to.
 
-        Without this limit, a distant mean would permanently move the u_i of all clients that receive it.
-        Their next answers would then be clipped vectors in a direction that the server can predict. So it
-        could compute the answer of a client that had not received that mean.
+        Without this limit, a malicious server could send a distant mean to all clients but one, which would
+        move their u_i permanently. Their next answers would be clipped vectors in a direction that the server
+        can predict and subtract from the total, which leaves the answer of the other client.
         """
         return np.asarray(mean + clipped(point - mean, self._scheme.reach(self._averaging.limit)), np.float64)
 
     def relaxed(self, point: Vector, mean: Vector, step: int) -> Vector:
-        """Return z_i as it is sent: at most `clip` from the last mean."""
+        """Return z_i, moved towards the last mean if it is further than `clip` from it."""
         relaxed = self._scheme.relaxed(self._learner, point, step, average=mean)
         return np.asarray(mean + clipped(relaxed - mean, self._averaging.limit), np.float64)
 
@@ -145,7 +145,7 @@ class SplitClient(ClientRound[SplittingMemory]):
 
 
 class AcceleratedClient(SplitClient):
-    """A client that keeps its last residuals and images, and also sends its row of the Gram matrix."""
+    """A client of an accelerated scheme: it stores residuals and images, and also sends its Gram row."""
 
     def __init__(
         self,
@@ -185,8 +185,8 @@ class AcceleratedClient(SplitClient):
                 raise MalformedMessage(SERVER, "weights that do not add up to 1")
 
     def _completed(self, query: AcceleratedSplit) -> SplittingMemory:
-        """Return the memory after the last step is completed with the mean, which adds a residual and image.
-        A client that was not in the last round, of which the mean is, discards its residuals and images."""
+        """Return the memory after the last step is completed with the query's mean, which adds a residual and
+        an image. A client that was not in the last round discards its earlier residuals and images."""
         own, image = self._own, arrived(self._scheme, self._own, query.mean)
         if own.step != query.step - 1:
             return SplittingMemory(point=as_vector(image))
@@ -201,7 +201,7 @@ class AcceleratedClient(SplitClient):
         )
 
     def _begun(self, own: SplittingMemory, query: AcceleratedSplit) -> tuple[Vector, Vector]:
-        """Return u_i and c: combinations by the server's weights, or those of a plain step."""
+        """Return u_i and c: the combinations by the query's weights, or the last image and mean."""
         assert own.point is not None
         if query.weights is None or len(own.images) < len(query.weights):
             return own.point, query.mean
@@ -232,7 +232,7 @@ class AcceleratedClient(SplitClient):
         return self._gram.of(centred, own.residuals[first:], query.units, share)
 
     def _measured(self, query: AcceleratedSplit, point: Vector) -> Mapping[str, ArrayLike]:
-        """Return u_i as an answer, moved to at most `clip` from the last mean. The client keeps it so."""
+        """Return the answer to `measure`: u_i, clipped to `clip` from the last mean, which is also stored."""
         away = clipped(point - query.mean, self._averaging.limit)
         self._made = SplittingMemory(query.step, as_vector(query.mean + away))
         contribution = self._averaging.contribution(away, self._learner.samples)
@@ -240,11 +240,11 @@ class AcceleratedClient(SplitClient):
 
 
 def leaning(scheme: SplittingScheme, query: AcceleratedSplit, point: Vector) -> tuple[Vector, float]:
-    """Return the reference and the unit in which a client at `point` sends its z_i. The same holds for means.
+    """Return (reference, scale): a client with u_i = `point` sends (z_i - reference) / scale.
 
-    After a plain step the reference is the last mean. After a combination, a part of u_i is added to it, so
-    that the sum gives the mean of the next u_i. If the server instead used its own estimate of the mean of
-    u_i, every combination would multiply the error of that estimate, even rounding, by weights of any size.
+    The server calls this with the mean of u_i to decode the mean of z_i. After a plain step the reference is
+    the last mean. After a combination, a multiple of u_i is added, so that the sum gives the mean of the next
+    u_i. If the server used its own estimate instead, every combination would multiply the estimate's error.
     """
     lean = 0.0 if query.weights is None else scheme.lean
     return np.asarray(query.mean + lean * (point - query.mean), np.float64), 1 + abs(lean)

@@ -1,14 +1,14 @@
-"""One round of the splitting scheme as a client computes it: step sizes, proximal map, relaxation.
+"""A client's computations in one round of the splitting scheme: step sizes, proximal map, relaxation.
 
-"A Unifying Framework for Federated Learning" (42)-(44): with a map P of client i, proximal or some gradient
-steps, and the mean over all clients,
+The formulas are (42)-(44) of the book chapter "A Unifying Framework for Federated Learning". P is the map of
+client i, a proximal map or some gradient steps, and mean(z) is the mean over all clients. T maps u to new u:
 
     z_i <- (1 - alpha) u_i + alpha P(u_i)
     w_i <- (1 - beta) z_i + beta mean(z)
     u_i <- (1 - gamma) u_i + gamma w_i
 
-The proximal map of a client's loss is P(u) = argmin_w loss(w) + |w - u|^2 / (2 eta). A learner that knows it
-in closed form has a method of that name; others take local steps with a pull of 1 / eta towards u.
+The proximal map of a client's loss is P(u) = argmin_w loss(w) + |w - u|^2 / (2 eta). Learners that can
+compute it exactly have a method `proximal`. Others take local steps with a pull of 1 / eta towards u.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class SplittingScheme:
     """The computations of a client, for given alpha, beta, gamma, local map and step sizes.
 
     `local_map`  "proximal", or "gradient" for `proximal.steps` gradient steps of rate eta_t.
-    `summed`     whether step sizes are for the sum of a client's losses over its samples, as in the
-                 chapter. Otherwise they are for the mean, which is a learner's loss.
-    `start`      where local steps towards a proximal point begin: at the last mean, "average", as in the
-                 released scripts, or at u_i, "point".
+    `summed`     whether step sizes are meant for the sum of the losses over a client's samples, as in the
+                 chapter, and not for the mean loss.
+    `start`      where local steps towards P(u_i) begin: "average" for the last mean, as in the chapter's
+                 released scripts, or "point" for u_i.
     """
 
     alpha: float
@@ -92,17 +92,17 @@ class SplittingScheme:
 
     @property
     def is_common(self) -> bool:
-        """Whether the u_i of all clients are equal: if beta = 1, every w_i is the mean."""
+        """Whether all clients have the same u_i: this holds if beta = 1, when every w_i is the mean."""
         return self.beta == 1.0
 
     @property
     def lean(self) -> float:
-        """The multiple of u_i to subtract from z_i, so that the sum gives the mean of the next u_i.
+        """The factor of u_i in z_i - lean u_i, which clients send after a combination instead of z_i.
 
-        If m is the mean that clients receive, u_i becomes gamma (1 - beta) (z_i - lean u_i) + gamma beta m.
-        So the server knows the mean of the next u_i from the sum of z_i - lean u_i, even if it knew the mean
-        of u_i inexactly. With gamma = 1, lean is 0, because the sum of z_i is enough. It is also 0 if it
-        would be above 16.
+        If m is the mean that clients receive, the next u_i is gamma (1 - beta) (z_i - lean u_i) + gamma beta
+        m. So the sum of z_i - lean u_i gives the server the mean of the next u_i, even if it did not know the
+        mean of u_i exactly. With gamma = 1, lean is 0, because the sum of z_i is enough. It is also 0 if its
+        absolute value would be above 16.
         """
         if self.is_common:
             return 0.0
@@ -126,16 +126,15 @@ class SplittingScheme:
         return np.asarray((1 - self.gamma) * point + self.gamma * averaged, np.float64)
 
     def reach(self, clip: float) -> float:
-        """Return the largest distance of u_i from the last mean, if no z_i is more than `clip` from the mean
-        before.
+        """Return the largest distance of u_i from the last mean of z if every z_i is clipped to `clip`.
 
-        u_i' - m' is (1 - gamma) (u_i - m) + gamma (1 - beta) (z_i - m) + (gamma beta - 1) (m' - m), and |m' -
-        m| is at most `clip`.
+        In a round, let m be the mean that clients receive, u_i' and m' the values after it. Then u_i' - m' is
+        (1 - gamma) (u_i - m) + gamma (1 - beta) (z_i - m) + (gamma beta - 1) (m' - m), and |m' - m| <= clip.
         """
         return clip * (self.gamma * abs(1 - self.beta) + abs(1 - self.gamma * self.beta)) / self.gamma
 
     def centred(self, point: Vector, sent: Vector, centre: Vector) -> Vector:
-        """Return b_i: the residual u_i - T u_i if `centre` were the mean of all z."""
+        """Return b_i, which is the residual u_i - T u_i computed with `centre` in place of mean(z)."""
         # Differences are computed first: they are short, so no digits are lost.
         return np.asarray(self.gamma * ((point - centre) - (1 - self.beta) * (sent - centre)), np.float64)
 
@@ -164,9 +163,9 @@ class ProximalSteps:
     `steps`   number of local steps; that of the learner by default.
     `rate`    learning rate of the local steps; that of the learner by default. It is limited to eta, because
               larger steps towards the point would diverge.
-    `memory`  above 0, Anderson acceleration of `chunk` local steps at a time, with `memory` + 1 pairs.
-    `chunk`   local steps in one application of the accelerated map.
-    `exact`   whether a closed form is used if there is one.
+    `memory`  if above 0, local steps have Anderson acceleration over the last `memory` + 1 pairs.
+    `chunk`   number of local steps that the acceleration treats as one application of a map.
+    `exact`   whether a `ProximalLearner` computes the map in closed form.
     """
 
     steps: int | None = None
@@ -181,12 +180,12 @@ class ProximalSteps:
         if self.rate is not None:
             checks.positive("rate", self.rate)
         checks.whole("chunk", self.chunk, 1)
-        Anderson(memory=self.memory)  # raises what is wrong with it
+        Anderson(memory=self.memory)  # raises if it is invalid
 
     def point(
         self, learner: Learner, point: Vector, eta: float, *, start: Vector, unit: float = 1.0
     ) -> Vector:
-        """Return P(point), in closed form or by local steps from `start`. `rate` is multiplied by `unit`."""
+        """Return P(point), in closed form or by local steps from `start`. `self.rate` is scaled by `unit`."""
         if self.exact and isinstance(learner, ProximalLearner):
             return np.asarray(learner.proximal(point, eta), np.float64)
         steering = Steering(pull=1 / eta, anchor=point)

@@ -1,21 +1,21 @@
-"""The superquantile of losses: the mean of the largest losses, a part `theta` of all n losses.
+"""Clients' weights for the superquantile of losses: the mean of the largest theta n of n losses.
 
-It is the largest weighted mean whose weights add up to 1 and are at most 1 / (theta n) each. The best weights
-are found greedily, the largest losses first; the loss at the boundary gets the remaining weight. A share is a
-weight divided by the largest one, so it is from 0 to 1. The shares add up to theta n.
+The superquantile is the largest weighted mean of all losses if the weights pi add up to 1 and each is at most
+1 / (theta n). The largest losses get this weight; the loss at the boundary gets the rest. The share of a
+client is its weight times theta n, which is from 0 to 1. The shares of all clients add up to theta n.
 
-Smoothed weights have a penalty on their distance from the uniform weights, so that a small change of a loss
-changes them little. The smoothing `nu` is in units of the loss:
+Smoothed weights maximise the weighted mean minus a penalty on their distance from uniform weights, so that a
+small change of a loss changes them little. The smoothing `nu` is in units of the loss:
 
     quadratic   the penalty nu n / 2 |pi - 1/n|^2,  the shares clip(theta (1 + (loss - level) / nu), 0, 1)
     entropic    the penalty nu KL(pi, uniform),     the shares min(theta exp((loss - level) / nu), 1)
 
-with the level at which the shares add up to theta n. So a client that receives the level knows its own share.
-Near the uniform weights the two penalties are the same.
+The level is the number at which the shares add up to theta n. A client that receives the level can compute
+its own share. Near the uniform weights the two penalties are the same.
 
 "Federated Learning with Superquantile Aggregation for Heterogeneous Data", "Superquantiles at Work: Machine
-Learning Applications and Efficient Subgradient Computation". The package sqwash has nu / (2 n) where the
-quadratic penalty has nu n / 2 here: its smoothing coefficient is n^2 times ours.
+Learning Applications and Efficient Subgradient Computation". In the package sqwash, the quadratic penalty has
+the factor nu / (2 n) instead of nu n / 2, so its nu is n^2 times the nu used here.
 
 The server reads the threshold at which the tail begins from a histogram of m losses, and broadcasts it. From
 the threshold and its own loss, each client computes its share, by one of these rules:
@@ -90,8 +90,8 @@ def quadratic_level(losses: ArrayLike, theta: float, nu: float, counts: ArrayLik
 def entropic_level(losses: ArrayLike, theta: float, nu: float, counts: ArrayLike | None = None) -> float:
     """Return the level at which the entropic shares add up to `theta` times the number of losses.
 
-    `counts` says how often each loss occurs; once by default. The clients with the share 1 determine the
-    level of all others. Their number is tried from 0 on, until the others' largest loss has a share up to 1.
+    `counts` says how often each loss occurs; once by default. If it were known which clients have the share
+    1, the level would follow. So 0, 1, ... of the largest losses are tried, until no other share is above 1.
     """
     values, often = _counted(losses, counts)
     _check_smoothing(theta, nu)
@@ -113,7 +113,7 @@ def _losses(losses: ArrayLike) -> Vector:
 
 
 def _counted(losses: ArrayLike, counts: ArrayLike | None) -> tuple[Vector, Vector]:
-    """Return the losses that occur, and how often each does, without a noisy histogram's negative counts."""
+    """Return the losses with a positive count, and their counts. Noise may make other counts negative."""
     values = _losses(losses)
     often = np.ones(len(values)) if counts is None else np.asarray(counts, np.float64)
     if often.shape != values.shape or not np.isfinite(often).all():
@@ -131,7 +131,7 @@ def _check_smoothing(theta: float, nu: float) -> None:
 
 
 class TailRule(StrEnum):
-    """The rule by which shares follow from losses; see the module's docstring."""
+    """The rule by which clients compute their shares from losses; see the module's docstring."""
 
     SHARE = "share"
     INDICATOR = "indicator"
@@ -146,10 +146,10 @@ class TailRule(StrEnum):
 
 @dataclass(frozen=True)
 class TailThreshold:
-    """The threshold at which the tail begins.
+    """The threshold that the server broadcasts, from which clients compute their shares.
 
-    `level`  the lower edge of the boundary bin, the quantile, or the level of smoothed weights, by the rule.
-    `share`  the share of clients in the boundary bin; for the rule "share" only.
+    `level`  with the rule "share", the lower edge of the boundary bin; with "indicator", the quantile; with
+             the others, the level. `share` is the share in the boundary bin, for the rule "share" only.
     """
 
     level: float
@@ -161,10 +161,9 @@ WHOLE_COHORT: Final = TailThreshold(0.0)  # all clients are in the tail
 
 @dataclass(frozen=True, kw_only=True)
 class LossTail:
-    """The tail: the part `theta` of all clients with the largest losses.
+    """The settings and computations for the tail: the fraction `theta` of clients with the largest losses.
 
-    `loss_bound`, `bins`  upper end and number of equal bins of the histogram; losses are clipped to the
-                          bound.
+    `loss_bound`, `bins`  upper end of the histogram, to which losses are clipped, and number of equal bins.
     `rule`, `nu`          the rule by which shares follow from losses, and its smoothing in units of the loss.
     """
 
@@ -209,7 +208,7 @@ class LossTail:
         return one_hot(self._clipped(loss), self.edges)
 
     def share(self, loss: float, cut: TailThreshold) -> float:
-        """Return the share, from 0 to 1, of a client with this loss, for any threshold `cut` of a server."""
+        """Return the share of a client with this loss. It is from 0 to 1, whatever `cut` is."""
         if self.is_all:
             return 1.0
         own = self._clipped(loss)
@@ -231,8 +230,8 @@ class LossTail:
     # --- the server's side ---
 
     def cut(self, heights: ArrayLike, count: float | None) -> TailThreshold:
-        """Return the threshold, from the sum of all clients' histograms. `count` is the sum of `heights` if
-        it is public. Raises `ValueError` if noise has made the histogram useless."""
+        """Return the threshold for the summed histogram `heights`. `count` is the number of clients if known;
+        by default, it is the sum of `heights`. Raises `ValueError` if noise made the histogram useless."""
         match self.rule:
             case TailRule.SHARE:
                 place, share = read_boundary(heights, self.edges, self.theta, count=count)

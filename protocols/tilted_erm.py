@@ -1,7 +1,7 @@
-"""Tilted empirical risk: clients are weighted by the exponential of their loss.
+"""TERM, tilted empirical risk minimisation: clients are weighted by the exponential of their loss.
 
-"Tilted Empirical Risk Minimization", between clients. The objective is (1/t) log mean exp(t F_i): for t above
-0 it is closer to the largest loss, for t below 0 to the smallest, and at 0 it is the mean.
+"Tilted Empirical Risk Minimization", with clients as groups. The objective is (1/t) log mean exp(t F_i) of
+the clients' losses F_i: near the largest for large t, near the smallest for t far below 0, the mean at 0.
 
 The weights exp(t F_i) are unbounded, but only their ratios matter. They are sent as exp(t (F_i - shift)),
 where the shift is the tilted loss of the last round, so that they are 1 on average.
@@ -34,7 +34,7 @@ _BITS: Final = 64  # bits of the sum of weights, by which the server divides the
 
 @dataclass(frozen=True)
 class Tilted(Query):
-    """Asks for each client's update of `model`, times exp(t (loss - shift)), and for these weights."""
+    """Asks for each client's weight exp(t (loss - shift)), and for its update of `model` times the weight."""
 
     kind: ClassVar[str] = "tilted"
     model: Vector
@@ -43,7 +43,7 @@ class Tilted(Query):
 
 @dataclass(frozen=True)
 class TiltedState:
-    """The server's state: the model, and `shift`, the tilted loss of the model before it."""
+    """The server's state: the model, and `shift`, the tilted loss that the last round found."""
 
     model: Vector
     shift: float
@@ -81,7 +81,7 @@ class TERM(Algorithm[TiltedState, NoMemory]):
             raise ParameterError(
                 "least must be below 1 and most above: the average weight is 1", parameter="least"
             )
-        self.averaging  # noqa: B018  # raises what is wrong with the other bounds
+        self.averaging  # noqa: B018  # raises if the other bounds are invalid
 
     @property
     def largest(self) -> float:
@@ -94,7 +94,7 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def weight(self, loss: float, shift: float) -> float:
-        """Return exp(t (loss - shift)), limited to `least` and `largest`, as a part of `largest`."""
+        """Return exp(t (loss - shift)), limited to [least, largest], divided by `largest`."""
         assert self.loss_cap is not None
         exponent = self.t * (min(loss, self.loss_cap) - shift)
         return math.exp(min(max(exponent, math.log(self.least)), math.log(self.largest))) / self.largest

@@ -1,4 +1,4 @@
-"""The weighted mean of bounded updates in one sum, and the base class of algorithms that need no other sum.
+"""The weighted mean of clipped updates by one sum, and the base class of algorithms that need only this sum.
 
 A client with n samples has the weight min(n, cap) / cap, or 1 if clients are not weighted. It adds its
 clipped update times that weight, and the number min(n, cap), to the sum. Clipping does not change weights.
@@ -75,7 +75,7 @@ class WeightedMean:
 
     @property
     def reveals(self) -> str:
-        """What a server learns from such a sum, in words."""
+        """Text for users: what a server learns from the sum of `spec`."""
         samples = ", and of their samples" if self.cap > 1 else ""
         return "the sum of the clients' updates" + (samples if self.noise is None else ", with noise")
 
@@ -92,7 +92,7 @@ class WeightedMean:
         return share_of(samples, self.cap)
 
     def contribution(self, update: Vector, samples: int) -> Mapping[str, ArrayLike]:
-        """Return what a client adds to the sum. It is clipped before it is weighted, to keep its bound."""
+        """Return what a client adds to the sum. A weighted update is clipped before it is weighted."""
         if self.cap == 1:
             return {UPDATE: update}
         weighted = clipped(update, self.limit) * self.weight(samples)
@@ -104,13 +104,13 @@ class WeightedMean:
 
 
 def weight_part(cap: int, clients: int) -> Part:
-    """Return the part with the sum of the clients' samples, each up to `cap`."""
+    """Return the part for the sum of the clients' numbers of samples, each limited to `cap`."""
     return Part(name=WEIGHT, size=1, bits=bits_for_cohort(Count(cap), clients), bound=Count(cap))
 
 
 def mean_of(total: Total, name: str, cap: int, *, weighted: bool) -> Vector:
-    """Return the mean of the part `name` of a total: divided by the sum of the clients' weights, or by their
-    number."""
+    """Return the mean of the part `name`: its total divided by the sum of the clients' weights if `weighted`,
+    else by the number of clients. Raises `CorruptTotal` if the divisor is not positive."""
     weight = int(total[WEIGHT][0]) / cap if weighted else total.count
     if weight <= 0:
         raise CorruptTotal("the clients of this sum have no samples at all")
@@ -123,10 +123,10 @@ def share_of(samples: int, cap: int, *, weighted: bool = True) -> float:
 
 
 def norm(vector: Vector) -> float:
-    """Return the Euclidean norm, without overflow of the squares.
+    """Return the Euclidean norm of `vector`, which is scaled first so that squares cannot overflow.
 
-    The vector is divided by its largest coordinate first. A client with an infinite distance would get no
-    weight, and a server could choose which client that is.
+    With an overflow, a distance would be infinite and the client's inverse distance, its weight, zero. A
+    malicious server could use this to remove chosen clients from a sum.
     """
     largest = float(np.abs(vector).max(initial=0.0))
     return largest * float(np.linalg.norm(vector / largest)) if 0.0 < largest < math.inf else largest
@@ -146,7 +146,7 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Update(Query):
-    """Asks for each client's update of this model."""
+    """Asks for each client's update of `model`: its trained model minus `model`."""
 
     kind: ClassVar[str] = "update"
     model: Vector
@@ -154,9 +154,9 @@ class Update(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class AveragingAlgorithm(Algorithm[ModelState, M], Generic[M]):
-    """An algorithm whose common model moves by the mean of the clients' updates, with one sum in a round.
+    """The base class of algorithms that move a common model by the mean update, with one sum in a round.
 
-    Subclasses define how clients train the update, and what they keep.
+    Subclasses define how clients compute their updates, and what clients remember between rounds.
 
     `privacy`   a budget for noise on every sum, or None. With noise, all clients have the same weight.
     """
@@ -170,7 +170,7 @@ class AveragingAlgorithm(Algorithm[ModelState, M], Generic[M]):
     privacy: PrivacyBudget | None = None
 
     def check(self) -> None:
-        self.averaging  # noqa: B018  # raises what is wrong with the bounds
+        self.averaging  # noqa: B018  # raises if the bounds are invalid
 
     @cached_property
     def averaging(self) -> WeightedMean:
