@@ -67,8 +67,8 @@ def _cast(name: str, values: Tensor, dtype: torch.dtype, device: torch.device) -
 
 @dataclass(frozen=True, eq=False)
 class SampleOrder:
-    """The samples of each step of a training: the first `sizes[step]` entries of row `step` of `indices`. If
-    every step uses all samples, `indices` has a single row, which is valid for all steps."""
+    """The sample indices of every step of a training. Step k uses the first `sizes[k]` entries of row k of
+    `indices`. If every step uses all samples, both arrays have a single row, which is valid for all steps."""
 
     indices: Array
     sizes: Array
@@ -83,7 +83,7 @@ class SampleOrder:
 
 @dataclass(frozen=True)
 class BatchSampler:
-    """Draws the batches of a client with `samples` samples. Batches have `size` samples; None means all."""
+    """Draws a client's batches: `size` out of `samples` samples each, or all samples if `size` is None."""
 
     samples: int
     size: int | None
@@ -96,10 +96,10 @@ class BatchSampler:
         return self.size is None or self.size >= self.samples
 
     def of_call(self, call: int, steps: int) -> SampleOrder:
-        """Return the samples of each of the `steps` steps of the client's training number `call`.
+        """Return the sample indices of each of `steps` steps, for the client's training number `call`.
 
-        Batches follow each other in passes over the data, and every pass is shuffled anew. The order depends
-        only on `seed`, `client` and `call`.
+        Every pass over the data has a new random order and is cut into batches. The order depends only on
+        `seed`, `client` and `call`.
         """
         if self.full or self.size is None:
             return SampleOrder(np.arange(self.samples)[None], np.array([self.samples]), steps)
@@ -114,5 +114,5 @@ class BatchSampler:
         return SampleOrder(indices.reshape(-1, self.size)[:steps], sizes.reshape(-1)[:steps], steps)
 
     def layer_seed(self, call: int) -> int:
-        """Return the random seed of training number `call`, for random layers such as dropout."""
+        """Return the seed of random layers, such as dropout, for the client's training number `call`."""
         return int(np.random.SeedSequence([self.seed, self.client, call, 1]).generate_state(1)[0])

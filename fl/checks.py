@@ -1,4 +1,4 @@
-"""Checks of arguments: numbers, names, arrays and vectors. Each error names the parameter to change."""
+"""Checks of arguments: numbers, names, arrays and vectors. The error messages name the invalid argument."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def not_negative(name: str, value: float) -> float:
 
 
 def checked_seed(seed: object) -> int:
-    """Return `seed` as an int. Raise `DataError` unless numpy's legacy generator accepts it."""
+    """Return `seed` as an int. Raise `DataError` unless it is from 0 to 2^32 - 1, as `RandomState` needs."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < _SEEDS:
         raise DataError(f"seed must be a whole number from 0 to 2^32 - 1, not {seed!r}", parameter="seed")
     return int(seed)
@@ -100,7 +100,7 @@ def check_probabilities(**values: float) -> None:
 
 
 def layer_widths(name: str, values: Iterable[int]) -> tuple[int, ...]:
-    """Return the widths of layers as a tuple. Raise `TrainingError` unless they are a list of integers."""
+    """Return the widths of layers as a tuple. Raise `TrainingError` unless all are integers of 1 or more."""
     if not isinstance(values, (list, tuple)) or not all(map(_is_size, values)):
         raise TrainingError(
             f"{name} must be a list of whole numbers such as [100, 100], not {values!r}", parameter=name
@@ -118,7 +118,7 @@ def _is_size(value: object) -> bool:
 def unknown_name(
     what: str, name: object, known: Iterable[str], error: type[FLError] = TrainingError, *, parameter: str
 ) -> FLError:
-    """Return the error for a name that is not among `known`: it suggests the closest and lists all."""
+    """Return the error for an unknown `name`. Its message suggests the closest of `known` and lists all."""
     names = tuple(known)
     near = get_close_matches(str(name), names, n=1)
     meant = f"; did you mean {near[0]!r}?" if near else "."
@@ -130,8 +130,8 @@ def unknown_name(
 
 
 def series(name: str, values: ArrayLike, *, finite: bool = True) -> Floats:
-    """Return `values`, one number per client, round or seed, as an array. Raise `FLError` if they are
-    invalid. `finite=False` accepts infinities, but not NaN."""
+    """Return `values`, a list of numbers, as a float64 array. Raise `FLError` if it is empty, not
+    one-dimensional, or has NaN or infinite values; `finite=False` accepts infinite values."""
     numbers = numeric_array(name, values)
     if not numbers.size:
         raise FLError(f"there are no {name}: give at least one", parameter=name)
@@ -176,7 +176,7 @@ def same_length(first_name: str, first: Sized, second_name: str, second: Sized) 
 
 
 def _double(name: str, numbers: Array, *, finite: bool) -> Floats:
-    """Return a copy in double precision, so that later changes to the original have no effect."""
+    """Return a copy in double precision. Raise `FLError` for NaN and, if `finite`, infinite values."""
     found = numbers.astype(np.float64)
     bad = ~np.isfinite(found) if finite else np.isnan(found)
     if bad.any():

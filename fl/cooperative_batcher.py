@@ -1,8 +1,8 @@
 """Cooperative batching: runs the jobs of many clients so that their requests are answered together.
 
-Every job has its own thread, but only one job runs at a time. A job runs until it makes a request, then the
-next job runs. When all jobs wait, their requests are answered together. Thus code that is written for one
-client can be computed for many at once. The result does not depend on thread scheduling.
+A job is a function of one client. Every job has its own thread, but only one runs at a time: it runs until it
+makes a request, such as a training, then the next job runs. When all jobs wait, their requests are answered
+together. So code written for one client is computed for many at once, in an order that is always the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Cancelled(BaseException):
-    """Raised in waiting jobs to end them, if the run was aborted."""
+    """Raised inside waiting jobs to end them after the run was aborted."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class JobResult(Generic[T]):
 
 
 def _held() -> threading.Lock:
-    """Return an acquired lock, which another thread releases to wake the waiting one: the fastest way."""
+    """Return an acquired lock. A thread waits by acquiring it again, until another thread releases it."""
     lock = threading.Lock()
     lock.acquire()
     return lock
@@ -43,7 +43,7 @@ def _held() -> threading.Lock:
 
 @dataclass
 class PendingRequest:
-    """A request of a job that waits for the answer."""
+    """A request of a waiting job. `answer` or `error` is set, then the lock `ready` is released."""
 
     client: int
     request: Any
@@ -62,8 +62,8 @@ Serve = Callable[[Sequence[PendingRequest]], Sequence[PendingRequest]]
 
 
 class CooperativeBatcher:
-    """Runs jobs. The function `serve` gets all waiting requests, answers at least one, and returns those it
-    answered."""
+    """Runs jobs, and answers their requests by the function `serve`, which gets all waiting requests, answers
+    at least one of them, and returns those that it answered."""
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
@@ -75,11 +75,11 @@ class CooperativeBatcher:
 
     @property
     def inside(self) -> bool:
-        """Whether the calling thread is a job."""
+        """Whether the calling thread is the thread of a job."""
         return hasattr(self._job, "client")
 
     def ask(self, request: Any) -> Any:
-        """Return the answer to `request`, while other jobs run. Only a job may call it."""
+        """Wait for the answer to `request` and return it. Other jobs run meanwhile. Only jobs may call it."""
         waiting = PendingRequest(self._job.client, request)
         self._waiting.append(waiting)
         if self._cancelled:  # from here on, `_cancel` finds the request in the list
@@ -118,7 +118,7 @@ class CooperativeBatcher:
         return {client: finished[client] for client in jobs}
 
     def _answer(self) -> None:
-        """Answer waiting requests. Even if interrupted, each of them stays in `_waiting` or `_served`."""
+        """Answer waiting requests. Even after an interrupt, each request is in `_waiting` or `_served`."""
         self._served.extend(self._serve(tuple(self._waiting)))
         chosen = {id(each) for each in self._served}
         self._waiting = [each for each in self._waiting if id(each) not in chosen]

@@ -1,4 +1,4 @@
-"""All clients of a simulation: one learner per client, trained together if that is faster."""
+"""The learners of all clients of a simulation. They are trained together if that is faster."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Gradient:
 
 
 class Member(Trainer):
-    """A client of a crowd. Outside of `Crowd.together` it behaves like any other trainer."""
+    """The learner of one client of a crowd. In a job of `Crowd.together`, it trains together with others."""
 
     def __init__(self, batcher: CooperativeBatcher, *args: Any, **kwargs: Any) -> None:
         self._batcher = batcher
@@ -64,7 +64,7 @@ class Member(Trainer):
     def task(
         self, start: Array, steering: Steering = NO_STEERING, **options: Unpack[TrainOptions]
     ) -> StackedTask:
-        """Return the training that `train` would do, as a task for later."""
+        """Return the training that `train` would do as a task, without doing it."""
         steps, rate, only = options.get("steps"), options.get("rate"), options.get("only")
         steps = self.steps if steps is None else steps
         rate = self.rate if rate is None else checked_rate(rate)
@@ -82,8 +82,8 @@ class Member(Trainer):
         return self._batcher.inside
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
-        """Return the values of all clients that call this in one batch, by client id; for omniscient attacks.
-        It waits for clients that are still working. Raise `TrainingError` outside of `Crowd.together`."""
+        """Wait until all jobs that have not ended call this method, and return their values by client id. It
+        is used by omniscient attacks. Raise `TrainingError` outside of `Crowd.together`."""
         if not self.in_batch:
             raise TrainingError("only clients that run in Crowd.together can exchange values: use a Crowd")
         values: Mapping[int, Any] = self._batcher.ask(_Exchange(value))
@@ -99,13 +99,13 @@ class Member(Trainer):
 
 
 class Crowd(Mapping[int, Member]):
-    """Clients with the data of `data`, all with the architecture of `module` and the settings `training`.
+    """Learners by client id, with the data in `data`, the architecture of `module` and settings `training`.
 
     `batching`  "auto", "together" or "one-by-one". All give the same models up to rounding.
     `latest`    the last trained model of every client; recorded only if it is set to a dictionary.
 
-    A channel that supports crowds passes the jobs of all clients to `together`, and their training is done
-    together. Otherwise members train one by one.
+    The learners are trained together only in jobs that a simulation passes to `together`, and by `train`.
+    Called in any other way, each trains by itself.
     """
 
     latest: dict[int, Array] | None = None
@@ -169,11 +169,11 @@ class Crowd(Mapping[int, Member]):
             member.round = number
 
     def together(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, JobResult[T]]:
-        """Run the jobs of many clients, and train all of them together. Return the outcomes by client id."""
+        """Run one job per client. Trainings that jobs request are computed together. Return the outcomes."""
         return self._batcher.run(jobs)
 
     def train(self, starts: Array | Mapping[int, Array], **options: Any) -> dict[int, Array]:
-        """Return every client's model after training, from one common start or one for each client."""
+        """Return every client's model after training. `starts` is one common model or one for each client."""
         chosen = starts if isinstance(starts, Mapping) else dict.fromkeys(self, starts)
         waiting = [
             PendingRequest(client, self[client].task(start, **options)) for client, start in chosen.items()
@@ -182,7 +182,7 @@ class Crowd(Mapping[int, Member]):
         return {each.client: each.result() for each in waiting}
 
     def pooled(self) -> Trainer:
-        """Return a trainer with the data of all clients, as a baseline."""
+        """Return a trainer with the data of all clients, for comparison with federated training."""
         parts = {part: Samples.join(self._of(client, part) for client in self) for part in PARTS}
         return Trainer(
             self.flat, ClientData(**parts), self.training, seed=self._seed, client=max(self._members) + 1
@@ -191,7 +191,7 @@ class Crowd(Mapping[int, Member]):
     # --- evaluation by an observer of all clients ---
 
     def scores(self, models: Array | Mapping[int, Array], part: str = "test") -> dict[int, Score]:
-        """Return every client's score on its data of `part`: of one common model, or of its own model."""
+        """Return every client's score on its data of `part`; `models` is one model or one for each client."""
         store, offsets = self._part(part)
         if isinstance(models, Mapping):
             return {
@@ -201,7 +201,7 @@ class Crowd(Mapping[int, Member]):
         return self._common(models, store, offsets)
 
     def losses(self, models: Array | Mapping[int, Array], part: str = "train") -> dict[int, float]:
-        """Return every client's mean loss on its data of `part`; `models` is one model or one for each."""
+        """Return every client's mean loss on its data of `part`; `models` is as in `scores`."""
         return {client: score.loss for client, score in self.scores(models, part).items()}
 
     def _common(self, model: Array, store: SampleTensors, offsets: Mapping[int, int]) -> dict[int, Score]:
@@ -246,8 +246,8 @@ class Crowd(Mapping[int, Member]):
     # --- serving the requests of members ---
 
     def _serve(self, waiting: Sequence[PendingRequest]) -> Sequence[PendingRequest]:
-        """Answer requests and return those that were answered: all computations, or all exchanges if only
-        these wait."""
+        """Answer all trainings and gradients that are requested, or, if there are none, all exchanges. Return
+        the requests that were answered."""
         work = [each for each in waiting if not isinstance(each.request, _Exchange)]
         if not work:
             values = {each.client: each.request.value for each in waiting}
@@ -299,7 +299,7 @@ class Crowd(Mapping[int, Member]):
         return results
 
     def _stackable(self) -> bool:
-        """Return whether the model can be trained in a stack. This is tested at the first call."""
+        """Return whether the model can be trained in a stack. The first call tests it on two batches."""
         if self._stacks is None:
             known = self._stack.formula or self.batching == ONE_BY_ONE
             self._stacks = known or (

@@ -1,4 +1,4 @@
-"""Gradient steps on flat vectors, for one client or for many in the rows of a matrix."""
+"""Gradient steps on the model of one client (a vector) or of many clients (the rows of a matrix)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Column: TypeAlias = Tensor | float
 
 @dataclass(frozen=True)
 class PenaltyTensors:
-    """A penalty term as tensors: projection P (None for the identity), center, strength and power."""
+    """A `protocols.learner.PenaltyTerm` as tensors: vectors, or matrices with a row per client."""
 
-    projection: Projection | None
+    projection: Projection | None  # None for the identity
     center: Tensor
     pull: Column
     power: int
@@ -38,7 +38,7 @@ class PenaltyTensors:
 
 @dataclass(frozen=True)
 class StepTerms:
-    """The terms of `Steering` as tensors: vectors of one client, or matrices with one row per client."""
+    """The terms of `protocols.learner.Steering` as tensors: vectors, or matrices with a row per client."""
 
     pull: Column = 0.0
     anchor: Tensor | None = None
@@ -62,7 +62,7 @@ class StepTerms:
 
 
 class Descent:
-    """Takes gradient steps that update `values` in place. Momentum starts at zero."""
+    """Takes gradient steps with learning rate `rate` that update `values` in place. Momentum starts at 0."""
 
     def __init__(self, training: Training, values: Tensor, rate: Column, terms: StepTerms) -> None:
         self._training = training
@@ -72,7 +72,7 @@ class Descent:
         self._speed = torch.zeros_like(values) if training.momentum else None
 
     def step(self, gradient: Tensor) -> None:
-        """Take one step along `gradient`, which is overwritten."""
+        """Take one step, where `gradient` is the gradient of the loss. It is overwritten."""
         training, terms, values = self._training, self._terms, self._values
         if training.clip is not None:
             if terms.only is not None:  # fixed parameters do not count towards the norm
@@ -100,7 +100,7 @@ class Descent:
         values.add_(change if self._terms.only is None else change.mul_(self._terms.only))
 
     def rows(self, count: int) -> None:
-        """Drop all clients but the first `count`, which continue with their momentum."""
+        """Continue with only the first `count` clients (rows), which keep their momentum."""
         self._values = self._values[:count]
         self._rate = _first(self._rate, count)
         self._terms = self._terms.rows(count)
@@ -123,7 +123,7 @@ def _subtract(values: Tensor, gradient: Tensor, rate: Column) -> None:
 
 
 def column(numbers: Sequence[float], like: Tensor) -> Column:
-    """Return one number per client as a column, or a float if all are equal."""
+    """Return one number per client as a tensor with one column, or as a float if all are equal."""
     if len(set(numbers)) == 1:
         return float(numbers[0])
     return torch.tensor(numbers, device=like.device, dtype=like.dtype).unsqueeze(1)

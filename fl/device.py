@@ -14,9 +14,9 @@ _KINDS = ("auto", "cuda", "mps", "cpu")
 
 
 def pick(name: str = "auto", client: int = 0) -> torch.device:
-    """Return the device called `name`; `auto` selects cuda, then mps, then cpu.
+    """Return the torch device called `name`; `auto` selects the first available of cuda, mps and cpu.
 
-    If there are several GPUs, clients are assigned to them by id. `cuda:1` selects GPU 1 for all clients.
+    If there are several GPUs, the id `client` selects one of them. `cuda:1` selects GPU 1 for all clients.
     Raise `TrainingError` if the device does not exist.
     """
     kind, _, index = name.partition(":")
@@ -42,10 +42,10 @@ def _gpu(name: str, index: int | None, client: int) -> torch.device:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch with one thread, so that results are reproducible.
+    """Return a context in which torch uses one thread, so that results are reproducible.
 
-    Sums of floats depend on how they are split over threads. With one thread, CPU time is also comparable,
-    because it includes no waiting threads.
+    With several threads, sums of floats depend on how they are split over the threads, and measured CPU times
+    include the time of waiting threads.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class FLError(ValueError):
-    """Base of this package's errors. The user can correct them, and the message says how. `parameter` is the
-    name of the parameter to change, or None if no single parameter is at fault."""
+    """Base class of the errors of `fl`. The message says how the user can correct the error. `parameter` is
+    the name of the parameter to change, or None if no single parameter is at fault."""
 
     def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
         super().__init__(message)

@@ -1,15 +1,15 @@
 """Exact proximal operators, for linear models with a squared or a logistic loss.
 
-With n samples, a client's objective is a mean, as everywhere in this package:
+A client's objective is the mean loss of its n samples, as everywhere in this package, plus weight decay:
 
     f(w) = 1/n sum_j loss_j(w) + decay / 2 |w|^2
 
-Its proximal operator with step eta is argmin_w f(w) + |w - point|^2 / (2 eta). Papers that sum over samples,
-such as "A Unifying Framework for Federated Learning", have f times n, and their eta is ours / n.
+Its proximal operator with step eta is argmin_w f(w) + |w - point|^2 / (2 eta). In papers that sum over
+samples, such as "A Unifying Framework for Federated Learning", f is n times larger and eta n times smaller.
 
-For the squared loss the minimum solves a linear equation, and one decomposition serves every eta. For the
-logistic loss it is found by Newton's method to machine precision. Both use double precision, independently of
-the model's. The same classes compute the optimum on pooled data, against which experiments are measured.
+For the squared loss, the minimum solves a linear equation; one decomposition of its matrix serves every eta.
+For the logistic loss, Newton's method finds it to machine precision. Both compute in double precision. With
+the data of all clients, the same classes compute the optimum that experiments compare their models with.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from fl.models.linear import Linear
 from fl.samples import Array
 from fl.training_settings import Training
 
-_MOST: Final = 2048  # parameters; with more, the matrix takes longer than many local steps
+_MOST: Final = 2048  # parameters; for more, local steps are faster than computing with the matrix
 _DEPENDENT: Final = 1e-12  # relative to the largest eigenvalue; smaller ones are rounding errors
 
 
 class ExactObjective(ABC):
-    """A client's objective f whose proximal operator can be computed exactly, on demand."""
+    """The objective f of one client, with its exact proximal operator and minimum."""
 
     def __init__(self, flat: FlatModel, store: SampleTensors, decay: float) -> None:
         self.dim, self.decay = flat.dim, decay
@@ -147,7 +147,7 @@ class ExactLogistic(ExactObjective):
 
 @dataclass(frozen=True, eq=False)
 class LeastSquaresGradient:
-    """The gradient of the mean squared loss on all of a client's data: matrix @ model - vector."""
+    """The gradient of half the mean squared error on all of a client's data: matrix @ model - vector."""
 
     matrix: Tensor
     vector: Tensor
@@ -162,8 +162,8 @@ class LeastSquaresGradient:
 
 
 def exact_objective(flat: FlatModel, training: Training, store: SampleTensors) -> ExactObjective | None:
-    """Return the objective of a client with the samples of `store`, or None if its proximal operator is not
-    exact."""
+    """Return the objective of a client with the samples of `store`. Return None if no exact proximal operator
+    is known for the model and loss, or if the model is too large for it."""
     kinds: dict[type, type[ExactObjective]] = {SquaredLoss: ExactLeastSquares, LogisticLoss: ExactLogistic}
     kind = kinds.get(type(training.objective))
     if kind is None or not is_linear(flat) or flat.dim > _MOST:

@@ -1,4 +1,4 @@
-"""A data set distributed over clients."""
+"""Data classes for a data set that is distributed over clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fl.samples import Samples
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """One client's samples for training, validation and test."""
+    """One client's samples for training, validation and test. Raises `DataError` without training samples."""
 
     train: Samples
     validation: Samples
@@ -26,9 +26,9 @@ class ClientData:
 class Federation:
     """The data of all clients, by client id.
 
-    `held_out`  clients that never train; they measure how well a model generalises to new clients.
+    `held_out`  clients that never train; they show how well a model generalises to new clients.
     `classes`   the number of classes; None for a regression.
-    `name`      of the data set, for tables and plots.
+    `name`      the name of the data set, for tables and plots.
     """
 
     clients: Mapping[int, ClientData]

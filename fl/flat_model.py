@@ -1,4 +1,4 @@
-"""A model as one flat vector: its parameters and their gradients are views of that vector."""
+"""A torch model with all trainable parameters in one flat vector, and all their gradients in another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ParameterSlice:
 
 
 def parameter_slices(module: nn.Module) -> tuple[ParameterSlice, ...]:
-    """Return the slices of all trainable parameters, in order of declaration."""
+    """Return the slices of all trainable parameters, in order. Raise `TrainingError` if there are none."""
     slots, start = [], 0
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
@@ -49,10 +49,10 @@ def flatten(module: nn.Module) -> Array:
 
 
 class FlatModel:
-    """`module`, moved to `device`, with all parameters in one contiguous vector.
+    """A torch `module` on `device`, with all trainable parameters stored in one contiguous vector.
 
-    Loading or reading a vector is a single copy. The module is modified: its parameters become views. `draws`
-    says whether the module uses randomness in training, as dropout does.
+    So all parameters are loaded or read in a single copy. The module itself is modified: its parameters
+    become views of the vector. `draws` says whether training the module uses randomness, as dropout does.
     """
 
     def __init__(self, module: nn.Module, *, device: torch.device, dtype: torch.dtype) -> None:
@@ -80,8 +80,8 @@ class FlatModel:
         self._watched = True
 
     def tensor(self, vector: Array, length: int | None = None) -> Tensor:
-        """Return `vector` as a tensor on this device; it shares memory with `vector` if possible. `length`
-        defaults to the number of parameters. Raise `TrainingError` if the vector has another shape."""
+        """Return `vector` as a tensor on the model's device, without a copy if possible. Raise
+        `TrainingError` unless it has `length` elements; by default, as many as the model has parameters."""
         vector, length = np.asarray(vector), self.dim if length is None else length
         if vector.shape != (length,):
             what = "a model" if length == self.dim else "a point"
@@ -111,7 +111,7 @@ def _is_random(part: nn.Module) -> bool:
 
 
 def _uses_randomness(module: nn.Module, inputs: Tensor) -> bool:
-    """Return whether a forward pass advances torch's generators; they are restored afterwards."""
+    """Return whether a forward pass draws from torch's random generators. Their states are restored."""
     devices = [inputs.device] if inputs.is_cuda else []
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         before = _states(inputs.device)
@@ -125,7 +125,7 @@ def _states(device: torch.device) -> list[Tensor]:
 
 
 def _check_stateless(module: nn.Module) -> None:
-    """Raise `TrainingError` if the module has state besides parameters: it would be lost between rounds."""
+    """Raise `TrainingError` if a layer keeps batch statistics, because these would be lost between rounds."""
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm) or getattr(part, "track_running_stats", False):
             raise TrainingError(

@@ -1,4 +1,4 @@
-"""Objectives of training: the loss of a sample, and whether a prediction is correct."""
+"""Loss functions by name. Each computes the loss of every sample and says which predictions are correct."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from fl.samples import Array
 
 
 class Objective(ABC):
-    """A loss function. Tensors may have any leading axes; the last axis counts samples."""
+    """A loss function. The last axis of targets is the samples; there may be axes before it, such as clients.
+    Outputs have the shape of the targets, or, for cross-entropy, one more axis for the classes."""
 
     whole_targets: bool  # whether targets are class labels
 
@@ -36,7 +37,7 @@ class Objective(ABC):
 
 
 class CrossEntropy(Objective):
-    """Cross-entropy for classes 0, 1, ...; `outputs` has one logit per class."""
+    """Cross-entropy for targets that are classes 0, 1, ...; a model has one output (logit) per class."""
 
     whole_targets = True
 
@@ -95,7 +96,7 @@ OBJECTIVES: Final[Mapping[str, Objective]] = MappingProxyType(
 
 
 def objective(name: str) -> Objective:
-    """Return the objective called `name`. Raise `TrainingError` if there is none."""
+    """Return the loss function called `name`. Raise `TrainingError` if there is none."""
     if name not in OBJECTIVES:
         raise unknown_name("loss", name, OBJECTIVES, parameter="loss")
     return OBJECTIVES[name]

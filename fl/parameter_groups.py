@@ -1,7 +1,7 @@
-"""Groups of a model's parameters, such as shared and personal ones, by patterns of their names.
+"""Groups of a model's parameters, such as shared and personal ones, selected by patterns of their names.
 
-Patterns are shell patterns: `head.*` matches all names that start with `head.`, and `*.norm[12].*` both norms
-of every block. A group is a set of indices of the flat vector of a model.
+Patterns are shell patterns: `head.*` matches all names that start with `head.`, and `*.norm[12].*` matches
+`norm1` and `norm2` of every block. A group is a set of indices of the flat vector of a model.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Groups:
     def of(
         cls, module: nn.Module, patterns: Mapping[str, str | Sequence[str]], *, rest: str | None = "shared"
     ) -> Groups:
-        """Return groups given by one or more patterns each. The group `rest` gets the unmatched parameters.
+        """Return the groups of `module`. `patterns` has one or more patterns for each name of a group.
 
-        With `rest=None`, every parameter must be matched. Raise `TrainingError` if a pattern matches no
-        parameter, a parameter is in two groups, or the group `rest` is empty.
+        The group `rest` gets the unmatched parameters; if it is None, there must be none. Raise
+        `TrainingError` if a pattern matches nothing, a parameter is in two groups, or `rest` gets nothing.
         """
         if rest in patterns:
             raise TrainingError(f"{rest!r} is the name of the remaining group: rename the other group")
@@ -69,11 +69,11 @@ class Groups:
         return tuple(self.slices)
 
     def size(self, name: str) -> int:
-        """Return the number of parameters in the group."""
+        """Return the number of parameters in the group called `name`."""
         return sum(each.stop - each.start for each in self._of(name))
 
     def mask(self, name: str) -> Array:
-        """Return a mask that is true at the indices of the group."""
+        """Return a boolean vector that is true at the indices of the group."""
         mask = np.zeros(self.dim, dtype=bool)
         for each in self._of(name):
             mask[each] = True
@@ -152,11 +152,11 @@ _LAYERS: Final[Mapping[str, _Layers]] = MappingProxyType(
 
 
 def layer_groups(model: str) -> _Layers:
-    """Return patterns for the parts of `model` that can be personal, by the names that papers use.
+    """Return the parts of `model` that papers make personal: the patterns of each part, by its name.
 
-    Use one part at a time, as in `Groups.of(module, {"personal": layer_groups("resnet")["output"]})`. The
-    parts input and adapter of a residual network overlap, and a network without adapters has no part adapter.
-    A model that was registered from outside has no named parts. Raise `TrainingError` for an unknown model.
+    Use one part at a time, as in `Groups.of(module, {"personal": layer_groups("resnet")["output"]})`, because
+    the parts "input" and "adapter" of a residual network overlap. "adapter" is for networks with adapters. A
+    model added by `fl.models.register` has no named parts. Raise `TrainingError` for an unknown model.
     """
     if model not in MODELS:
         raise unknown_name("model", model, MODELS, parameter="model")

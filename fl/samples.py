@@ -16,7 +16,7 @@ Array: TypeAlias = NDArray[Any]
 
 def array(name: str, values: object) -> Array:
     """Return `values` as an array in native byte order. Floats longer than double are converted to double.
-    Raise `DataError` if the rows differ in length."""
+    Raise `DataError` if the rows differ in length; its message calls the values `name`."""
     try:
         made: Array = np.asarray(values)
     except ValueError as error:
@@ -29,8 +29,8 @@ def array(name: str, values: object) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)  # samples are private data
 class Samples:
-    """Inputs `x`, one per row, and targets `y`: integers for classes, floats for a regression. Inputs are
-    floats, or integers if they are symbols such as characters."""
+    """Inputs `x`, one per row, and their targets `y`, which are class numbers or, in a regression, floats.
+    Inputs are floats, or integers for symbols such as characters. Invalid arrays raise `DataError`."""
 
     x: Array
     y: Array

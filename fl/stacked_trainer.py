@@ -1,7 +1,7 @@
-"""Stacked training: clients of one architecture trained together, each as a row of a matrix.
+"""Stacked training: the models of many clients are the rows of a matrix and take their steps together.
 
-One by one, small models spend most of their time on overhead. A stacked step costs little more than its
-arithmetic, for any number of clients. The results equal those of one-by-one training up to rounding.
+This is faster for small models, because the overhead of a step is paid once for all clients instead of once
+for each. The results equal those of one-by-one training up to rounding. `fl.crowd` uses this module.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from protocols.learner import NO_STEERING, PenaltyTerm, Steering
 
 @dataclass(frozen=True, eq=False)
 class StackedTask:
-    """The training that one client requests."""
+    """A request of one client: train the model `start`. `only` masks the parameters that may change."""
 
     trainer: Trainer
     start: Array
@@ -40,7 +40,7 @@ class StackedTask:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """A key of the kinds of terms in the task. Tasks with equal keys can be trained together."""
+        """A key that says which optional terms the task has. Tasks with equal keys can be stacked."""
         steering, penalty = self.steering, self.steering.penalty
         penalty_kind = None if penalty is None else (penalty.space, penalty.power)
         return (
@@ -88,14 +88,14 @@ class StackedTrainer:
         return results
 
     def gradients(self, tasks: Sequence[StackedTask]) -> list[Array]:
-        """Return, for every task, the gradient at its start on its next batch."""
+        """Return, for every task, the gradient of the loss at `start` on the client's next batch."""
         self.flat.module.train()
         values = self._matrix([task.start for task in tasks])
         found = self._rows(values).gradient(StackedBatches(self, tasks), 0)
         return list(found.cpu().numpy())
 
     def gradient_at(self, values: Tensor, batch: SampleTensors, weights: Tensor) -> Tensor:
-        """Return the gradients of the models in the rows of `values` on the stacked `batch`, by autograd."""
+        """Return the gradients of the models in the rows of `values`. Row k of `batch` is for model k."""
         self.flat.module.train()
         return _Rows(self, values).gradient_of(batch, weights)
 
@@ -122,7 +122,7 @@ class StackedTrainer:
         return self._forward(parameters, inputs)
 
     def _matrix(self, vectors: Sequence[Array]) -> Tensor:
-        """Return the vectors as rows of a tensor. If all are the same object, it is transferred only once."""
+        """Return the vectors as rows of a tensor. If all are one object, it is copied to the device once."""
         if all(vector is vectors[0] for vector in vectors):
             return self.flat.tensor(vectors[0]).repeat(len(vectors), 1)
         return torch.stack([self.flat.tensor(vector) for vector in vectors])
@@ -156,8 +156,8 @@ class StackedTrainer:
 
 
 class _Rows:
-    """The parameters of some clients as autograd leaves, which are views of the matrix `values`, and their
-    gradients."""
+    """Computes gradients of the models in the rows of `values` by autograd. The leaves of autograd are views
+    of `values`."""
 
     def __init__(self, stack: StackedTrainer, values: Tensor) -> None:
         self._stack = stack
@@ -187,7 +187,7 @@ def _view(matrix: Tensor, slot: ParameterSlice) -> Tensor:
 
 
 class StackedBatches:
-    """The batch of every client in every step; short batches are padded with samples of weight zero."""
+    """The batches of all clients in every step. Short batches are padded with samples of weight zero."""
 
     def __init__(self, stack: StackedTrainer, tasks: Sequence[StackedTask]) -> None:
         self._stack = stack
@@ -226,13 +226,13 @@ class StackedBatches:
 
 
 class BatchSchedule(Protocol):
-    """Returns the batches of a step for the first `active` clients, in rows, and all sample weights."""
+    """Batches by step: `at` returns those of the first `active` clients, in rows, and the sample weights."""
 
     def at(self, step: int, active: int) -> tuple[SampleTensors, Tensor]: ...
 
 
 def has_formula(flat: FlatModel, training: Training) -> bool:
-    """Return whether `FormulaRows` applies: softmax regression with cross-entropy, all parameters trained."""
+    """Return whether `FormulaRows` applies: softmax regression, cross-entropy loss, no fixed parameters."""
     return (
         type(flat.module) is Softmax
         and isinstance(training.objective, CrossEntropy)
@@ -241,7 +241,7 @@ def has_formula(flat: FlatModel, training: Training) -> bool:
 
 
 class FormulaRows:
-    """Softmax regressions in the rows of a matrix, with gradients by formula instead of autograd."""
+    """Computes gradients of the softmax regressions in the rows of `values`, by formula, not by autograd."""
 
     def __init__(self, flat: FlatModel, values: Tensor) -> None:
         self.count = len(values)

@@ -1,7 +1,7 @@
-"""The rule that decides which clients are trained together in one stack and which one by one.
+"""Decides which clients are trained together in one stack (see `fl.stacked_trainer`) and which one by one.
 
-The decision must not depend on measured time, otherwise the same seed would not always give the same bits. So
-it depends only on the architecture. The rule is based on measurements (`secagg bench training` repeats them).
+The decision uses no measured times, because then the same seed could give different results. It depends only
+on model, batch sizes and steps. Its constants come from measurements, which `secagg bench training` repeats.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ def check_batching(batching: str) -> None:
 
 
 def can_stack(flat: FlatModel) -> bool:
-    """Return whether stacked training gives the results of single training: not if layers are random."""
+    """Return whether the model can be trained in a stack. Models with random or unsupported layers cannot."""
     return not flat.draws and not any(map(_is_unstackable, flat.module.modules()))
 
 
 def _is_unstackable(part: nn.Module) -> bool:
-    """Return whether torch cannot stack this layer, or trains what it should not: an embedding's padding."""
+    """Return whether stacking fails for this layer: a torch RNN, or an embedding with a padding vector, which
+    stacked training would wrongly change."""
     return isinstance(part, nn.RNNBase) or (isinstance(part, nn.Embedding) and part.padding_idx is not None)
 
 
 def convolution_work(module: nn.Module, inputs: Tensor) -> int:
-    """Return how many multiplications all convolutions of `module` do for the first sample of `inputs`."""
+    """Return how many multiplications the convolutions of `module` need for one sample of `inputs`."""
     counts: list[int] = []
 
     def count(layer: nn.Module, _: object, outputs: Tensor) -> None:
@@ -70,9 +71,8 @@ def _is_convolution(part: nn.Module) -> bool:
 
 
 def _convolutions_too_large(flat: FlatModel, work: int | None, width: int) -> bool:
-    """Return whether convolutions are too large to be stacked. On a CPU, convolutions with separate weights
-    for every client are slow. Stacking pays only if the overhead of starting them is as large as the
-    arithmetic."""
+    """Return whether convolutions on a CPU are too large to be stacked. Convolutions with separate weights
+    for every client are slow there, so stacking saves time only if they are small."""
     if flat.device.type != "cpu" or not any(map(_is_convolution, flat.module.modules())):
         return False
     return work is None or work * width > _MOST_WORK
@@ -87,11 +87,11 @@ def client_batches(
     *,
     formula: bool = False,
 ) -> list[list[int]]:
-    """Return groups of clients to train together. `widths` and `steps` are the batch size and the steps of
-    each client.
+    """Return groups of clients to train together, as lists of indices into `widths` and `steps`, which are
+    the batch size and the number of steps of each client.
 
-    `work` is the number of multiplications in convolutions for one sample; None counts as large. With
-    `formula`, a stacked step costs no more than a single client's step.
+    `work` is the result of `convolution_work`; None counts as large. `formula` says whether gradients are
+    computed by formula; then a stacked step is so cheap that clients with many steps are stacked, too.
     """
     clients = range(len(widths))
     if batching == ONE_BY_ONE or not can_stack(flat):
@@ -127,7 +127,7 @@ _CLOSE = 1e-4
 
 
 def stacking_agrees(stack: StackedTrainer, trainers: Sequence[Trainer]) -> bool:
-    """Return whether stacked gradients of two clients equal single ones. No client's state changes."""
+    """Return whether the gradients of two test batches in a stack equal those computed one by one."""
     largest = sorted(trainers, key=lambda each: -each.samples)[:2]
     batches = [
         each.train_store.part(0, width) for each, width in zip((*largest, largest[0]), _WIDTHS, strict=False)
@@ -149,7 +149,8 @@ def stacking_agrees(stack: StackedTrainer, trainers: Sequence[Trainer]) -> bool:
 
 
 def _padded(batches: Sequence[SampleTensors]) -> tuple[SampleTensors, Tensor]:
-    """Return the batches stacked, short ones padded by their first sample, and the weights of all samples."""
+    """Return the batches as one stack, and the weights of all samples. Short batches are padded with copies
+    of their first sample, which have weight zero."""
     widest = max(map(len, batches))
     padded, weights = [], []
     for batch in batches:

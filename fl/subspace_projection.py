@@ -1,6 +1,6 @@
-"""Projections to a low-dimensional subspace shared by clients, as torch operations.
+"""Projections of models to a low-dimensional subspace that all clients share, computed with torch.
 
-The subspace is described by `protocols.learner.SubspaceDescription`: a matrix P with few rows, or random
+`protocols.learner.SubspaceDescription` describes the projection P: a dense matrix with few rows, or random
 signs followed by selected coordinates of a Walsh-Hadamard transform.
 """
 
@@ -26,7 +26,7 @@ _SQUARE: Final = 5  # bits: transforms are computed as products with matrices of
 
 
 class Projection(ABC):
-    """The projection P on a device. It applies to one vector, or to every row of a matrix."""
+    """A projection P, with its tensors on one device. It applies to a vector, or to every row of a matrix."""
 
     @abstractmethod
     def project(self, vectors: Tensor) -> Tensor:
@@ -34,11 +34,11 @@ class Projection(ABC):
 
     @abstractmethod
     def lift(self, points: Tensor) -> Tensor:
-        """Return P' y for each point y of the subspace."""
+        """Return P' y (P transposed, times y) for each point y of the subspace."""
 
 
 def projection_of(space: SubspaceDescription | None, flat: FlatModel) -> Projection | None:
-    """Return the projection to `space` on the device and in the precision of `flat`, or None. Cached."""
+    """Return the projection to `space` on the device and in the precision of `flat`. None if `space` is."""
     if space is None:
         return None
     if space.dim != flat.dim:
@@ -98,11 +98,11 @@ class BlockwiseProjection(Projection):
 
 
 class HadamardProjection(Projection):
-    """Random signs, then selected coordinates of a Walsh-Hadamard transform.
+    """A projection that multiplies by random signs and selects coordinates of a Walsh-Hadamard transform.
 
-    A vector is reshaped to a matrix, with row a for the higher bits of an index and column b for the lower
-    bits. Coordinate (a, b) of its transform is the sum over b' of H[b, b'] times entry (a, b') of the matrix
-    with transformed columns. So only columns are transformed in full, and only selected sums are computed.
+    A vector is reshaped to a matrix: the higher bits of an index give the row, the lower bits the column. The
+    full transform would transform all columns, then all rows. Here all columns are transformed, but of the
+    transformed rows only the selected coordinates are computed, each as a sum over one row with signs.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class HadamardProjection(Projection):
         self._rows = 1 << (bits // 2)
         self._signs = torch.tensor(signs, device=device, dtype=dtype).div_(math.sqrt(dim))
         self._chosen = torch.tensor(chosen // self._columns, device=device)
-        # One row for each chosen coordinate, with the sign of every entry in its row of the matrix.
+        # One row for each chosen coordinate: the signs of the sum that computes it.
         row_signs = _signs_of(chosen % self._columns, np.arange(self._columns))
         self._row_signs = torch.tensor(row_signs, device=device, dtype=dtype)
         widths = [min(_SQUARE, bits // 2 - k) for k in range(0, bits // 2, _SQUARE)]
@@ -138,7 +138,7 @@ class HadamardProjection(Projection):
         return flat[..., : self._dim] * self._signs
 
     def _transformed(self, wide: Tensor, stack: torch.Size) -> Tensor:
-        """Return `wide` with every column transformed, by one product for every few bits of the row index."""
+        """Return `wide` with every column transformed. Each matrix product handles a few index bits."""
         rest = self._rows
         for square in self._squares:
             rest //= len(square)

@@ -1,4 +1,4 @@
-"""One client: its data and model on a device, with the learner interface that algorithms use."""
+"""The learner of one client: it trains and evaluates models on the client's data with torch."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from protocols.learner import NO_STEERING, PenaltyTerm, Score, Steering
 
 _WHOLE = "; integer inputs are symbols: convert quantities to floats, for example by x / 255.0"
 _CHUNK = 4096  # samples evaluated at once
-_FEW = 2  # samples per parameter from which the normal equations are cheaper than the samples
+_FEW = 2  # with at least this many samples per parameter, normal equations are cheaper than a pass over data
 
 
 class Trainer:
-    """A client with the settings `training`. Models are passed as flat vectors.
+    """The learner (`protocols.learner.Learner`) of one client. Models are passed as flat vectors.
 
     `seed` and `client` determine the order of its samples: the same sequence of calls gives the same results,
-    bit for bit on a CPU. `flat` may be shared by clients that train one after another. `round` is the number
-    that the learning-rate schedule uses; if it is not set, the schedule counts the client's own trainings.
+    bit for bit on a CPU. `flat` may be shared by clients that train one after another. `round` is the round
+    number for the learning-rate schedule; if it is None, the number of earlier calls (`calls`) is used.
 
     `proximal` exists only if it can be computed exactly (see fl/exact_proximal.py): it maps (point, eta) to
     the model that minimises loss + weight_decay / 2 |w|^2 + |w - point|^2 / (2 eta).
@@ -81,7 +81,7 @@ class Trainer:
         seed: int = 0,
         client: int = 0,
     ) -> Trainer:
-        """Return a client with a copy of `module` on `device`; with `auto`, clients are spread over GPUs."""
+        """Return a learner with a copy of `module` on `device`; with `auto`, clients are spread over GPUs."""
         own = copy.deepcopy(module)  # clients must not share parameters
         flat = FlatModel(own, device=pick(device, client), dtype=training.dtype)
         return cls(flat, data, training, seed=seed, client=client)
@@ -109,7 +109,7 @@ class Trainer:
 
     @cached_property
     def slope(self) -> LeastSquaresGradient | None:
-        """The gradient on all data as a formula, if it is cheaper than a pass over the data; else None."""
+        """The formula of the gradient on all data, or None if there is none or a data pass is cheaper."""
         if not isinstance(self.exact, ExactLeastSquares) or _FEW * self.flat.dim > self.samples:
             return None
         return LeastSquaresGradient.of(self.exact, self.flat)
@@ -139,8 +139,8 @@ class Trainer:
         rate: float | None = None,
         only: Array | None = None,
     ) -> Array:
-        """Return the model after local steps from `start`. `only` is a mask of the parameters that may
-        change; by default all may."""
+        """Return the model after local steps from `start` with the terms of `steering`. `only` is a mask of
+        the parameters that may change; by default all may. Steps and rate default to those of this client."""
         started = time.perf_counter()
         rate = self.rate if rate is None else checked_rate(rate)
         self.flat.load(start)
@@ -189,11 +189,11 @@ class Trainer:
                 yield self.train_store.at(torch.from_numpy(order.of_step(step)).to(self.flat.device))
 
     def _seeded_layers(self) -> AbstractContextManager[object]:
-        """Return a context in which random layers depend only on the seed and this training."""
+        """Return a context in which random layers depend only on seed, client and number of the call."""
         return _torch_seed(self._batches.layer_seed(self.calls)) if self.flat.draws else nullcontext()
 
     def backward(self, batch: SampleTensors) -> None:
-        """Store the gradient of the mean loss of `batch` in the flat gradient."""
+        """Compute the gradient of the mean loss of `batch` and store it in `self.flat.gradient`."""
         if batch is self.train_store and self.slope is not None:
             self.flat.gradient.copy_(self.slope(self.flat.values))
             return
@@ -228,7 +228,7 @@ class Trainer:
 
 
 def penalty_center(penalty: PenaltyTerm, flat: FlatModel) -> Tensor:
-    """Return the center of the penalty as a tensor: a model, or a point of the subspace."""
+    """Return the center of the penalty as a tensor: a point of its subspace, or a model if it has none."""
     return flat.tensor(penalty.center, None if penalty.space is None else penalty.space.size)
 
 

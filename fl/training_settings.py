@@ -18,10 +18,10 @@ _NUMBERS: Final = ("rate", "steps", "epochs", "batch", "momentum", "weight_decay
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate in round t, counted from 0, as a fraction of the initial rate:
+    """How the learning rate decreases. The rate in round t = 0, 1, ... is the initial rate times:
 
     constant  1
-    steps     factor ** (t // every): RFA halves every 100 rounds, the splitting chapter every 500
+    steps     factor ** (t // every); the defaults halve the rate every 100 rounds, as RFA does
     log       1 / (1 + log10(t + 1))
     sqrt      1 / sqrt(t + 1)
     linear    1 / (t + 1)
@@ -57,16 +57,16 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Stochastic gradient descent. Momentum is reset at the start of every training.
+    """Settings of stochastic gradient descent. Momentum is reset at the start of every training.
 
     `rate`          learning rate in the first round; `schedule` says how it decreases.
-    `steps`         local steps per round, the same for all clients; or
-    `epochs`        passes over a client's data, so that clients with more data take more steps. 1 by default.
+    `steps`         local steps per round, the same for all clients. Set either `steps` or `epochs`.
+    `epochs`        passes over a client's data per round. If neither is set, there is one pass.
     `batch`         samples per step; None for all. Every pass is shuffled anew, and its last batch has the
                     remaining samples.
     `momentum`      heavy-ball momentum, from 0 to below 1.
-    `weight_decay`  this times the model is added to the gradient.
-    `clip`          largest norm of the gradient of a batch; longer gradients are scaled down to it.
+    `weight_decay`  the model times this number is added to the gradient.
+    `clip`          largest norm of a batch's gradient; longer gradients are scaled down to this norm.
     `loss`          one of cross-entropy, squared, logistic.
     `precision`     float32, or float64 if exactness matters more than speed.
     """
@@ -124,7 +124,7 @@ class Training:
         return 1 if self.batch is None else math.ceil(samples / self.batch)
 
     def steps_of(self, samples: int) -> int:
-        """Return the number of local steps in a round of a client with `samples` samples."""
+        """Return how many local steps a client with `samples` samples takes in one round."""
         if self.steps is not None:
             return self.steps
         return (1 if self.epochs is None else self.epochs) * self.batches_per_epoch(samples)

@@ -1,7 +1,7 @@
-"""Attacks by corrupt clients (on data, updates, answers or residues), and stragglers.
+"""Attacks by corrupt clients on their data, their messages, or the secure sum; and stragglers.
 
-`corrupt_data` and `corrupt_learners` apply an attack of `ATTACKS` to the clients that `by_samples` or
-`by_count` choose. `tampering` makes the tampering functions of channels, and `slow_down` makes stragglers.
+`by_samples` or `by_count` choose the corrupt clients. `corrupt_data` and `corrupt_learners` apply an attack
+of `ATTACKS` to them; `tampering` returns attacks on the secure sum. `slow_down` makes clients stragglers.
 """
 
 from fl.attacks.corrupt_clients import by_count, by_samples, corrupt_data, corrupt_learners

@@ -5,8 +5,7 @@
     federation = corrupt_data(federation, flip, who, rng)
     learners = corrupt_learners(learners, flip, who, seed)
 
-Both calls accept every attack, and change only what it affects. With `answers`, attacks on updates corrupt
-the clients' answers instead: see `fl.attacks.updates`.
+`corrupt_data` and `corrupt_learners` accept every attack, and change nothing that the attack does not affect.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from fl.federation import Federation
 
 
 def by_samples(sizes: Mapping[int, int], level: float, seed: int) -> frozenset[int]:
-    """Return random clients that together hold more than the part `level` of all training samples.
+    """Return random clients that together hold more than the fraction `level` of all training samples.
 
-    Clients are added in random order until this is reached, as in "Robust Aggregation for Federated
-    Learning", where `level` is called corruption. At level 0 no client is corrupt. `sizes` has the number of
-    training samples of each client, as `Federation.samples`.
+    Clients are added in random order until they hold that many, as in "Robust Aggregation for Federated
+    Learning", where `level` is called corruption. At level 0, no client is returned. `sizes` has the number
+    of training samples of each client, like `Federation.samples`.
     """
     if not 0 <= level < 1:
         raise TrainingError(f"the corrupt share of all samples must be from 0 to below 1, not {level!r}")
@@ -47,7 +46,7 @@ def by_samples(sizes: Mapping[int, int], level: float, seed: int) -> frozenset[i
 
 
 def by_count(ids: Iterable[int], fraction: float, seed: int) -> frozenset[int]:
-    """Return a random `fraction` of the clients `ids`, rounded to a whole number, as in the lp-proj paper."""
+    """Return a random `fraction` of the clients `ids`, rounded to a whole number of clients."""
     if not 0 <= fraction <= 1:
         raise TrainingError(f"the fraction of clients must be from 0 to 1, not {fraction!r}")
     clients = sorted(ids)
@@ -58,8 +57,8 @@ def by_count(ids: Iterable[int], fraction: float, seed: int) -> frozenset[int]:
 def corrupt_data(
     federation: Federation, attack: Attack | str, who: Collection[int], rng: np.random.Generator
 ) -> Federation:
-    """Return the federation in which clients in `who` train on poisoned data. Validation and test data stay
-    unchanged."""
+    """Return a copy of the federation in which clients in `who` train on poisoned data. Validation and test
+    data stay unchanged."""
     _check_who(who, federation.clients)
     poison = named(attack).poison
     if poison is None:
@@ -79,10 +78,10 @@ def corrupt_learners(
     *,
     answers: bool = False,
 ) -> WrappedLearners:
-    """Return the learners, with those of clients in `who` corrupted. They train together as `learners` do.
+    """Return the learners, with those of clients in `who` corrupted.
 
-    `answers`  whether clients train honestly and their answers are corrupted instead. Raise `TrainingError`
-               for an attack that does not corrupt updates.
+    `answers`  if true, clients train honestly, and what they send to the server is corrupted instead (see
+               `CorruptAnswer`). Raise `TrainingError` for an attack that does not corrupt updates.
     """
     _check_who(who, learners)
     chosen, corrupt = named(attack), frozenset(who)

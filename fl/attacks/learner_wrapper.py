@@ -1,4 +1,4 @@
-"""Wrappers around learners: they have the learner interface and change single methods."""
+"""Base class of learners that wrap another learner and change how it trains, for attacks and stragglers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocols.learner import NO_STEERING, Steering, TrainOptions
 
 
 class LearnerWrapper:
-    """A learner that forwards every call to another one. Subclasses change how it trains."""
+    """A learner that forwards every call to the learner it wraps. Subclasses change single methods."""
 
     # Read from the wrapped learner at every use, since the learning rate may change.
     samples: int
@@ -55,17 +55,17 @@ class LearnerWrapper:
 
 
 def generator(purpose: str, seed: int, client: int) -> np.random.Generator:
-    """Return a random generator for one client and `purpose`, independent of other clients' draws."""
+    """Return a random generator that is independent of those of other clients and purposes."""
     if seed < 0 or client < 0:
         raise TrainingError(f"seed and client id must be 0 or more, not {seed} and {client}")
     return np.random.default_rng([zlib.crc32(purpose.encode()), seed, client])
 
 
 class WrappedLearners(Mapping[int, Any]):
-    """Wrapped learners by client id, with the `together` of the mapping they came from, or None.
+    """Wrapped learners by client id.
 
-    A mapping of learners that can train at the same time has a method `together`, which runs the jobs of many
-    clients. It must be passed on when learners are wrapped, otherwise they would train one by one.
+    `together` is the method of this name of the original mapping (see `fl.crowd.Crowd.together`), or None if
+    it has none. Without it, the wrapped learners would train one by one.
     """
 
     def __init__(self, learners: Mapping[int, Any], together: Callable[..., Any] | None = None) -> None:
@@ -74,7 +74,7 @@ class WrappedLearners(Mapping[int, Any]):
 
     @classmethod
     def of(cls, learners: Mapping[int, Any], change: Callable[[int, Any], Any]) -> WrappedLearners:
-        """Return the mapping with `change(client, learner)` for all clients, and `together` of `learners`."""
+        """Return the learners `change(client, learner)` of all clients, with the `together` of `learners`."""
         changed = {client: change(client, learner) for client, learner in learners.items()}
         return cls(changed, getattr(learners, "together", None))
 

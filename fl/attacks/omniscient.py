@@ -1,10 +1,11 @@
 """The omniscient attack of "Robust Aggregation for Federated Learning": corrupt clients know all updates.
 
-With N samples in all, of which corrupt clients hold N_c, every corrupt client submits
+If all clients together have N samples, and the corrupt clients N_c, then every corrupt client submits
 
     u = (mean of the corrupt clients' honest updates) - 2 (N / N_c) (mean of all honest updates)
 
-The mean of all submitted updates is then minus the mean of all honest ones, so plain averaging ascends.
+The mean of all submitted updates is then minus the mean of all honest ones, so that averaging the updates
+moves the model in the opposite direction.
 """
 
 from __future__ import annotations
@@ -21,18 +22,17 @@ from protocols.learner import NO_STEERING, Steering, TrainOptions
 
 
 class Exchange(Protocol):
-    """A learner that can exchange values with the others that train at the same time."""
+    """A learner that can exchange values with other learners that train at the same time."""
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
-        """Wait until all other clients of this sum have called it or have ended. Return the value of each, by
-        client id."""
+        """Wait until every other client has called this method or ended. Return all values by client id."""
 
 
 class Omniscient(LearnerWrapper):
-    """One client of a cohort in which the clients in `who` are corrupt.
+    """The learner of one client in a simulation where the clients in `who` are corrupt.
 
-    Honest clients are wrapped too: they share their updates with the corrupt ones and submit them unchanged.
-    `weighted` says whether the algorithm weights clients by their samples.
+    Honest clients are wrapped, too: they share their updates with the corrupt clients, and submit them
+    unchanged. `weighted` says whether the algorithm weights clients by their numbers of samples.
     """
 
     def __init__(self, learner: Any, client: int, who: Collection[int], *, weighted: bool = True) -> None:
@@ -66,7 +66,7 @@ class Omniscient(LearnerWrapper):
 
 def against(updates: Mapping[int, tuple[Array, float]], who: Collection[int]) -> Array:
     """Return the update that corrupt clients submit, given the honest (update, weight) of every client by id.
-    Diverged clients are in no sum, so they are left out of the means."""
+    Clients with infinite or NaN updates are left out of the means, because no sum includes them."""
     clients = sorted(client for client, (update, _) in updates.items() if np.isfinite(update).all())
     corrupt = sorted(set(clients) & set(who))
     total, own = (sum(updates[client][1] for client in group) for group in (clients, corrupt))

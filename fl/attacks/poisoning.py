@@ -1,7 +1,7 @@
 """Data poisoning: changes to the data that corrupt clients train on.
 
-Image negation, flipped labels and reversed text are those of "Robust Aggregation for Federated Learning";
-random labels are those of the lp-proj paper.
+Image negation, flipped labels and reversed text are from "Robust Aggregation for Federated Learning", random
+labels from the paper on lp-proj (`protocols.lpproj`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DIGITS, _LETTERS = 10, 26
 
 
 def flip_labels(samples: Samples, classes: int | None, *, rule: str = REVERSE) -> Samples:
-    """Return the samples with every label replaced by another, according to `rule`:
+    """Return the samples with every label changed according to `rule`:
 
     `reverse`     y becomes classes - 1 - y. With an odd number of classes, the middle one is unchanged.
     `characters`  for EMNIST's ten digits or 62 characters: a digit y becomes (7 y + 1) mod 10, and a letter
@@ -58,7 +58,8 @@ def negate_images(samples: Samples) -> Samples:
 
 
 def reverse_text(samples: Samples) -> Samples:
-    """Return the samples with each window and its next symbol reversed: the first symbol is the target."""
+    """Return the samples with every text (a window and its next symbol) reversed: its first symbol becomes
+    the target."""
     if samples.x.dtype.kind not in "iu" or samples.x.ndim != 2 or samples.y.ndim != 1:
         raise DataError(
             "only text can be reversed: rows of symbols as whole numbers, and the next one as target"

@@ -1,6 +1,6 @@
-"""Registry of attacks. Each changes data before training, learners, or both.
+"""Registry of attacks on the data or the learners of corrupt clients: `attack` returns one by name.
 
-`fl.attacks.corrupt_clients` applies them. `register` adds an attack.
+`fl.attacks.corrupt_clients` applies attacks. `register` adds one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fl.checks import unknown_name
 from fl.errors import TrainingError
 from fl.samples import Samples
 
-# Maps a client's training data and the number of classes to the poisoned data.
+# Maps (training data of a client, number of classes, random generator) to the poisoned data.
 Poison: TypeAlias = Callable[[Samples, int | None, np.random.Generator], Samples]
 # Maps (learner, client, corrupt clients, seed) to the learner that the algorithm uses instead.
 Wrap: TypeAlias = Callable[[Any, int, frozenset[int], int], Any]
@@ -37,8 +37,8 @@ Wrap: TypeAlias = Callable[[Any, int, frozenset[int], int], Any]
 
 @dataclass(frozen=True)
 class Attack:
-    """Functions that change corrupt clients' data and learners. With `all_clients`, the learners of all
-    clients are wrapped, if at least one client is corrupt."""
+    """An attack: `poison` changes a corrupt client's data, `wrap` its learner; either may be None. With
+    `all_clients`, the learners of all clients are wrapped if at least one client is corrupt."""
 
     poison: Poison | None = None
     wrap: Wrap | None = None
@@ -46,7 +46,7 @@ class Attack:
 
 
 def attack(name: str, **parameters: Any) -> Attack:
-    """Return the attack called `name`, made with `parameters`."""
+    """Return the attack called `name` with `parameters`. Raise `TrainingError` if one of them is unknown."""
     if name not in ATTACKS:
         raise unknown_name("attack", name, ATTACKS, parameter="kind")
     try:
@@ -56,13 +56,13 @@ def attack(name: str, **parameters: Any) -> Attack:
 
 
 def is_on_messages(chosen: Attack | str) -> bool:
-    """Return whether the attack transforms single messages, which can be updates or answers."""
+    """Return whether the attack changes messages of corrupt clients without using other clients' updates."""
     found = named(chosen)
     return found.wrap is not None and not found.all_clients
 
 
 def named(chosen: Attack | str) -> Attack:
-    """Return the attack itself, or the one of this name with its default parameters."""
+    """Return `chosen` if it is an attack, or the attack of this name with its default parameters."""
     return attack(chosen) if isinstance(chosen, str) else chosen
 
 
@@ -119,7 +119,7 @@ ATTACKS: Final[dict[str, Callable[..., Attack]]] = {
 
 
 def register(name: str, make: Callable[..., Attack]) -> None:
-    """Add an attack on data or updates. Raise `TrainingError` if the name is taken."""
+    """Add an attack: `make` returns it, given its parameters. Raise `TrainingError` if the name is taken."""
     if name in ATTACKS:
         raise TrainingError(f"there is an attack {name!r} already: choose another name", parameter="name")
     ATTACKS[name] = make

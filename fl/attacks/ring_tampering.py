@@ -1,9 +1,9 @@
-"""Attacks inside the ring: clients that add arbitrary residues to a sum.
+"""Attacks on secure sums: clients that add arbitrary residues (integers modulo 2^bits) to a sum.
 
-Such a client does not follow the protocol. Its residues are not clipped, and nobody can check them, because
-they are masked. An attack on updates moves a total by at most what clipping allows. This one moves it by any
-amount, and no robust algorithm helps. Simulated channels accept these attacks as functions: they call them
-with the kind of a sum, a client's honest residues, and the bounds of the parts of the sum.
+These clients do not follow the protocol. Nobody can check or clip their residues, because they are masked. So
+a client can change a total by any amount, and robust algorithms do not help; clients that only corrupt their
+updates (`fl.attacks.updates`) are limited by clipping. Simulations call an attack as a function of the kind
+of a sum, a client's honest residues, and the bounds of the parts of the sum.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from fl.samples import Array
 
 
 class SumPartBounds(Protocol):
-    """One part of a sum, with elements modulo 2^bits. Negative grid points wrap around.
+    """Bounds of one part (a vector) of a secure sum. Its values are rounded to integers modulo 2^bits.
 
-    `most`   the largest grid point an honest client's element may reach.
-    `norm`   the largest Euclidean norm of an honest client's vector; None if unbounded.
+    `most`   the largest integer that an honest client's element may have.
+    `norm`   the largest Euclidean norm of an honest client's integer vector; None if unbounded.
     `total`  the largest sum of an honest client's elements; None if unbounded.
     """
 
@@ -51,7 +51,7 @@ class Tampering(ABC):
     def __call__(
         self, _kind: str, residues: Sequence[Array], fields: Sequence[SumPartBounds], /
     ) -> tuple[Array, ...]:
-        """Return the residues that are added to a sum of any kind in place of `residues`."""
+        """Return the residues that the client adds to the sum instead of `residues`, one array per part."""
         return tuple(
             self.change(own.astype(np.uint64), part) if self.parts is None or part.name in self.parts else own
             for own, part in zip(residues, fields, strict=True)
@@ -64,7 +64,7 @@ class Tampering(ABC):
 
 @dataclass(kw_only=True)
 class Overflow(Tampering):
-    """Replaces the residues by uniformly random ones. The total is then uniformly random, too."""
+    """Replaces the residues by uniformly random ones, so that the total is uniformly random, too."""
 
     rng: np.random.Generator = field(repr=False)
 
@@ -74,8 +74,8 @@ class Overflow(Tampering):
 
 @dataclass(kw_only=True)
 class Wrap(Tampering):
-    """Replaces the honest residues by half the modulus, so that a total near zero moves to the far end of the
-    ring. The attacks of an even number of clients cancel each other."""
+    """Replaces the honest residues by half the modulus, which moves a total as far as possible. The attacks
+    of an even number of clients cancel each other."""
 
     def change(self, own: Array, part: SumPartBounds) -> Array:
         return np.full(own.shape, 1 << (part.bits - 1), np.uint64)
@@ -85,8 +85,8 @@ class Wrap(Tampering):
 class LargestHonest(Tampering):
     """Replaces residues by the largest values that pass clipping, the strongest attack within the protocol.
 
-    A vector with bounded norm has the same value in every coordinate. Counts with a bounded total have the
-    largest allowed values, from the first on.
+    If the norm is bounded, all elements get the same value. If the total is bounded, elements get the largest
+    allowed value, starting with the first element, until the total is used up.
     """
 
     def change(self, own: Array, part: SumPartBounds) -> Array:
@@ -121,8 +121,8 @@ TAMPERINGS: Final[Mapping[str, Callable[..., Tampering]]] = {
 
 
 def tampering(name: str, who: Collection[int], seed: int, **parameters: Any) -> dict[int, Tampering]:
-    """Return the attack called `name` for each client in `who`, with separate randomness for each. Call it
-    anew for every channel, because an attack may have a random state."""
+    """Return the attack called `name` for each client in `who`, by client id. Make new attacks for every
+    simulation, because an attack may have a random state."""
     if name not in TAMPERINGS:
         raise unknown_name("tampering", name, TAMPERINGS, parameter="kind")
     if name != "overflow":

@@ -1,8 +1,8 @@
 """Stragglers: clients that submit their model after only some of their epochs.
 
-As in "Federated Optimization in Heterogeneous Networks" (FedProx): in every round a share of the clients are
-stragglers, and each of them runs 1 to E - 1 of E epochs, uniformly at random. Algorithms are not told the
-reduced number of steps, even if they rely on it as SCAFFOLD does.
+In every round, a fraction of the clients are stragglers, and each of them runs 1 to E - 1 of E epochs,
+uniformly at random, as in "Federated Optimization in Heterogeneous Networks" (FedProx). Algorithms are not
+told the reduced number of steps, even those that use the number of steps, such as SCAFFOLD.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from protocols.learner import NO_STEERING, Steering, TrainOptions
 
 
 class Straggler(LearnerWrapper):
-    """A learner that trains for fewer than its `epochs` with probability `share`, drawn for each training."""
+    """A learner that does only some of its `epochs` epochs in each training with probability `share`."""
 
     def __init__(self, learner: Any, rng: np.random.Generator, *, epochs: int, share: float = 1.0) -> None:
         super().__init__(learner)
@@ -36,8 +36,8 @@ class Straggler(LearnerWrapper):
         return super().train(start, steering, **options)
 
     def _steps_done(self, steps: int) -> int:
-        """Return the number of steps that are done out of `steps`; at least one, unless `steps` is 0. It
-        draws the same amount of randomness in every case."""
+        """Return how many of `steps` steps this training does; at least one, unless `steps` is 0. Every call
+        draws the same number of random values."""
         late, epochs = self._rng.random() < self._share, int(self._rng.integers(1, max(self._epochs, 2)))
         if not late or not steps:
             return steps
@@ -47,10 +47,10 @@ class Straggler(LearnerWrapper):
 def slow_down(
     learners: Mapping[int, Any], *, fraction: float, epochs: int, seed: int, fixed: bool = False
 ) -> WrappedLearners:
-    """Return `learners`, of which a `fraction` are stragglers.
+    """Return the learners, a `fraction` of them as stragglers.
 
-    By default each client is a straggler with this probability in every training, so the number varies. If
-    `fixed`, this fraction of the clients is chosen once, and they are always stragglers.
+    By default, each client is a straggler with this probability in every training, so their number varies. If
+    `fixed`, this fraction of the clients is chosen once, and these are always stragglers.
     """
     _check_share(fraction)
     late = by_count(learners, fraction, seed) if fixed else frozenset(learners)

@@ -1,11 +1,11 @@
-"""Corrupt updates: clients that submit another update than the one they trained.
+"""Corrupt updates: clients that do not submit the update that they trained (trained model - start).
 
-The algorithm sees the model `start + corrupt update` in place of the trained one, and processes it as usual,
+The algorithm gets the model start + corrupt update instead of the trained model, and processes it as usual,
 including clipping. These clients follow the protocol; `fl.attacks.ring_tampering` has those that do not.
 `gradient` is passed on unchanged, so algorithms that send gradients instead of trained models are unaffected.
 
-Same value, sign flip, Gaussian and scaling with random labels are attacks of the lp-proj paper. There, the
-corrupted message is a whole model, which `whole` selects. By default the corrupted message is an update.
+The attacks same value, sign flip, Gaussian, and scaling with random labels are from the lp-proj paper. There,
+whole models are corrupted, as with `whole=True`. By default, updates are corrupted.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ NORM: Final = "norm"
 
 
 class CorruptUpdate(LearnerWrapper, ABC):
-    """A learner whose updates are corrupted. Every training draws new randomness from `rng`.
+    """A learner that submits corrupted updates. Every training draws new randomness from `rng`.
 
-    `whole`  whether the whole model is corrupted instead of the update alone.
+    `whole`  whether the trained model is corrupted instead of the update.
     """
 
     def __init__(self, learner: Any, rng: np.random.Generator, *, whole: bool = False) -> None:
@@ -59,7 +59,7 @@ class CorruptUpdate(LearnerWrapper, ABC):
 
     @abstractmethod
     def corrupt(self, message: Array, start: Array, /) -> Array:
-        """Return what replaces an honest `message`: an update from `start`, or a model if `whole`."""
+        """Return the corrupted form of `message`, which is an update from `start`, or a model if `whole`."""
 
 
 class SameValue(CorruptUpdate):
@@ -76,7 +76,7 @@ class SameValue(CorruptUpdate):
 
 
 class SignFlip(CorruptUpdate):
-    """Replaces the message by its negative, times |N(0, deviation^2)|; times 1 if `deviation` is None."""
+    """Multiplies the message by -|N(0, deviation^2)|, or by -1 if `deviation` is None."""
 
     def __init__(
         self, learner: Any, rng: np.random.Generator, *, deviation: float | None = 10.0, whole: bool = False
@@ -91,13 +91,13 @@ class SignFlip(CorruptUpdate):
 
 
 class Gaussian(CorruptUpdate):
-    """Replaces the message by noise. `like` selects its scale:
+    """Replaces the message by Gaussian noise. `like` selects its scale:
 
     `fixed`   N(0, deviation^2) in every coordinate.
-    `spread`  N(0, s^2), where s is the standard deviation over the coordinates of the honest update ("gauss"
-              in the code of RFA).
-    `norm`    the submitted model is random with the norm of the common model ("gauss2" there). `whole` has no
-              effect.
+    `spread`  N(0, s^2), where s is the standard deviation over the coordinates of the honest message. The
+              code of RFA calls it "gauss".
+    `norm`    the submitted model is noise with the norm of the model `start`; `whole` has no effect. The code
+              of RFA calls it "gauss2".
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Scaling(CorruptUpdate):
 
 
 class CorruptAnswer(LearnerWrapper):
-    """A learner that trains honestly. Its runner calls `answered` to corrupt its answers."""
+    """A learner that trains honestly. The simulation calls `answered` to corrupt what the client sends."""
 
     def __init__(self, corrupt: CorruptUpdate) -> None:
         super().__init__(corrupt.wrapped)
@@ -158,11 +158,11 @@ class CorruptAnswer(LearnerWrapper):
     def answered(
         self, values: Mapping[str, Any], most: Mapping[str, int], sent: Sequence[Array]
     ) -> dict[str, Any]:
-        """Return the corrupted answer that replaces the honest answer `values`.
+        """Return the answer `values` to a query (arrays by part name) with its longest parts corrupted.
 
-        `most`  the largest value of each part that is counts; all other parts are real numbers.
-        `sent`  the vectors that came with the query. With `whole`, the corrupted message is the sum of the
-                answer and the vector of the same length.
+        `most`  the largest value of each part that has counts; all other parts are real numbers.
+        `sent`  the vectors that came with the query. With `whole`, the answer counts as an update of the
+                vector that has its length, and the updated vector is corrupted.
         """
         arrays = {name: np.asarray(each) for name, each in values.items()}
         longest = max(map(np.size, arrays.values()), default=0)

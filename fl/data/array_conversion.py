@@ -11,8 +11,8 @@ from fl.samples import Array
 
 
 def scaled(parts: Sequence[Array], top: int = 255) -> Array:
-    """Return pixels from 0 to `top` of all parts, concatenated, as float32 in [0, 1]. Images are the largest
-    data, so they are converted in one pass, without joining or transposing parts first."""
+    """Return the pixels of all parts, concatenated and divided by `top`, as float32 in [0, 1]. They are
+    converted in one pass, without joining or transposing parts first, to save memory."""
     out = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), np.float32)
     start = 0
     for part in parts:
@@ -22,7 +22,7 @@ def scaled(parts: Sequence[Array], top: int = 255) -> Array:
 
 
 def targets(values: Array, classes: int | None = None, first: int = 0) -> Array:
-    """Return labels, counted from 0, as int64; or the targets of a regression, as float32.
+    """Return labels counted from 0 as int64, or targets of a regression as float32; else raise `DataError`.
 
     `classes`  the number of classes. If it is None and values are floats, they are targets of a regression.
     `first`    the label in the file that is class 0.
@@ -46,10 +46,10 @@ def targets(values: Array, classes: int | None = None, first: int = 0) -> Array:
 
 
 def inputs(parts: Sequence[Array]) -> Array:
-    """Return the inputs of any file, concatenated. Bytes are pixels, floats are kept, integers are symbols.
+    """Return the inputs of all parts, concatenated. Floats become float32, and integers (symbols) int64.
 
-    Images get the shape (n, channels, height, width). In an array with four axes, the last axis is the
-    channels if its length is 1 or 3 and the length of the second axis is not.
+    Bytes are pixels: they become float32 in [0, 1] of shape (n, channels, height, width). In an array with
+    four axes, the last axis is the channels if its length is 1 or 3 and that of the second axis is not.
     """
     kinds = {f"{part.dtype} {part.shape[1:]}" for part in parts}
     if len(kinds) > 1:
@@ -72,7 +72,7 @@ def joined(parts: Sequence[Array]) -> Array:
 
 
 def _kind(values: Array) -> str:
-    """Return the kind of number. Integers beyond int64 are kept apart, because numpy joins them as floats."""
+    """Return the kind of number. uint64 is a kind of its own, as numpy would join it with int64 to floats."""
     whole = values.dtype.kind in "iu" and np.can_cast(values.dtype, np.int64)
     return "whole" if whole else values.dtype.kind
 
@@ -93,7 +93,7 @@ def channels_first(images: Array) -> Array:
 
 
 def shrunk(images: Array, by: int) -> Array:
-    """Return images (n, c, h, w), averaged over squares of `by` pixels."""
+    """Return images (n, c, h, w) with every square of `by` x `by` pixels replaced by its mean."""
     if by == 1:
         return images
     if images.ndim != 4 or images.dtype.kind != "f" or by < 1 or any(side % by for side in images.shape[2:]):

@@ -1,8 +1,8 @@
 """Checksums of the standard data set files.
 
-MNIST and Fashion-MNIST are identified by their unpacked content, so it does not matter how they were packed.
-For EMNIST, only checksums of the packed files are published. MD5 is sufficient to detect damage, and it is
-what the data sets were published with.
+Most files are compared by their unpacked content, so it does not matter how they were packed. For EMNIST,
+only checksums of the packed files are published. MD5 is sufficient to detect damage, and most of the data
+sets were published with MD5 checksums.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ PACKED: Digests = {
 
 
 def digest(kind: str, *pieces: bytes | memoryview) -> str:
-    """Return the digest of all pieces together, as "kind:hexadecimal"."""
+    """Return the digest of the concatenated pieces as "kind:hexadecimal". `kind` is md5 or sha256."""
     total = hashlib.new(kind, usedforsecurity=False)
     for piece in pieces:
         total.update(piece)
@@ -76,8 +76,8 @@ def digest(kind: str, *pieces: bytes | memoryview) -> str:
 
 
 def verify(dataset: str, path: Path, *pieces: bytes | memoryview) -> None:
-    """Raise `DataError` if a file, whose unpacked content is `pieces`, does not have its known checksum.
-    Files without a known checksum are accepted."""
+    """Raise `DataError` if the file at `path` does not have its known checksum. `pieces` is its unpacked
+    content. Files without a known checksum are accepted."""
     plain = path.name.removesuffix(".gz").replace(".idx", "-idx")
     if expected := CONTENT.get((dataset, plain)):
         compare(expected, digest(expected.partition(":")[0], *pieces))

@@ -1,8 +1,8 @@
 """CIFAR-10: 60,000 colour images of ten classes, from Python or binary batches.
 
-The Python batches are pickles, and a pickle can run arbitrary code. So the names in a pickle are resolved to
-stand-ins that only record their arguments, and other names are rejected. Numpy's own unpickling is never
-used: the array is built here from its bytes, after they have been checked.
+The Python batches are pickles, and a pickle can run arbitrary code. So the few numpy names that a batch needs
+are replaced by stand-ins that only record their arguments, and all other names are rejected. Numpy's own
+unpickling is never used: the array is built here from its bytes, after they have been checked.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "t
 
 def cifar10(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
     """Return images as float32 in [0, 1] of shape (n, 3, 32, 32), and labels 0..9. There are 50,000 for
-    training and 10,000 for testing. `check=False` also reads batches of other sizes."""
+    training and 10,000 for testing. `check=False` omits checksums, so that modified batches are read."""
     pixels, labels = [], []
     for path in batch_files(directory, part):
         with files.blame(path):
@@ -69,7 +69,7 @@ def _read(path: Path, check: bool) -> tuple[Array, Array]:
 
 
 def _binary(data: bytes) -> tuple[Array, Array]:
-    """Return images and labels from records of a label and an image."""
+    """Return images and labels from `data`, a sequence of records: one byte for the label, then an image."""
     if len(data) % (1 + _PIXELS):
         raise DataError(
             f"{len(data)} bytes are not a multiple of the record size {1 + _PIXELS}: it is truncated"
@@ -107,9 +107,9 @@ def _unpickled(data: bytes) -> object:
 
 
 def _screen(data: bytes) -> None:
-    """Raise `DataError` for pickles in which a few bytes take unlimited memory or time. Nested tuples that
-    each hold another one twice take exponential time to hash, and deep nesting crashes the process. So only
-    few tuples are allowed, and each is used once."""
+    """Raise `DataError` for a pickle that could take unlimited memory or time to load. A tuple that contains
+    another one twice, and so on, takes exponential time to hash, and deep nesting crashes the process. So
+    only few tuples are allowed, and each may be used only once."""
     shared: set[int] = set()
     before, tuples = "", 0
     for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
@@ -160,7 +160,7 @@ class _Array:
 
 
 def _reconstruct(*_: object) -> _Array:
-    """Stand-in for the function of this name in numpy, which makes an empty array."""
+    """Stand-in for numpy's function `_reconstruct`, which makes an empty array."""
     return _Array()
 
 

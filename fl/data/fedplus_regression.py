@@ -1,9 +1,9 @@
-"""The synthetic regression of the Fed+ paper, "Robustness and personalization in federated learning".
+"""The synthetic regression of "Robustness and personalization in federated learning" (the Fed+ paper).
 
-The subtitle is "a unified approach via regularization". For party k of N, with N(mean, variance) and Laplace
-noise of scale 0.5 in every coordinate:
+Party (client) k has true weights w_k, inputs x and targets y. With normal distributions N(mean, variance):
 
-    w_k = c + noise, c ~ N(0, 5) once for all parties but the last, which has its own c ~ N(0, 50);
+    w_k = c + Laplace noise of scale 0.5 in every coordinate, where
+    c ~ N(0, 5) is the same for all parties but the last, which has its own c ~ N(0, 50);
     m_k ~ N(0, 0.5),  x ~ N(m_k, S),  y = w_k x + N(0, 2).
 
 The paper leaves three points open. They are interpreted as follows.
@@ -33,7 +33,7 @@ from fl.samples import Array, Samples
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionRecipe:
-    """The sizes and variances of the paper's data. The last `outliers` parties have their own center."""
+    """Sizes and variances, by default the paper's. The last `outliers` parties have another common center."""
 
     parties: int = 10
     outliers: int = 1
@@ -65,7 +65,7 @@ class RegressionRecipe:
 
 
 def fed_plus_regression(rng: Generator, recipe: RegressionRecipe | None = None) -> Federation:
-    """Return a federation of parties with linear models of their own. All data are in single precision."""
+    """Return a federation in which each party has its own true linear model. Data are in single precision."""
     recipe = recipe or RegressionRecipe()
     weights = true_weights(rng, recipe)
     return Federation(
@@ -86,7 +86,7 @@ def true_weights(rng: Generator, recipe: RegressionRecipe) -> Array:
 
 
 def input_variances(recipe: RegressionRecipe) -> Array:
-    """Return the variance of each input: 1, 2^-1.1, ... up to 50^-1.1, repeated."""
+    """Return the variance of each input coordinate: 1, 2^-1.1, ..., 50^-1.1, 1, 2^-1.1, ... by default."""
     return (1.0 + np.arange(recipe.features) % recipe.period) ** -recipe.decay
 
 

@@ -1,4 +1,4 @@
-"""synthetic(alpha, beta): clients whose models differ by alpha and whose inputs differ by beta.
+"""The data synthetic(alpha, beta): alpha says how much clients' models differ, beta how much inputs differ.
 
 This is the generator of "Federated optimization in heterogeneous networks" (FedProx). Several papers adopted
 it with changes, which are in `PRESETS`. For client k, with N(mean, standard deviation):
@@ -9,8 +9,8 @@ it with changes, which are in `PRESETS`. For client k, with N(mean, standard dev
 The papers call alpha and beta variances; every released generator uses them as standard deviations.
 
 Numbers are drawn in the order of the released scripts, which use the global generators of numpy (for the
-data) and of the standard library (for the order of samples): with `np.random.seed(seed)` and
-`random.seed(seed)`, those scripts make the same samples. Their authors set no seed, except for pFedMe (0).
+data) and of the standard library (for the order of samples). With `np.random.seed(seed)` and
+`random.seed(seed)`, those scripts make the same samples. Of the scripts, only pFedMe's sets a seed, 0.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from fl.samples import Array, Samples
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Number, heterogeneity and size of the clients, and the share of their samples used for testing.
+    """Parameters of the generator: number, heterogeneity and sizes of the clients, and how to split samples.
 
     `alpha`, `beta`  standard deviations between clients, of models and of inputs.
-    `alike`          the number of clients that share one model, entries N(0, 1), and inputs around zero.
-    `draws`          which unused draws are made, to reproduce the numbers of a script: `all` draws a model
-                     even for clients that are alike; `models` omits these models; `needed` also omits the
-                     means u and B.
+    `alike`          the number of clients that share one model, with entries N(0, 1), and inputs around zero.
+    `draws`          which unused random numbers are drawn, to get the same data as a script: `all` draws a
+                     model even for clients that are alike; `models` omits these models; `needed` also omits
+                     the means u and B.
     `mean`, `sigma`  mean and standard deviation of the logarithm of a client's size, which is rounded down.
     `minimum`        number that is added to the size.
-    `times`          factor of the resulting sum.
+    `times`          factor by which the size is then multiplied.
     `equal`          whether one size is drawn for all clients.
     `largest`        limit on a client's size, because the distribution has a heavy tail. None for no limit.
     `softmax`        whether labels are the argmax of probabilities in double precision, as in the scripts.
@@ -109,8 +109,8 @@ PRESETS: Final[Mapping[str, Recipe]] = {
 
 
 def synthetic(preset: str = "fedprox", *, seed: int, **changes: Any) -> Federation:
-    """Return the federation of a preset, with `changes` to fields of its `Recipe`. If a preset has clients
-    that are `alike`, change `alike` together with `clients`."""
+    """Return the federation of a preset, with `changes` to the fields of its `Recipe`. If a preset has
+    clients that are `alike`, change `alike` together with `clients`."""
     if preset not in PRESETS:
         raise DataError(f"there is no preset {preset!r}: use one of {', '.join(PRESETS)}")
     try:

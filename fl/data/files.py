@@ -1,4 +1,4 @@
-"""Reading of data set files: finding them, limiting their size, and detecting damage.
+"""Functions that find and read data set files, limit their size, and detect damage.
 
 Files are untrusted. The size that a file claims is compared with what it can contain before memory is
 allocated, and every error is reported as a `DataError` that starts with the path of the file.
@@ -38,11 +38,10 @@ def parts(part: str) -> tuple[str, ...]:
 def find(
     directory: str | Path, names: Sequence[str], origin: str, subdirectories: Sequence[str] = (".",)
 ) -> Path:
-    """Return the first file with one of these names, plain or with .gz, in one of these subdirectories of
-    `directory`.
+    """Return the first file with one of `names`, with or without .gz, in one of these subdirectories.
 
-    The first subdirectory is `directory` itself. Raise `DataError`, with `origin` as a hint, if there is no
-    such file.
+    Subdirectories are relative to `directory`, and the first of them is `directory` itself. Raise `DataError`
+    if there is no such file; its message ends with `origin`, which says where to get the file.
     """
     root = Path(directory)
     if not root.is_dir():
@@ -59,7 +58,7 @@ def find(
 
 @contextmanager
 def blame(path: Path) -> Iterator[None]:
-    """Convert every error in reading the file at `path` to a `DataError` that names it."""
+    """Return a context in which every error of reading becomes a `DataError` that starts with `path`."""
     try:
         yield
     except DataError as error:
@@ -92,7 +91,7 @@ def opened(path: Path) -> Iterator[io.BufferedIOBase]:
 
 
 def bounded(path: Path, size: int) -> None:
-    """Raise `DataError` if the file cannot contain `size` bytes. Call it before allocating memory."""
+    """Raise `DataError` if the file cannot contain `size` bytes. Call this before allocating memory."""
     if size > LARGEST:
         raise DataError(f"it claims to hold {size} bytes; at most {LARGEST} are read")
     if size > _capacity(path):
@@ -102,7 +101,7 @@ def bounded(path: Path, size: int) -> None:
 
 
 def fill(stream: io.BufferedIOBase, array: Array) -> Array:
-    """Fill the array with the next bytes of the stream, and return it."""
+    """Fill the array with the next bytes of the stream and return it. Raise `EOFError` if it is too short."""
     if array.nbytes:
         view = array.reshape(-1).view(np.uint8).data
         while view:

@@ -2,14 +2,14 @@
 
 "Differentially private federated quantiles with the distributed discrete Gaussian mechanism" uses
 scikit-learn's `make_classification`. This module makes the same numbers with numpy alone, for one cluster per
-class, centers that are not on a hypercube, and no repeated features:
+class, `hypercube=False`, and no repeated features:
 
 1. Every class has a corner of a hypercube of side 2 * `separation` around zero, in as many dimensions as
    there are informative features. The center of the class is this corner, scaled by one random factor per
    class and one per feature.
-2. Informative features: standard normal, times a random matrix of the class, plus its center.
-3. Redundant features: the informative ones, times a random matrix. All others: standard normal.
-4. A fraction `flip` of labels is drawn anew; samples, then features, are shuffled.
+2. Informative features are standard normal vectors times a random matrix of the class, plus its center.
+3. Redundant features are the informative ones times a random matrix. All others are standard normal.
+4. A fraction `flip` of the labels is replaced by random labels. Then samples and features are shuffled.
 
 Random factors are uniform in [0, 1), entries of random matrices in [-1, 1).
 """
@@ -35,7 +35,7 @@ _BITS: Final = 30  # scikit-learn draws corners of more dimensions in two parts.
 
 @dataclass(frozen=True, kw_only=True)
 class ClassTask:
-    """The distribution of the samples. Defaults are the paper's, except that `flip` is scikit-learn's."""
+    """Parameters of the samples' distribution. Defaults are the paper's; that of `flip` is scikit-learn's."""
 
     features: int = 20
     informative: int = 15
@@ -117,8 +117,8 @@ def _mixing(rows: int, columns: int, rng: RandomState) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPopulation:
-    """The number of clients of each kind, their samples, and the Dirichlet parameters of their labels.
-    Held-out clients have far fewer classes each, to test the fairness of a model."""
+    """The number of clients for training, validation and test, the samples of each client, and the Dirichlet
+    parameters of their labels. Held-out clients have fewer classes each, to test the fairness of a model."""
 
     clients: int = 2500
     validation: int = 500
@@ -140,7 +140,7 @@ def quantile_task(
     total: int = 500_000,
     seed: int = SEED,
 ) -> Federation:
-    """Return the paper's federation: each client gets some of `total` samples, without replacement.
+    """Return the paper's federation: `total` samples are generated, and each client gets some of them.
 
     `seed` generates the samples, and `rng` assigns them. Clients 0, 1, ... train. Held-out clients follow:
     first those for validation, with their samples in `validation`, then those for testing, with their samples

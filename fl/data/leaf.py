@@ -2,9 +2,9 @@
 
     {"users": [name, ...], "num_samples": [count, ...], "user_data": {name: {"x": [...], "y": [...]}}}
 
-The files are in train/ and test/, or, before LEAF has split them, in all_data/. Inputs are lists of
-numbers, or texts of equal length (its Shakespeare), which become the indices of their characters in the
-vocabulary. Tweets (its Sent140) must be converted to numbers first.
+The files are in train/ and test/, or, before LEAF has split them, in all_data/. Inputs are lists of numbers,
+or texts of equal length (as in LEAF's Shakespeare). Characters become their indices in the vocabulary. The
+tweets of LEAF's Sent140 must be converted to numbers first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def leaf(
     letters: str = LETTERS,
     drop_empty: bool = False,
 ) -> OwnedSamples:
-    """Return all samples of the part, with their users as owners; a user in both parts is one owner.
+    """Return all samples of `part`, with users as owners; a user with training and test data is one owner.
 
     `shape`       shape of an input, such as (1, 28, 28): the files hold images as plain lists.
     `letters`     vocabulary of texts.
@@ -145,13 +145,13 @@ def _joined(pieces: list[Samples], directory: Path) -> Samples:
 
 
 def _single(values: Array) -> Array:
-    """Return floats as float32, which json does not distinguish from float64, and integers unchanged."""
+    """Return floats as float32, and integers unchanged."""
     return values.astype(np.float32, copy=False) if values.dtype.kind == "f" else values
 
 
 def encode(text: str, letters: str = LETTERS, *, drop: bool = False) -> Array:
-    """Return the index of each character in `letters`, as bytes; `drop` omits other characters. Bytes save
-    memory, because windows over a text repeat every character many times."""
+    """Return the index of each character in `letters`, as bytes to save memory. Characters that are not in
+    `letters` raise `DataError`; with `drop`, they are omitted."""
     if not 0 < len(letters) == len(set(letters)) <= _FOREIGN:
         raise DataError(f"letters must be 1 to {_FOREIGN} different characters")
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)

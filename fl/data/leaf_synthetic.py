@@ -1,6 +1,6 @@
 """The synthetic data set of "LEAF: a benchmark for federated settings": clients' models form clusters.
 
-In spite of the name, it is not synthetic(alpha, beta). With N(mean, standard deviation):
+It is not synthetic(alpha, beta) of `fl.data.fedprox_synthetic`. With N(mean, standard deviation):
 
     Q ~ N(0, 1), (features + 1) x classes x clusters; a cluster's mean ~ N(c, 1) with c ~ N(0, 1);
     for every client: a cluster, B ~ N(0, 1), v ~ N(B, 1), x ~ N(v, S) with variances S_jj = j^-1.2,
@@ -41,7 +41,7 @@ def leaf_synthetic(
     shares: SplitFractions = TENTH,
     seed: int = SEED,
 ) -> Federation:
-    """Return the federation of LEAF's script, with the same random draws.
+    """Return the federation that LEAF's script generates, from the same random numbers.
 
     `clusters`  the probability of each cluster; the script has one cluster.
     `minimum`   number of samples that is added to a lognormal size with parameters 3 and 2.
@@ -87,8 +87,8 @@ class _ClusterModel:
 
 
 def _labels(logits: Array) -> Array:
-    """Return the labels: the argmax over classes of exp(logits), divided by their sums over all samples. It
-    is computed in logarithms to avoid overflow."""
+    """Return the labels: the argmax over classes of exp(logits) / (sum of exp(logits) over all samples),
+    computed in logarithms to avoid overflow."""
     peak = logits.max(axis=0)
     totals = peak + np.log(np.exp(logits - peak).sum(axis=0))
     labels: Array = (logits - totals).argmax(axis=1)

@@ -64,7 +64,7 @@ class LeastSquaresProblem:
         return _times(vectors, _times(np.swapaxes(vectors, 1, 2), target) / (values + inverse))
 
     def averaged(self, steps: float, eta: float) -> Array:
-        """Return the limit of federated averaging with `steps` gradient steps of size `eta` per round (21).
+        """Return the limit of federated averaging with `steps` steps of size `eta` per round (equation 21).
 
         With infinitely many steps of a converging size, it is the mean of the users' own optima (Theorem 2).
         """
@@ -114,12 +114,12 @@ def least_squares(
     matrices_first: bool = False,
     seed: int = SEED,
 ) -> LeastSquaresProblem:
-    """Return the chapter's least squares: A and the true model ~ N(0, 1), b = A truth + N(0, noise^2).
+    """Return the chapter's least-squares problem: A and truth ~ N(0, 1), b = A truth + N(0, noise^2).
 
     `noise`           a standard deviation. The chapter says that the variance is 0.25; its scripts, and its
                       values of heterogeneity, have the standard deviation 0.25.
-    `matrices_first`  draw all matrices before all noise, as the script of the experiment in Fig. 6
-                      does. The others draw a user's matrix, then that user's noise.
+    `matrices_first`  whether all matrices are drawn before all noise, as in the script for Fig. 6. The other
+                      scripts draw each user's matrix, then that user's noise.
     """
     for name, value in (("users", users), ("features", features), ("rows", rows)):
         counted(name, value, 1)
@@ -137,7 +137,7 @@ def least_squares(
 
 
 def check_shapes(a: Array, b: Array, truth: Array) -> None:
-    """Raise `DataError` unless users, rows and features fit together."""
+    """Raise `DataError` unless the arrays agree in their numbers of users, rows and features."""
     if a.ndim != 3 or b.shape != a.shape[:2] or truth.shape != a.shape[2:]:
         raise DataError(
             f"matrices {a.shape}, targets {b.shape} and a model {truth.shape} do not fit: "
@@ -153,7 +153,7 @@ def positive_eta(eta: float) -> float:
 
 
 def as_federation(a: Array, b: Array, classes: int | None, name: str) -> Federation:
-    """Return a federation with one client per user, which has only training data."""
+    """Return a federation with one client per user. Clients have only training data."""
     nothing = Samples(a[0, :0], b[0, :0])
     clients = {user: ClientData(Samples(a[user], b[user]), nothing, nothing) for user in range(len(a))}
     return Federation(clients, classes=classes, name=name)

@@ -1,6 +1,6 @@
 """The logistic regression problem of "A unifying framework for federated learning".
 
-See fl/data/least_squares.py for the notation.
+The docstring of fl/data/least_squares.py explains the notation.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ class LogisticProblem:
 def logistic(
     *, users: int = 10, features: int = 100, rows: int = 1000, noise: float = 0.0, seed: int = SEED
 ) -> LogisticProblem:
-    """Return the chapter's logistic regression: A and the true model ~ N(0, 1), P{b = 1} = sigmoid(A truth).
+    """Return the paper's logistic regression: A and truth ~ N(0, 1), P{b = 1} = sigmoid(A truth).
 
-    `noise`  a label is flipped if a draw of N(0, noise^2) is at least 1/2 from zero: 0 in most experiments,
-             0.257 (one in twenty) for more heterogeneity.
+    `noise`  a label is flipped if a draw of N(0, noise^2) is at least 1/2 away from zero. It is 0 in most
+             experiments, and 0.257 (one label in twenty is flipped) for more heterogeneity.
 
-    Drawn with torch's generator, in single precision and in the order of the released script of the
-    heterogeneity experiment: the model, all matrices, then for every user the noise and the labels.
+    Numbers are drawn by torch in single precision, in the order of the released script of the heterogeneity
+    experiment: the true model, all matrices, then for every user the noise and the labels.
     """
     for name, value in (("users", users), ("features", features), ("rows", rows)):
         counted(name, value, 1)

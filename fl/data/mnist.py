@@ -64,12 +64,12 @@ _FASHION = _IdxDataSet(
 
 
 def mnist(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
-    """Return the digits: 60,000 for training, 10,000 for testing. `check=False` accepts other checksums."""
+    """Return MNIST: 60,000 digits for training, 10,000 for testing. `check=False` accepts other checksums."""
     return _load(directory, _MNIST, part, check)
 
 
 def fashion_mnist(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
-    """Return the images of clothes. Files are named as MNIST's. `check=False` accepts other checksums."""
+    """Return Fashion-MNIST. Its files have the names of MNIST's. `check=False` accepts other checksums."""
     return _load(directory, _FASHION, part, check)
 
 
@@ -138,7 +138,7 @@ def _path(directory: str | Path, kind: _IdxDataSet, stem: str, axes: int) -> Pat
 
 
 def _read(path: Path, row: tuple[int, ...], kind: _IdxDataSet, check: bool) -> Array:
-    """Return the content of an idx file of bytes, whose rows have the shape `row`."""
+    """Return the content of an idx file of bytes. Raise `DataError` unless its rows have the shape `row`."""
     axes = 1 + len(row)
     with files.opened(path) as stream:
         header = files.fill(stream, np.empty(4 + 4 * axes, np.uint8)).tobytes()

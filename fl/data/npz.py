@@ -1,7 +1,7 @@
-"""Data sets in npz files, with x and y, or x_train, y_train, x_test and y_test.
+"""Data sets in npz files with the arrays x and y, or x_train, y_train, x_test and y_test.
 
-Bytes are pixels: they are divided by 255, and become (n, channels, height, width). Floats keep their values
-and shape; other integers are symbols. Float targets make a regression.
+Inputs x of bytes are pixels: they are divided by 255, and get the shape (n, channels, height, width). Floats
+keep their shape. Other integers are symbols, such as characters. If targets y are floats, it is a regression.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def owned(
     classes: int | None = None,
     shrink: int = 1,
 ) -> OwnedSamples:
-    """Return the samples of a file with their owners, which are numbers or names in an array called `owner`.
+    """Return the samples of a file with their owners, which are ids or names in the array called `owner`.
 
-    In a file of several parts, owners are in owner_train and owner_test. `shrink` averages squares of pixels.
+    In split files, array names end in _train or _test. Squares of `shrink` x `shrink` pixels are averaged.
     """
     path = files.find(directory, (file,), ORIGIN)
     samples, who = _read(path, part, classes, owner)
@@ -74,7 +74,7 @@ def owned(
 
 
 def members(path: Path, names: Sequence[str]) -> list[Array]:
-    """Return the arrays of an npz file with these names. Pickled objects are never read."""
+    """Return the arrays called `names` of an npz file. Raise `DataError` if one is missing or pickled."""
     with files.blame(path), zipfile.ZipFile(path) as archive:
         held = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         if missing := [name for name in names if name not in held]:

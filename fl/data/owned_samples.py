@@ -12,8 +12,7 @@ from fl.samples import Array, Samples, array
 
 @dataclass(frozen=True, eq=False)
 class OwnedSamples:
-    """Samples with the id of each sample's owner. `names` has the names of the owners by id, if known. Every
-    owner has at least one sample. All its samples may be of a single class."""
+    """Samples with the id of each sample's owner. `names[id]` is the name of an owner, if names are known."""
 
     samples: Samples
     owner: Array

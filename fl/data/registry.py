@@ -1,7 +1,7 @@
-"""Registry of data sets: `load` returns one by name, `register` adds one.
+"""Registry of data sets: `load` returns a data set by name, `register` adds one.
 
-A source is a function that returns samples, samples by owner, or a whole federation. Sources that read files
-take the directory as their first argument. None of them downloads anything.
+A data set is made by a source, a function that returns samples, samples by owner, or a whole federation.
+Sources that read files take the directory as their first argument. No source downloads anything.
 """
 
 from __future__ import annotations
@@ -138,10 +138,10 @@ Look: TypeAlias = Callable[[str, Path, Mapping[str, Any]], Any]
 
 
 def look(kind: str, directory: Path, parameters: Mapping[str, Any]) -> None:
-    """Raise `DataError` if files are missing, with the message that loading would give.
+    """Raise `DataError` if files of the data set `kind` are missing, without loading it.
 
-    `parameters`  parameters of the source; irrelevant ones are ignored. For an unknown source, only the
-                  existence of the directory is checked.
+    `parameters`  parameters of its source; irrelevant ones are ignored. For sources that this function does
+                  not know, only the existence of the directory is checked.
     """
     if kind in _LOOKS:
         _LOOKS[kind](kind, directory, parameters)

@@ -1,4 +1,4 @@
-"""Shakespeare's plays by role: each role is a client that predicts its next character.
+"""Shakespeare's plays by role. Each role is an owner of samples; the task is to predict the next character.
 
 Two kinds of file are read, plain or packed with gzip:
 
@@ -6,8 +6,8 @@ Two kinds of file are read, plain or packed with gzip:
   owners;
 - txt: speeches separated by empty lines, each starting with the name of the role and a colon.
 
-All lines of a role are joined, and a window slides over them: a sample is a window of characters and the next
-one. Characters outside the vocabulary and roles with too little text for one window are omitted.
+All lines of a role are joined, and a window slides over them: a sample is a window of characters and the
+character after it. Characters outside the vocabulary and roles with less text than a sample are omitted.
 """
 
 from __future__ import annotations

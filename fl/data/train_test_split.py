@@ -1,4 +1,4 @@
-"""Splitting of a client's samples into training, validation and test sets."""
+"""Splits a client's samples into training, validation and test sets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fl.samples import Samples
 
 @dataclass(frozen=True)
 class SplitFractions:
-    """`test` is the fraction of all samples for testing, `validation` that of the others for validation.
+    """The fraction `test` of all samples is for testing, and `validation` of the others for validation.
 
-    Rounding follows the scripts released with the papers. The number of samples that are not for testing is
-    rounded down, and so is the number for validation.
+    As in the scripts released with the papers, the number of samples that are not for testing is rounded
+    down, and so is the number of samples for validation.
     """
 
     test: float
@@ -41,7 +41,7 @@ TENTH: Final = SplitFractions(0.1)  # used by most papers
 
 
 def divided(samples: Samples, shares: SplitFractions, order: random.Random) -> ClientData:
-    """Return `samples`, shuffled by `order` and split into training, validation and test samples."""
+    """Return `samples`, shuffled by `order` and split. Raise `DataError` if none is left for training."""
     indices = list(range(len(samples)))
     order.shuffle(indices)
     train, kept = shares.cuts(len(indices))

@@ -1,4 +1,4 @@
-"""Metrics that an observer of a simulation computes from the results of single clients.
+"""Metrics of a simulation that are computed from the results of single clients.
 
-In a deployment these are not available: the server sees only sums.
+In a deployment these metrics are not available, because the server sees only sums.
 """

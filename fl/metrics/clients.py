@@ -23,8 +23,8 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class ClientScores:
-    """For each client, the number of test samples, how many were `correct`, and their mean `loss`. The loss
-    of a diverged model may be infinite. NaN raises `FLError`."""
+    """Test results of several clients, as arrays with one entry per client: the number of samples `total`,
+    how many were classified correctly, and the mean loss, which may be infinite. NaN raises `FLError`."""
 
     correct: Array
     total: Array
@@ -140,7 +140,7 @@ class AccuracySpread:
 
 
 def percentile(values: ArrayLike, percent: float) -> float:
-    """Return the value that `percent` of the values do not exceed, interpolated linearly.
+    """Return the percentile of `values` at `percent`, interpolated linearly.
 
     Of n sorted values, it is the one at position (n - 1) * percent / 100, counted from 0. So 0 gives the
     smallest and 100 the largest value, and the 90th percentile of errors is one minus the 10th of accuracies.

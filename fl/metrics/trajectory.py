@@ -1,4 +1,4 @@
-"""Progress over rounds: how far aggregations move models, losses between two models, rounds to a target."""
+"""Metrics over rounds: how far aggregations move models, losses between two models, rounds to a target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fl.samples import Array
 
 @dataclass(frozen=True)
 class ModelChange:
-    """How far an aggregation moves the models of clients (Figure 1 of Fed+).
+    """How far an aggregation moves the models of clients (as in Figure 1 of the Fed+ paper).
 
     `mean`, `std`  mean and standard deviation over clients of the Euclidean length of the move.
     `relative`     mean over clients of the move divided by the norm of the model; None if a norm is zero.
@@ -27,8 +27,8 @@ class ModelChange:
 
 
 def change(after: ArrayLike, before: ArrayLike) -> ModelChange:
-    """Return the change from the models `before`, one per row, to those with which clients continue, `after`.
-    `after` is one vector if all clients continue with a common model, otherwise it has one row per client."""
+    """Return how far clients' models move in an aggregation. `before` has one model per row; `after` as well,
+    or it is one vector if all clients have the same model after the aggregation."""
     rows = _rows(before)
     targets = _targets(after, len(rows))
     moves = np.empty(len(rows))
@@ -45,7 +45,7 @@ def change(after: ArrayLike, before: ArrayLike) -> ModelChange:
 
 @dataclass(frozen=True, eq=False)
 class LossLine:
-    """Losses on the line from a local model, at 0 in `shares`, to the common one, at 1 (Figure 3 of Fed+)."""
+    """Losses of the models (1 - share) * local + share * common (as in Figure 3 of the Fed+ paper)."""
 
     shares: Floats
     losses: Floats
@@ -69,8 +69,8 @@ def line_losses(loss: Callable[[Array], float], local: Array, common: Array, poi
 def rounds_to(
     values: ArrayLike, target: float, *, rounds: ArrayLike | None = None, falling: bool = False
 ) -> float | None:
-    """Return the first round whose value is at least `target` (with `falling`, at most), or None. `rounds`
-    are the numbers of the rounds in which the values were measured; 0, 1, 2, ... by default."""
+    """Return the first round with a value of at least `target`, or None. With `falling`, at most `target`.
+    `rounds` are the numbers of the rounds in which the values were measured; 0, 1, 2, ... by default."""
     numbers, aim = series("values", values, finite=False), number("the target", target)
     when = np.arange(len(numbers), dtype=np.float64) if rounds is None else series("rounds", rounds)
     same_length("values", numbers, "rounds", when)

@@ -1,8 +1,8 @@
-"""Base classes of the models: they reshape inputs if necessary, and have no state besides parameters.
+"""Base classes of the models, which reshape inputs to the shape that the model needs.
 
-The models have no buffers, so a flat vector is the whole model. All of them run under `functional_call` and
-`vmap`, so the models of many clients can be computed at once. If there are several layers, the first is
-called `input` and the last `output`.
+The models have no buffers, so the flat vector of parameters is the whole model. They all run under torch's
+`functional_call` and `vmap`, so that models of many clients can be computed at once. If there are several
+layers, the first is called `input` and the last `output`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fl.errors import TrainingError
 
 
 class Model(nn.Module, ABC):
-    """A model for inputs of the shape `shape`."""
+    """A model for inputs of the shape `shape` (without the batch axis)."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()

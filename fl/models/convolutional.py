@@ -1,4 +1,4 @@
-"""Convolutional networks of the papers: two 5 x 5 convolutions, then dense layers."""
+"""Convolutional networks from papers: two 5 x 5 convolutions, then dense layers."""
 
 from __future__ import annotations
 
@@ -92,8 +92,7 @@ def rfa_convnet(*, channels: int = 1, size: int = 28, classes: int = 62) -> Conv
 
 
 def convnet(*, channels: int = 1, size: int = 28, classes: int = 62) -> ConvNet:
-    """Return the network of the superquantile paper for EMNIST. The paper is "Federated Learning with
-    Superquantile Aggregation for Heterogeneous Data"."""
+    """Return the network of "Federated Learning with Superquantile Aggregation for Heterogeneous Data"."""
     return ConvNet(channels=channels, size=size, classes=classes, filters=(32, 64))
 
 

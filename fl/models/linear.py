@@ -1,4 +1,4 @@
-"""Linear models and multi-layer perceptrons: regression, softmax, shared plus personal, and MLP."""
+"""Linear regression, softmax regression, the sum of a shared and a personal linear model, and the MLP."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Softmax(Model):
 class Additive(Model):
     """The sum of two linear models: one shared by all clients, and one personal.
 
-    The additive personal model of "Federated Learning with Partial Model Personalization", of linear parts.
+    This is the additive model of "Federated Learning with Partial Model Personalization" with linear parts.
 
     `features`  numbers per input, which may have any shape.
     `classes`   the number of classes; None for a regression.
@@ -90,9 +90,9 @@ def _layer(features: int, outputs: int, *, bias: bool, zero: bool) -> nn.Linear:
 class MLP(Chain):
     """Fully connected layers with ReLU between them.
 
-    With hidden layers of 100 and 100 it is the `2nn` of "Personalized Federated Learning towards
-    Communication Efficiency, Robustness and Fairness". With one of 128 and dropout 0.5, it is the network
-    that "FedBC: Federated Learning Beyond Consensus" trains on MNIST.
+    With two hidden layers of 100 units, it is the `2nn` of "Personalized Federated Learning towards
+    Communication Efficiency, Robustness and Fairness". With one hidden layer of 128 units and dropout 0.5, it
+    is the network that "FedBC: Federated Learning Beyond Consensus" trains on MNIST.
 
     `features`  numbers per input, which may have any shape.
     `classes`   the number of classes.

@@ -19,7 +19,7 @@ from fl.errors import TrainingError
 class CharLSTM(nn.Module):
     """Maps windows of characters, as integers, to one logit per possible next character.
 
-    The network of "Robust Aggregation for Federated Learning" for Shakespeare. Windows may have any length.
+    This is the Shakespeare network of "Robust Aggregation for Federated Learning". Windows have any length.
 
     `vocabulary`  the number of characters.
     `embedding`   size of a character's embedding.
@@ -52,8 +52,8 @@ class CharLSTM(nn.Module):
 
 
 class LSTM(nn.Module):
-    """One LSTM layer, over axis 1 of its input. Forget biases start at 1, all other biases at 0. The rows of
-    its matrices are those of the input, forget and output gates, then of the cell candidate."""
+    """One LSTM layer; axis 1 of its input is time. Forget biases start at 1, all other biases at 0. The rows
+    of its matrices are in the order: input gate, forget gate, output gate, cell candidate."""
 
     def __init__(self, before: int, hidden: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Registry of models: `build` makes one by name, `register` adds one."""
+"""Registry of models: `build` makes a model by name, `register` adds a model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MODELS: Final[Mapping[str, Callable[..., nn.Module]]] = MappingProxyType(_MODELS
 
 
 def register(name: str, make: Callable[..., nn.Module]) -> None:
-    """Add a model that can be built by name. Raise `TrainingError` if the name is taken."""
+    """Add a model: `make` returns it, given its parameters. Raise `TrainingError` if the name is taken."""
     if name in _MODELS:
         raise TrainingError(f"there is a model {name!r} already: choose another name", parameter="name")
     _MODELS[name] = make

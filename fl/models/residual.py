@@ -1,8 +1,8 @@
 """Residual networks with group normalisation, which has no running statistics.
 
-The networks are those of "Federated Learning with Partial Model Personalization", at any width: a 3 x 3 stem
-without pooling, stages of residual blocks of which each but the first halves the image, and a linear layer on
-the spatial mean. Adapters are small personal layers after both convolutions of every block.
+The networks are those of "Federated Learning with Partial Model Personalization", at any width: a 3 x 3
+convolution without pooling, stages of residual blocks (each stage but the first halves the image), and a
+linear layer on the spatial mean. Adapters are small personal layers after both convolutions of every block.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ResNet(Model):
 
 
 class Block(nn.Module):
-    """Two convolutions with a skip connection, which is a projection if the shape changes."""
+    """Two convolutions with a skip connection, which is a 1 x 1 convolution if the shape changes."""
 
     def __init__(self, before: int, after: int, stride: int, *, adapters: bool) -> None:
         super().__init__()
@@ -102,8 +102,8 @@ class Adapter(nn.Module):
 
 
 def _adapted(images: Tensor, adapter: Adapter | None) -> Tensor:
-    """Return the adapter's output added to its input, as in the paper's released code. The adapter itself
-    also adds its input, which therefore counts twice; the following norm cancels that."""
+    """Return images + adapter(images), or `images` without an adapter. The adapter itself adds its input, so
+    it counts twice, as in the paper's released code; the normalisation that follows cancels the factor."""
     if adapter is None:
         return images
     added: Tensor = images + adapter(images)
@@ -122,7 +122,7 @@ def _conv(before: int, after: int, *, kernel: int, stride: int = 1) -> nn.Conv2d
 
 
 def _norm(channels: int) -> nn.GroupNorm:
-    """Return a group normalisation with 8 channels per group up to 64 channels, and 16 beyond, at most 32
-    groups."""
+    """Return a group normalisation: 8 channels per group for up to 64 channels, otherwise 16 per group and at
+    most 32 groups."""
     wanted = max(1, channels // 8) if channels <= 64 else min(32, channels // 16)
     return nn.GroupNorm(math.gcd(wanted, channels), channels)

@@ -1,7 +1,7 @@
-"""Registry of partitions: how a data set is distributed over clients.
+"""Registry of partitions, which distribute a data set over clients.
 
-A partition is one array of indices per client, disjoint from the others. `partition` makes one by name,
-`describe` summarises it, `federate` turns it into a `Federation`, and `register` adds a new one:
+A partition is a tuple with one array of sample indices per client; the arrays are disjoint. `register` adds a
+kind of partition, `partition` makes one by name, `describe` summarises it, `federate` makes a `Federation`:
 
     parts = partition("dirichlet", samples.y, 20, rng, alpha=0.5)
     print(describe(parts, samples.y))
@@ -74,8 +74,8 @@ PARTITIONS: Final[Mapping[str, Callable[..., tuple[Array, ...]]]] = MappingProxy
 
 
 def register(name: str, split: Callable[..., tuple[Array, ...]]) -> None:
-    """Add a partition: a function of labels, number of clients and generator. Raise `DataError` if the name
-    is taken."""
+    """Add a kind of partition. `split` is called with labels, number of clients, random generator and its own
+    parameters. Raise `DataError` if the name is taken."""
     if name in _PARTITIONS:
         raise DataError(f"there is a partition {name!r} already: choose another name", parameter="name")
     _PARTITIONS[name] = split
@@ -84,7 +84,7 @@ def register(name: str, split: Callable[..., tuple[Array, ...]]) -> None:
 def partition(
     name: str, labels: Array, clients: int | None, rng: Generator, **parameters: Any
 ) -> tuple[Array, ...]:
-    """Return the partition called `name`. Only for `by_owner`, `clients` may be None, which means all owners.
+    """Return a partition of the kind `name`. Only for `by_owner`, `clients` may be None, for all owners.
     Raise `DataError` for an unknown name, or an unknown or missing parameter."""
     if name not in PARTITIONS:
         raise unknown_name("partition", name, PARTITIONS, DataError, parameter="kind")

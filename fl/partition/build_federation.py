@@ -1,4 +1,4 @@
-"""Federations from partitions: training, validation and test samples of each client, and held-out clients."""
+"""Makes a `Federation` from a partition: splits each client's samples and chooses held-out clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def federate(
     transform: SampleTransform | None = None,
     shuffle: bool = True,
 ) -> Federation:
-    """Return a federation whose client k holds the samples at `parts[k]`.
+    """Return a federation in which client k has the samples with the indices `parts[k]`.
 
     `validation`, `test`  shares of a client's samples, rounded up; the rest is for training.
     `held_out`   clients that never train: their number, fraction, or ids. Their samples are split as well.
@@ -41,8 +41,8 @@ def federate(
     `transform`  function that changes a client's samples before the split, given its id, samples and `rng`.
     `shuffle`    if False, the first samples of a part are for training and the last for testing.
 
-    A client always has at least one training sample, even if its test or validation set is then too small:
-    with one sample it has no test sample, with two it has one of each. An empty part raises `DataError`.
+    A client always has at least one training sample, even if its test or validation set is then too small. So
+    a client with a single sample has no test sample. An empty part raises `DataError`.
     """
     _check_parts(parts, len(samples))
     _check_shares(validation, test)
@@ -67,8 +67,9 @@ def federate_pair(
     name: str = "",
     transform: SampleTransform | None = None,
 ) -> Federation:
-    """Return a federation of a data set with a separate test set: see `federate` and `matching`. `transform`
-    is called once per client, with its training samples before its test samples."""
+    """Return a federation of a data set with a separate test set: `test_parts` are indices of test samples,
+    see `matching`. `transform` gets a client's training samples followed by its test samples. For all other
+    arguments, see `federate`."""
     if len(parts) != len(test_parts):
         raise DataError(
             f"{len(parts)} training parts and {len(test_parts)} test parts: give one of each per client"
@@ -91,7 +92,7 @@ def divide(
     clients: Mapping[int, ClientData], fractions: Sequence[float], rng: Generator
 ) -> tuple[dict[int, ClientData], ...]:
     """Return disjoint random groups of clients, for example held-out clients for validation and for testing.
-    `fractions` are the sizes of the groups. If they add up to less than 1, the other clients are left out."""
+    `fractions` are the sizes of the groups. If their sum is below 1, the other clients are in no group."""
     if not fractions or not (min(fractions) > 0 and sum(fractions) <= 1 + _ROUNDING):
         raise DataError(f"fractions must be above 0 and sum to at most 1, not {list(fractions)!r}")
     shares = np.array([*fractions, max(0.0, 1 - sum(fractions))])
@@ -148,7 +149,7 @@ def _federation(
 
 
 def chosen(clients: Collection[int], choice: ClientChoice, rng: Generator) -> frozenset[int]:
-    """Return the ids of the chosen clients. `choice` is a number or fraction to draw at random, or ids."""
+    """Return the ids in `choice`, or random ids if `choice` is a number or a fraction of clients."""
     if isinstance(choice, float | np.floating):
         if not 0 <= choice <= 1:
             raise DataError(f"a fraction of clients must be from 0 to 1, not {choice!r}")
@@ -181,8 +182,8 @@ def _classes(labels: Array, classes: int | None) -> int | None:
 
 
 def matching(labels: Array, parts: Sequence[Array], test_labels: Array, rng: Generator) -> tuple[Array, ...]:
-    """Return parts of a test set in which clients have the same share of every class as in their training
-    `parts`.
+    """Return parts of a test set: the samples of a class are divided in proportion to the clients' numbers of
+    training samples of this class.
 
     Test samples of classes that no client has are left out. If a class has fewer test samples than clients,
     the clients with most training samples of it get them. Raise `DataError` if a client gets no test samples.

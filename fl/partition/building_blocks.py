@@ -1,4 +1,4 @@
-"""Building blocks of partitions: samples by class, and sizes in proportion."""
+"""Helper functions of partitions: drawing samples by class, computing proportional sizes, and checks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NAMED: Final = 10
 
 
 class Pools:
-    """Samples by class, in random order. Each sample is returned only once. Classes are identified by their
-    index in `classes`, which has the labels in ascending order."""
+    """The indices of all samples by class, in random order. Every sample is returned at most once. `classes`
+    has all labels in ascending order, and methods take the index of a class in it."""
 
     def __init__(self, labels: Array, rng: Generator) -> None:
         labels = class_labels(labels)
@@ -53,14 +53,14 @@ def class_labels(labels: Array) -> Array:
 
 
 def few_enough(classes: int, there: int) -> int:
-    """Return `classes`, the number per client. Raise `DataError` if it exceeds `there`, the number of all."""
+    """Return `classes`, the number of classes per client. Raise `DataError` if it exceeds `there`."""
     if counted("classes", classes) > there:
         raise DataError(f"{classes} classes for each client, but there are {there}: ask for at most {there}")
     return classes
 
 
 def enough(samples: int, needed: int, what: str) -> None:
-    """Raise `DataError` if `needed` is more than `samples`. `what` describes the need in the error."""
+    """Raise `DataError` if `needed` is more than `samples`. `what` says in the error what needs so many."""
     if needed > samples:
         raise DataError(
             f"{what} takes {needed} samples, but there are {samples}: "
@@ -69,7 +69,7 @@ def enough(samples: int, needed: int, what: str) -> None:
 
 
 def proportions(weights: Array) -> Array:
-    """Return `weights` normalised to sum to one. They may be empty."""
+    """Return `weights` divided by their sum. Raise `DataError` if the sum is zero or infinite."""
     with np.errstate(over="ignore"):
         total = weights.sum()
     if len(weights) and not 0 < total < np.inf:
@@ -79,8 +79,8 @@ def proportions(weights: Array) -> Array:
 
 
 def apportion(weights: Array, total: int) -> Array:
-    """Return `total` divided into integers in proportion to `weights`: rounded down, then one more for the
-    largest remainders."""
+    """Return integers in proportion to `weights` that sum to `total`: rounded down, then one more for those
+    with the largest remainders."""
     exact = proportions(weights) * total
     shares: Array = np.floor(exact).astype(np.intp)
     # The sum of floors falls short by less than one per share.
@@ -90,7 +90,7 @@ def apportion(weights: Array, total: int) -> Array:
 
 
 def cut(order: Array, sizes: Array) -> tuple[Array, ...]:
-    """Return consecutive pieces of `order` with these sizes. Samples after the last piece are left out."""
+    """Return consecutive pieces of `order` with the given sizes. The rest of `order` is left out."""
     return tuple(np.split(order, np.cumsum(sizes))[:-1])
 
 

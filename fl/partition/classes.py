@@ -1,4 +1,4 @@
-"""Partitions by class: shards, classes per client, and Dirichlet proportions."""
+"""Partitions by class. Each public function returns one array of sample indices per client."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def shards(labels: Array, clients: int, rng: Generator, *, per_client: int = 2) 
     """Sort samples by label, cut them into equal shards, and give each client `per_client` shards at random.
 
     This is the partition of "Communication-efficient learning of deep networks from decentralized data"
-    (FedAvg). All samples are used. If the size of a class is not a multiple of that of a shard, some shards
-    have two classes, and a client may have more than `per_client` classes; `lp_proj` gives exactly that many.
+    (FedAvg). All samples are used. If the size of a class is not a multiple of the size of a shard, some
+    shards have two classes, and a client may have more than `per_client` classes (`lp_proj` avoids this).
     """
     total = counted("clients", clients) * counted("per_client", per_client)
     enough(len(labels), total, "one for each shard")
@@ -34,8 +34,8 @@ def shards(labels: Array, clients: int, rng: Generator, *, per_client: int = 2) 
 def classes_per_client(labels: Array, clients: int, rng: Generator, *, classes: int = 2) -> tuple[Array, ...]:
     """Give every client `classes` classes, and divide each class evenly among its clients.
 
-    Clients take the classes with the fewest clients so far, at random among equals. Classes that no client
-    takes (more classes than clients times `classes`) are left out.
+    Each client in turn takes the classes that the fewest clients have taken so far; ties are broken at
+    random. If there are more classes than clients times `classes`, the others are left out.
     """
     pools = Pools(labels, rng)
     holders: list[list[int]] = [[] for _ in pools.classes]
@@ -57,12 +57,12 @@ def lp_proj(
 ) -> tuple[Array, ...]:
     """Give every client one shard of each of `classes` classes.
 
-    This is the released recipe of the paper on lp-proj. Every class is cut into clients * `classes` / (number
+    This is the recipe released with the lp-proj paper. Every class is cut into clients * `classes` / (number
     of classes) equal shards. Each client in turn takes one shard of each of the classes with the most shards
-    left, at random among equals. `equal` first cuts all classes to the size of the smallest. The paper has
-    100 clients of 2 classes on MNIST and Fashion-MNIST, 200 of 2 on CIFAR-10, 248 of 10 on EMNIST; a fifth
-    of a client's training samples are for validation (`federate`), and its test samples have the same
-    classes (`matching`).
+    left; ties are broken at random. With `equal`, all classes are first reduced to the size of the smallest.
+    The paper has 100 clients with 2 classes on MNIST and Fashion-MNIST, 200 with 2 on CIFAR-10, and 248 with
+    10 on EMNIST. A fifth of a client's training samples are for validation (`federate`), and its test
+    samples have the same classes (`matching`).
 
     If the number of shards is not an integer it is rounded up, and some shards are left over.
     """
@@ -85,7 +85,7 @@ def lp_proj(
 
 
 def _least(load: Array, count: int, rng: Generator) -> Array:
-    """Return the indices of the `count` smallest values, at random among equals."""
+    """Return the indices of the `count` smallest values. Ties are broken at random."""
     return np.lexsort((rng.random(len(load)), load))[:count]
 
 
@@ -102,15 +102,15 @@ def dirichlet(
 ) -> tuple[Array, ...]:
     """Draw every client's label proportions from a symmetric Dirichlet distribution.
 
-    `alpha`    parameter of the distribution, one for all or one per client: small values mean few classes.
+    `alpha`    parameter of the distribution, one for all clients or one each; small values mean few classes.
     `samples`  number of samples per client; None divides all samples equally.
 
     This is the partition of "Measuring the effects of non-identical data distribution for federated visual
     classification". The paper on differentially private quantiles (superquantile objective) has
     `samples=100`, 2500 clients that train with `alpha` 0.5, and 1000 others with 0.01.
 
-    Samples are drawn without replacement, one client after another: once a class is used up, clients get
-    others in the proportions that they drew. If all samples are divided, the last clients get the rest.
+    Samples are drawn without replacement, one client after another. Once a class is used up, clients get
+    other classes in the proportions that they drew. So the last clients get what the others left.
     """
     enough(len(labels), counted("clients", clients), "one for each client")
     alphas = _for_each(alpha, clients)
@@ -138,7 +138,7 @@ def _for_each(alpha: float | Sequence[float] | Array, clients: int) -> list[floa
 
 
 def _counts(wanted: Array, left: Array, size: int, rng: Generator) -> Array:
-    """Return counts per class that sum to `size`, at most those `left`, as close to `wanted` as possible."""
+    """Draw `size` samples with class proportions `wanted`, at most `left` of a class. Return their counts."""
     counts = np.zeros_like(left)
     while missing := size - counts.sum():
         # Every pass but the last uses up a class, so there are at most as many passes as classes.

@@ -1,4 +1,4 @@
-"""The partition of the FedBC paper: sizes by a power law, and few classes for each client."""
+"""The partition of the FedBC paper: clients of very different sizes, with few classes each."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from fl.samples import Array
 def fedbc(
     labels: Array, clients: int, rng: Generator, *, exponent: float = 1.4, classes: int = 3
 ) -> tuple[Array, ...]:
-    """Divide samples in sizes proportional to `exponent` ** k, k = 1, 2, ..., with few classes each.
+    """Give client k = 1, 2, ... a number of samples proportional to `exponent` ** k, in few classes.
 
-    The recipe released with "FedBC: calibrating global and local models via federated learning beyond
-    consensus", where `exponent` is called that of a power law: 1.1 to 1.5, with 20 clients (30 for MNIST
-    with 3 classes from 1.2 on) and training and test sets pooled. A client has about `classes` classes.
+    This is the recipe released with "FedBC: calibrating global and local models via federated learning beyond
+    consensus", which uses exponents from 1.1 to 1.5 and 20 clients (30 for MNIST with 3 classes and exponents
+    from 1.2 on). Training and test sets are pooled first. A client has about `classes` classes.
 
-    1. Clients, the smallest first, go through the classes in random order and take an equal share of their
+    1. Clients, the smallest first, go through the classes in random order, and take 1 / `classes` of their
        size from each until they are full. If a class is used up they continue with further ones, so large
        clients have more classes.
     2. The rest of a class goes to the clients from the largest down, each taking the fraction 1 / `exponent`
        of the remaining samples.
 
-    All samples are used. A part is in the order in which it was filled, class by class: the released code
-    tests on its last fifth without shuffling (`federate` with `shuffle=False`), thus on few classes.
+    All samples are used. A client's samples stay in the order in which they were taken, class by class. The
+    released code tests on the last fifth of them (`federate` with `shuffle=False`), so on few classes.
     """
     exponent = finite("exponent", exponent)
     if exponent < 1:

@@ -1,8 +1,8 @@
 """MNIST-robust and MNIST-personal of "Fed+: a unified approach to robust personalized federated learning".
 
-Parties have equally many random images. Robust: some parties have negated images, so that their inputs are
-distributed differently. Personal: in addition, each party has noise on the images of two classes of its own.
-Half of a party's samples are for testing.
+Parties (clients) have equally many random images. In MNIST-robust, some parties have negated images, so that
+their inputs are distributed differently. In MNIST-personal, each party also draws two classes and adds noise
+to their images. Half of a party's samples are for testing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fl.samples import Samples
 
 @dataclass(frozen=True)
 class NegatedImages:
-    """A transform that replaces every pixel of some clients by 1 - pixel, and keeps the labels."""
+    """A transform for `federate` that replaces every pixel x of the clients `clients` by 1 - x."""
 
     clients: frozenset[int]
 
@@ -40,8 +40,8 @@ class NegatedImages:
 
 @dataclass(frozen=True)
 class NoisyClasses:
-    """A transform that adds Laplace noise to the images of some classes of every client. Each client draws
-    its `classes` classes. Noise is drawn per pixel and not clipped."""
+    """A transform for `federate` that adds Laplace noise to the images of `classes` random classes of every
+    client. Noise is drawn per pixel, and pixels are not clipped."""
 
     scale: float
     classes: int = 2
@@ -75,8 +75,8 @@ def mnist_robust(
     held_out: ClientChoice = 0,
     name: str = "MNIST-robust",
 ) -> Federation:
-    """Return parties with equally many images. The images of some parties are negated. `negated` gives the
-    number, fraction, or ids of these parties: in the paper 0.1 of 10 parties, 0.2 of 50."""
+    """Return the federation MNIST-robust. `negated` is the number, the fraction, or the ids of the parties
+    with negated images; in the paper, it is 0.1 for 10 parties and 0.2 for 50."""
     split = {"validation": validation, "test": test, "held_out": held_out, "name": name}
     return _parties(samples, clients, rng, negated, None, split)
 
@@ -94,12 +94,12 @@ def mnist_personal(
     held_out: ClientChoice = 0,
     name: str = "MNIST-personal",
 ) -> Federation:
-    """Return the parties of `mnist_robust`, each with Laplace noise on the images of `noisy` classes.
+    """Return the federation MNIST-personal: `mnist_robust` with Laplace noise on `noisy` classes per party.
 
-    The paper does not give the `scale` of this noise; 1.0 is our choice. With it, softmax regression that a
-    party trains alone (2000 steps on MNIST, mean of five parties) loses 8 points of accuracy against
-    MNIST-robust with 10 parties and 11 with 50; with 0.5 it loses 3 and 6, with 2.0 both times 12. The
-    methods in the paper lose 9 to 27.
+    The paper does not give the `scale` of this noise; 1.0 is our choice. With it, a softmax regression that a
+    party trains alone (2000 steps on MNIST, mean of five parties) has an accuracy 8 points lower than on
+    MNIST-robust with 10 parties, and 11 points lower with 50. At scale 0.5 it loses 3 and 6 points, at 2.0 it
+    loses 12 and 12. The methods in the paper lose 9 to 27.
     """
     split = {"validation": validation, "test": test, "held_out": held_out, "name": name}
     return _parties(samples, clients, rng, negated, NoisyClasses(scale, noisy), split)

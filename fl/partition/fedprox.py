@@ -1,4 +1,4 @@
-"""The partitions of "Federated optimization in heterogeneous networks" (FedProx), as released."""
+"""Partitions of the scripts released with "Federated optimization in heterogeneous networks" (FedProx)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MOST: Final = 1 << 40  # samples of a client
 def fedprox_mnist(
     labels: Array, clients: int, rng: Generator, *, classes: int = 2, first: int = 5, sigma: float = 2.0
 ) -> tuple[Array, ...]:
-    """Give every client two digits, in very different numbers: 1000 clients in the paper.
+    """Give every client `classes` classes and a very different number of samples. The paper has 1000 clients.
 
-    Client k has classes k, k+1, ... (modulo their number), `classes` of them. It has `first` samples of
-    each; the rest of a class is divided among its clients in proportion to draws of a lognormal
-    distribution with parameters 0 and `sigma`. Numbers are rounded down, so some samples (about one in a
-    hundred of MNIST) are left over. The paper says one digit: that is `classes=1`.
+    Client k has classes k, ..., k + `classes` - 1, modulo the number of classes. It gets `first` samples of
+    each; the rest of a class is divided among its clients in proportion to draws of a lognormal distribution
+    with parameters 0 and `sigma`. Numbers are rounded down, so some samples (about one in a hundred of MNIST)
+    are left over. The released script gives a client two digits; the paper says one (`classes=1`).
     """
     pools = Pools(labels, rng)
     number = len(pools.classes)
@@ -52,12 +52,12 @@ def fedprox_nist(
     sigma: float = 1.0,
     minimum: int = 5,
 ) -> tuple[Array, ...]:
-    """Give every client a few letters, equally many of each: 200 clients and the letters a to j in the paper.
+    """Give every client `classes` classes (letters), with equally many samples of each.
 
-    Client k has classes k, k+1, ... (modulo their number), `classes` of them: 5 in the paper, 3 in the
-    released script. Its number of samples is a draw of a lognormal distribution with parameters `mean` and
-    `sigma`, plus `minimum`, but at least two of each class. In the released script clients may share
-    samples; here they do not.
+    Client k has classes k, ..., k + `classes` - 1, modulo the number of classes. Its number of samples is a
+    draw of a lognormal distribution with parameters `mean` and `sigma`, plus `minimum`, but at least two of
+    each class. The paper has 200 clients, the letters a to j, and 5 classes per client; the released script
+    has 3. In the script, clients may share samples; here they do not.
     """
     pools = Pools(labels, rng)
     number = len(pools.classes)

@@ -1,4 +1,4 @@
-"""Partitions by size or owner: iid, power law, and one client per owner."""
+"""Partitions by size or owner. Each public function returns one array of sample indices per client."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def power_law(
 ) -> tuple[Array, ...]:
     """Divide all samples at random into parts of very different sizes.
 
-    Every client has `minimum`; the rest is divided in proportion to draws of a lognormal distribution with
-    parameters 0 and `sigma`, which "Federated optimization in heterogeneous networks" (FedProx) calls a
-    power law. A mean other than 0 would not change the proportions.
+    Every client gets `minimum` samples; the rest is divided in proportion to draws of a lognormal
+    distribution with parameters 0 and `sigma`, which "Federated optimization in heterogeneous networks"
+    (FedProx) calls a power law. A mean other than 0 would not change the proportions.
     """
     needed = counted("clients", clients) * counted("minimum", minimum)
     enough(len(labels), needed, "the minimum for all clients")
@@ -38,9 +38,9 @@ def by_owner(
 ) -> tuple[Array, ...]:
     """Make one client per owner (writer, role, user) with at least `minimum` samples, in the order of owners.
 
-    `clients` of these owners are drawn; None takes all. `owner[part[0]]` is the owner of a part. "Robust
-    aggregation for federated learning" (RFA) takes 1000 writers of more than 100 images each, the
-    superquantile papers take those of at least 100.
+    `owner` has the owner of every sample. `clients` of the owners are drawn; None takes all. "Robust
+    aggregation for federated learning" (RFA) takes 1000 writers with more than 100 images each, the
+    superquantile papers take those with at least 100.
     """
     owner = array("owners", owner)
     if owner.shape != (len(labels),):

@@ -16,8 +16,8 @@ Range: TypeAlias = tuple[int, float, int]
 
 @dataclass(frozen=True)
 class PartitionSummary:
-    """A summary of a partition: minimum, median and maximum of the clients' numbers of samples and classes.
-    `used` of `there` samples belong to a client. `classes` is None for a regression."""
+    """Minimum, median and maximum of the clients' numbers of samples and classes (None in a regression).
+    `used` of all `there` samples belong to a client."""
 
     clients: int
     used: int
