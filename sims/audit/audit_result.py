@@ -13,11 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """The settings and the status of the audited run. `attackers` is the number of clients that attack.
-
-    `graph`, `neighbours` and `threshold` are those of the last session that was set up. `seconds` is the time
-    that the run took. `why` says why the run failed or was stopped.
-    """
+    """The settings and the status of the audited run."""
 
     path: str
     name: str
@@ -26,19 +22,19 @@ class RunSummary:
     clients: int
     per_round: int
     dim: int
-    attackers: int
+    attackers: int  # number of malicious clients
     channel: str
     trust: str
-    graph: str | None
+    graph: str | None  # of the last session that was set up, like `neighbours` and `threshold`
     neighbours: int | None
     threshold: int | None
     insecure_seed: str | None
     status: str
-    why: str | None
+    why: str | None  # why the run failed or was stopped; None if it did not
     rounds: int
     done: int
-    seconds: float
-    command: str
+    seconds: float  # the duration of the run
+    command: str  # the command that repeats the run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +57,7 @@ class Integrity:
 
 @dataclass(frozen=True, kw_only=True)
 class SumPart:
-    """One of the vectors that a sum adds up: `size` numbers of `bits` bits each."""
+    """One of the vectors that a sum consists of: `size` numbers of `bits` bits each."""
 
     name: str
     size: int
@@ -76,11 +72,11 @@ class SumKind:
 
     kind: str
     group: str  # kinds of the same group are sums of the same private vectors
-    times: int | None  # most sums of this kind in one round; None if that is not known
+    times: int | None  # the largest number of these sums in one round; None if it is not known
     parts: tuple[SumPart, ...]
     reveals: str  # what the server learns, in words
     private: bool  # whether all parts have noise
-    extra: bool = False  # whether the training algorithm does not need it, as the error histogram of [tail]
+    extra: bool = False  # whether the training does not use it, such as the error histogram of [tail]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +84,8 @@ class Release:
     """One sum whose total was released to the server.
 
     `number`   counts all releases of the run, from 1. `sum` is the index of the sum within its `session`.
-    `sigmas`   one standard deviation for each part: that of the noise on each number of the total, in the
-               unit of the part. None for a part without noise.
+    `sigmas`   the standard deviation of the noise on each number of the total, one value for each part and in
+               the unit of the part. None for a part without noise.
     `rho`      the privacy cost for a client that contributed; `epsilon` is the same cost at the delta of the
                budget. Both are None if some part has no noise.
     `rho_so_far`, `epsilon_so_far`  the cost of all noisy sums of the same budget up to this one. The sums of
@@ -143,7 +139,7 @@ class PrivacySpending:
 
     adjacency: str  # which change of one client's input the cost is about, such as "zero-out"
     delta: float
-    server: Spent  # by the server's ledger, for a client that contributed to every released sum
+    server: Spent  # by the server's ledger, for a client that is in every released total
     most: Spent | None  # by the client that spent most; None if the run has no record of it
     least: Spent | None  # by the client that spent least; None if the run has no record of it
     larger: str  # whose count is larger: "server", "clients" or "equal"
@@ -155,7 +151,7 @@ class PrivacySpending:
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
-    """Information that is not private."""
+    """Information about clients that the run did not keep private."""
 
     what: str
     why: str  # the reason, in a sentence
@@ -173,11 +169,11 @@ class CutShort:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSteps:
-    """How many sums of one group were released per round. Kinds of one group sum the same private vectors."""
+    """How many sums of a group were released per round. A group's sums are over the same private vectors."""
 
     group: str
-    planned: int  # most sums of the group in one round
-    rounds: Mapping[int, int]  # a number of released sums -> in how many rounds there were that many
+    planned: int  # the largest number of sums of the group in one round
+    rounds: Mapping[int, int]  # number of released sums -> number of rounds with so many
     cut_short: tuple[CutShort, ...]
 
     @property
@@ -262,7 +258,7 @@ class ByteTraffic:
     down: int
     up_per_client: float  # `up` divided by the number of clients in a round
     down_per_client: float
-    fedavg_up: float  # what a client in every round sends in plain federated averaging: 4 bytes per parameter
+    fedavg_up: float  # bytes of a client in plain federated averaging: 4 per parameter and round
     fedavg_down: float
     growth: ByteGrowth | None  # None if all cohorts of the run have the same size
     wrong: int = 0  # number of differences that contradict the protocol; the others could not be predicted
@@ -270,8 +266,8 @@ class ByteTraffic:
 
 @dataclass(frozen=True, kw_only=True)
 class Canary:
-    """An empirical lower bound on the epsilon of one sum of a kind, and the epsilon that is claimed for it.
-    It is measured by sums with and without a canary, one client's vector of the largest allowed norm."""
+    """A canary test: a measured lower bound on the epsilon of one sum of this kind, and the claimed epsilon.
+    It compares sums with and without a canary, which is one client's vector of the largest allowed norm."""
 
     kind: str
     runs: int  # number of sums that were measured
@@ -285,7 +281,7 @@ class Canary:
 
 @dataclass(frozen=True, kw_only=True)
 class Achieved:
-    """The results of the run at its last measurement; None if they were not measured."""
+    """The results of the run at its last measurement. A result is None if it was not measured."""
 
     accuracy: float | None  # the mean over clients
     error_90: float | None  # the 90th percentile of the clients' error rates
@@ -296,17 +292,13 @@ class Achieved:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The whole audit.
-
-    `remarks` name missing files and assumptions. `tail` is the last private histogram of errors, as in
-    `metrics.jsonl`; it is empty if there is none.
-    """
+    """The result of auditing one run."""
 
     subject: RunSummary
     integrity: Integrity
     kinds: tuple[SumKind, ...]
     releases: tuple[Release, ...]
-    stretches: tuple[RoundRange, ...]
+    stretches: tuple[RoundRange, ...]  # the releases, by ranges of rounds
     spending: PrivacySpending
     exposures: tuple[Exposure, ...]
     groups: tuple[GroupSteps, ...]
@@ -314,7 +306,8 @@ class Audit:
     traffic: ByteTraffic | None
     canaries: tuple[Canary, ...]
     achieved: Achieved
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # missing files and assumptions, one sentence each
+    # The last private histogram of errors, as in `metrics.jsonl`; empty if there is none.
     tail: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -324,6 +317,6 @@ class Audit:
 
     @property
     def sound(self) -> bool:
-        """Whether the records agree, all bytes follow the protocol, and no canary refutes the noise."""
+        """Whether the records agree, no byte count contradicts the protocol, and all canary tests pass."""
         wrong = 0 if self.traffic is None else self.traffic.wrong
         return self.intact and not wrong and all(each.holds for each in self.canaries)

@@ -29,7 +29,7 @@ def compared(audits: Sequence[Audit]) -> RunComparison:
 
 
 def _names(audits: Sequence[Audit]) -> Iterator[str]:
-    """Yield the label of each run, or its path if the label is not unique."""
+    """Yield the name of each run: its label, or its path if several runs have the same label."""
     labels = [audit.subject.label for audit in audits]
     for audit in audits:
         own = audit.subject.label

@@ -3,9 +3,9 @@
 `Sizes` computes the length of every message by the formulas of docs/protocol.md, section 15. No message is
 encoded here, so a comparison with measured bytes tests both the documentation and the program. The other
 inputs are counts from the log: frames per stage, survivors, clients that revealed shares. In most stages, all
-frames are messages of one type. Some stages can have messages of two types, for example if clients decline or
-leave. The log does not count the two separately, so the prediction is the measured number of bytes if some
-number of either type explains it.
+frames are messages of one type. Some stages can have two types, for example if clients decline or leave, and
+the log does not count them separately. In such a stage, the prediction equals the measured bytes if some
+split of the frames into the two types has that length.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Expected = Mapping[str, int | None]  # bytes by stage; None if the records do no
 
 
 def sizes_of(session: SessionRecord, trust: str) -> Sizes:
-    """Return the message lengths of a session, which depend on its members, graph and trust."""
+    """Return the message lengths of a session. They depend on its members, its graph and `trust`."""
     members = session.frames_up.get("advertise", 0)
     return Sizes(
         trust=trust,
@@ -39,7 +39,7 @@ def sizes_of(session: SessionRecord, trust: str) -> Sizes:
 
 
 def set_up(session: SessionRecord, sizes: Sizes) -> tuple[Expected, Expected]:
-    """Return the predicted bytes of a session's set-up, sent and received by clients; None if it failed."""
+    """Return the predicted bytes that clients send and receive in set-up, by stage; None if it failed."""
     if session.failure is not None:
         return dict.fromkeys(SET_UP), dict.fromkeys(SET_UP)
     dealt = session.frames_up.get("share", 0)
@@ -52,10 +52,10 @@ def set_up(session: SessionRecord, sizes: Sizes) -> tuple[Expected, Expected]:
 
 
 def _set_up_share_down(session: SessionRecord, sizes: Sizes, dealt: int) -> int | None:
-    """Return the predicted bytes of key lists and deliveries, which `dealt` clients received.
+    """Return the predicted bytes of the key lists and of the deliveries of shares that clients received.
 
-    A client may drop out after it received the key list and before its delivery. On a ring, None is returned
-    if a client has dealt no shares: the bytes then depend on its neighbours, which the log does not have.
+    `dealt` clients sent shares. A client may drop out between its key list and its delivery. On a ring,
+    return None if a client sent no shares: the log does not say which clients are its neighbours.
     """
     frames, all_dealt = session.frames_down.get("share", 0), dealt == sizes.members
     if sizes.is_ring and not all_dealt:
@@ -69,7 +69,7 @@ def _set_up_share_down(session: SessionRecord, sizes: Sizes, dealt: int) -> int 
 
 @dataclass(frozen=True)
 class ExpectedSum:
-    """Predicts the bytes of one sum."""
+    """Predicts the bytes that clients send and receive in one sum."""
 
     asked: Row  # the ledger's row about the query
     logged: SumRecord  # the log's record of the sum
@@ -110,12 +110,12 @@ class ExpectedSum:
         }
 
     def _reveals(self) -> int | None:
-        """Return the bytes of all `Reveal` messages; None on a ring if the log lacks counts of neighbours."""
+        """Return the bytes of all `Reveal` messages; None if the log lacks counts of neighbours."""
         around = self._around()
         if sum(clients for _asked, _survived, clients in around) != self.logged.revealed:
             return None
         promise = promise_of(self.asked["promise"])
-        # The components of every survivor's noise that are removed.
+        # The number of noise components that are removed for every survivor.
         surplus = 0 if promise is None else len(promise.surplus(self.logged.invited, self.logged.masked))
         return sum(
             clients * self.sizes.reveal(self.index, asked, survived, surplus)
@@ -123,8 +123,8 @@ class ExpectedSum:
         )
 
     def _around(self) -> list[list[int]]:
-        """Return rows (asked, survived, clients): so many clients revealed shares and had so many neighbours,
-        themselves included, that were asked and that survived. On a ring, the rows come from the log."""
+        """Return rows (asked, survived, clients): `clients` clients revealed shares and had `asked`
+        neighbours that were asked, of which `survived` sent inputs. Clients are their own neighbours."""
         if self.sizes.is_ring:
             return [list(row) for row in self.logged.around]
         return [[self.logged.invited, self.logged.masked, self.logged.revealed]]
@@ -144,7 +144,7 @@ class ExpectedSum:
 
     @property
     def _query(self) -> int:
-        """The length of the `Query` message, whose payload is as long as the ledger says."""
+        """The length of the `Query` message. The length of its payload follows from the row of the ledger."""
         asked, sizes = self.asked, self.sizes
         fixed = (asked["sum index"], asked["round"], asked["kind"])
         payload = max(asked["broadcast bytes"] - sizes.query(*fixed, 0), 0)
@@ -155,7 +155,8 @@ class ExpectedSum:
         )
 
     def _down(self, stage: str, length: int) -> int:
-        """Return the bytes of a stage with messages of `length` bytes, or `GroupClosed` if the sum failed."""
+        """Return the predicted bytes of a stage with messages of `length` bytes. If the sum failed in this
+        stage, some of the messages may be `GroupClosed` instead."""
         frames = self.logged.frames_down
         last = max((stage for stage in STAGES if frames.get(stage)), key=STAGES.index, default="")
         failed = self.logged.failure is not None and stage == last
@@ -169,8 +170,8 @@ class ExpectedSum:
 
 
 def _settled(measured: int, *, frames: int, usual: int, other: int, most: int, fixed: int = 0) -> int:
-    """Return `measured` if it is `fixed` plus the length of `frames` frames, else what would be usual. Of the
-    frames, at most `most` have the length `other`, and the rest the length `usual`."""
+    """Return `measured` if `fixed` bytes and `frames` frames can have that length, otherwise the usual
+    length. At most `most` frames have the length `other`, and all others have the length `usual`."""
     possible = [fixed + (frames - k) * usual + k * other for k in range(min(frames, most) + 1)]
     if measured in possible:
         return measured
@@ -205,12 +206,12 @@ def bitmap_bytes(members: int) -> int:
 
 
 def packed_bytes(parts: Iterable[Mapping[str, Any]]) -> int:
-    """Return the bytes of the vector in a masked input, whose parts are described as in a ledger."""
+    """Return the length of the packed vector in a masked input. `parts` are described as in a ledger."""
     return sum((_width(part) * int(part["bits"]) + 7) // 8 for part in parts) + _HIDDEN_COUNT
 
 
 def _width(part: Mapping[str, Any]) -> int:
-    """Return how many elements a part has when it is sent: if it is rotated, a power of two."""
+    """Return the number of elements that are sent for a part; a rotated part is padded to a power of two."""
     size: int = part["size"]
     rotated = part["noise"] is not None and part["bound"]["type"] == "L2"
     return 1 << (size - 1).bit_length() if rotated else size
@@ -218,8 +219,8 @@ def _width(part: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """The lengths in bytes of the messages of one session. Letters are the symbols of docs/protocol.md. A
-    member that is named after a message returns the length of this message."""
+    """The lengths in bytes of the messages of one session. A property or method with the name of a message
+    returns its length. Letters in the comments are the symbols of docs/protocol.md."""
 
     trust: str
     signed: bool  # whether clients sign, as they do under a malicious server
@@ -294,8 +295,8 @@ class Sizes:
         return _HEADER + number_bytes(index) + blob_bytes((_ID + _SIGNATURE) * signers)
 
     def reveal(self, index: int, roster: int, survivors: int, surplus: int) -> int:
-        """Return the length of `Reveal` about `roster` neighbours, of which `survivors` survived. It has one
-        share for each of them, and for each survivor `surplus` more, of noise seeds."""
+        """Return the length of `Reveal`. It has one share for each of `roster` neighbours that were asked,
+        and `surplus` shares of noise seeds for each of the `survivors` among them."""
         dealers = blob_bytes(bitmap_bytes(self.neighbours + 1))
         return _HEADER + number_bytes(index) + dealers + blob_bytes(_SHARE * (roster + surplus * survivors))
 

@@ -1,13 +1,13 @@
-"""Checks that the records of a run are what its server wrote.
+"""Checks that the records of a run were not altered after its server wrote them.
 
-The ledger is a chain of hashed rows, so changing a row changes the hash of the last row (the head), which is
-signed. A signature proves that the owner of the key signed this ledger. It does not prove who the owner is.
+The ledger is a chain of hashed rows: changing a row changes the hash of the last row (the head). The server
+signs the head. A valid signature proves that the owner of the key signed this ledger, not who the owner is.
 If the auditor gives the server's public key, a ledger that was rewritten and signed with another key is
-detected. If the key was derived from `insecure_seed`, it is public, and the signature proves nothing.
+detected. If the key was derived from `insecure_seed`, anyone can sign, and a signature proves nothing.
 
-The signature covers the ledger's rows and the digest of the settings, and no other file. So the scenario file
-must have that digest, and `run.json` must agree with the scenario, above all on whether keys and noise were
-derived from a seed. The ledger implies limits for what clients have spent, which are checked, too.
+The signature covers only the rows of the ledger and the digest of the settings. So it is also checked that
+the scenario file has this digest, that `run.json` agrees with the scenario, and that the privacy costs in
+`spend.json` are possible for the sums in the ledger.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FINGERPRINT = 16  # characters: few enough for a person to compare
 
 @dataclass(frozen=True)
 class Examined:
-    """The result of `examined`."""
+    """The result of `examined`: the ledger, the sums of the run, and whether the records are unaltered."""
 
     reading: Reading | None  # the ledger; None if there is none, or if it cannot be read
     records: Records  # the sums of the ledger and of the log, matched with each other
@@ -48,8 +48,8 @@ class Examined:
 
 
 def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
-    """Check the ledger, its signature and the other files. Altered records are reported, not raised.
-    `server_key` is the public key that must have signed the ledger; None accepts any key."""
+    """Check the ledger, its signature and the other files. Altered records are reported in the result; no
+    error is raised. `server_key` is the public key that must have signed the ledger; None accepts any key."""
     if evidence.is_plain:
         return _plain(evidence, server_key)
     problems: list[str] = []
@@ -80,7 +80,7 @@ def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
 
 
 def fingerprint(key: bytes) -> str:
-    """Return a short digest of a public key, in hex, that two people can compare."""
+    """Return a short digest of a public key, in hex, for people to compare."""
     return digest("fingerprint of a server's key", key).hex()[:_FINGERPRINT]
 
 
@@ -119,7 +119,7 @@ def _read(evidence: Evidence, problems: list[str]) -> Reading | None:
 
 
 def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verified | None:
-    """Return who signed the ledger, or None if no signature is valid. Append what is wrong to `problems`."""
+    """Return the signers of the ledger, or None if a check fails. Append what is wrong to `problems`."""
     run = evidence.directory
     try:
         if not _is_as_written(run):
@@ -133,7 +133,7 @@ def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verifi
 
 
 def _is_as_written(run: RunDirectory) -> bool:
-    """Return whether the file of signed heads has the same bytes as the program would write."""
+    """Return whether the bytes of the file of signed heads are exactly those that the program writes."""
     *earlier, last = read_heads(run)
     content = {**last.body(), "earlier": [each.body() for each in earlier]}
     return (run / LEDGER_HEAD).read_bytes() == json.dumps(content, indent=1).encode() + b"\n"
@@ -223,7 +223,7 @@ def _disagreements_with_scenario(run: Row, settings: Settings) -> Iterator[str]:
 
 
 def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
-    """Yield a sentence for each cost in `spend.json` that is impossible for the sums of the run."""
+    """Yield a sentence for each privacy cost in `spend.json` that is impossible for the sums of the run."""
     spend: Row = evidence.spend or {}
     for extra, own in ((False, spend), (True, spend.get("tail") or {})):
         claimed = own.get("clients") or {}
@@ -234,11 +234,12 @@ def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
 
 
 def _impossible(claimed: Row, entries: Sequence[MatchedSum], clients: int) -> Iterator[str]:
-    """Yield a sentence if the claimed costs of the clients that spent most and least are impossible. No
-    client can spend more than all `entries` cost. The largest cost is at least the average of all clients."""
+    """Yield a sentence if the costs that are claimed for the clients that spent most and least are
+    impossible. No client can spend more than all `entries` cost. The largest cost is at least the average."""
     most, least = (float(claimed[which]["rho"]) for which in ("most", "least"))
     upper = sum(_rho(entry) for entry in entries)
-    known = [entry for entry in entries if entry.logged is not None]  # A seed may have repeated the others.
+    # Sums that are missing in the log may have been repeated from a seed, and must not count twice.
+    known = [entry for entry in entries if entry.logged is not None]
     average = sum((entry.contributors or 0) * _rho(entry) for entry in known) / clients
     if not least <= most <= upper * (1 + _SAME):
         yield (

@@ -1,8 +1,8 @@
 """Matches the sums in a run's ledger with the sums in its log, `sums.jsonl`.
 
-The server's ledger is a tamper-evident chain of rows: one if a sum is asked, one if its total is released.
-The log has more details about every sum. Each sum must be in both, with the same numbers. If the process was
-killed during a round, the sums of that round may be in the ledger alone.
+The server's ledger is a tamper-evident chain of rows. It gets a row when clients are asked for a sum, and
+another row when the total is released. The log has more details about every sum. Each sum must be in both,
+with the same numbers. Only sums of a round that was interrupted may be missing in the log.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ Key = tuple[str, int]  # (the id of a session, the index of a sum in this sessio
 
 @dataclass(frozen=True)
 class MatchedSum:
-    """One sum, as the ledger and the log record it. The log alone has a sum over a plain channel; the ledger
-    alone may have a sum of an interrupted round."""
+    """One sum, with its records in the ledger and in the log. A sum over a plain channel, without secure
+    aggregation, is only in the log. A sum of an interrupted round may be only in the ledger."""
 
     asked: Row | None  # the ledger's row about the query
     logged: SumRecord | None  # the log's record
     released: Row | None  # the ledger's row about the total; None if no total was released
     ledger_row: int = -1  # the number of the row `asked`
-    ledger_round: int = 0  # the round of the training by the ledger, from 1
+    ledger_round: int = 0  # the training round according to the ledger, counted from 1
     ledger_extra: bool = False  # whether `run.json` lists the kind of the sum as extra
 
     @property
     def round(self) -> int:
-        """The round of the training, from 1."""
+        """The round of the training, counted from 1."""
         return self.ledger_round if self.logged is None else self.logged.training_round
 
     @property
     def extra(self) -> bool:
-        """Whether the sum is no part of the training, such as the histogram of errors."""
+        """True for a sum that the training does not use, such as the private histogram of errors."""
         return self.ledger_extra if self.logged is None else self.logged.part != TRAINING
 
     @property
@@ -60,18 +60,18 @@ class MatchedSum:
 
     @property
     def _line(self) -> SumRecord:
-        assert self.logged is not None  # it is in one of the two
+        assert self.logged is not None  # every sum is in the log or in the ledger
         return self.logged
 
     @property
     def _question(self) -> Row:
-        assert self.asked is not None  # it is in one of the two
+        assert self.asked is not None  # every sum is in the log or in the ledger
         return self.asked
 
 
 @dataclass(frozen=True)
 class Records:
-    """The result of `reconciled`."""
+    """All sums of a run, matched between ledger and log, and the disagreements that were found."""
 
     entries: tuple[MatchedSum, ...]  # all sums, in the order in which they were asked
     problems: tuple[str, ...]  # disagreements between ledger and log, one sentence each
@@ -79,7 +79,7 @@ class Records:
 
 
 def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
-    """Match all sums of ledger and log. If `reading`, the ledger, is None, return the sums of the log."""
+    """Match the sums of the ledger (`reading`) and of the log. Without a ledger, return those of the log."""
     if reading is None:
         return Records(tuple(MatchedSum(None, row, None) for row in evidence.sums), (), 0)
     problems = list(_unfounded(evidence))
@@ -104,7 +104,7 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
 
 
 def _unfounded(evidence: Evidence) -> Iterator[str]:
-    """Yield a sentence for each line of the log that repeats a sum, or has the total of a sum never asked."""
+    """Yield a sentence for each log line that repeats a sum, or has a total although no client was asked."""
     often = Counter((row.session, row.index) for row in evidence.sums if row.index is not None)
     for row in evidence.sums:
         name = _name(row.training_round, row.kind)
@@ -115,7 +115,7 @@ def _unfounded(evidence: Evidence) -> Iterator[str]:
 
 
 def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, SumRecord]) -> Iterator[MatchedSum]:
-    """Yield every sum of the ledger with its record in the log, which is removed from `logged`."""
+    """Yield each sum of the ledger, matched with its record in the log. Remove that record from `logged`."""
     extra_kinds = {row["kind"] for row in evidence.run.get("sums") or () if row.get("extra")}
     number = 0
     for asked, released in _paired(reading):
@@ -126,8 +126,8 @@ def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, SumRecord])
 
 
 def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:
-    """Return every `asked` row with the body of its `released` row, or None if there is none. A session that
-    is repeated from a seed has the same id again, so the last `asked` row of a sum counts."""
+    """Return each `asked` row of the ledger with the body of its `released` row, or None. If a session was
+    repeated from a seed, its id occurs twice, and a `released` row belongs to the latest `asked` row."""
     found: list[tuple[LedgerRow, Row | None]] = []
     latest: dict[Key, int] = {}
     for row in reading.rows:
@@ -141,7 +141,7 @@ def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:
 
 
 def _was_cut_off(ledger_row: int, evidence: Evidence) -> bool:
-    """Return whether the run was resumed from before this row, which removed the row's sum from the log."""
+    """Return whether the run was resumed from a checkpoint before this row, so the log lacks its sum."""
     return any(
         row.ledger_rows is not None and (row.checkpoint_rows or 0) <= ledger_row < row.ledger_rows
         for row in evidence.resumed
@@ -162,7 +162,7 @@ def _logged(evidence: Evidence, reading: Reading) -> dict[Key, SumRecord]:
 
 
 def _ids(evidence: Evidence, reading: Reading) -> Mapping[int, str]:
-    """Return the ledger's id of each session number of the log; without an id in the log, by their order."""
+    """Map each session's number in the log to its id in the ledger, by order if the log has no id."""
     own = [row for row in evidence.sessions if row.failure is None]
     in_order = [row.body["session"] for row in reading.rows if row.body["entry"] == "session"]
     return {
@@ -174,8 +174,8 @@ def _ids(evidence: Evidence, reading: Reading) -> Mapping[int, str]:
 def _in_order(
     evidence: Evidence, entries: list[MatchedSum], unasked: list[MatchedSum]
 ) -> tuple[MatchedSum, ...]:
-    """Return all sums in the order of the ledger. `unasked` sums, which failed before a client was asked, are
-    in the log alone: its order decides for them."""
+    """Return all sums in the order of the ledger. `unasked` sums failed before a client was asked, so they
+    are only in the log. Each is inserted after the sums that precede it in the log."""
     if not unasked:
         return tuple(entries)
     places = {id(row): place for place, row in enumerate(evidence.sums)}

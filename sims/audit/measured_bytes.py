@@ -1,6 +1,6 @@
-"""Compares measured bytes with the protocol's prediction and with plain federated averaging.
+"""Compares the measured bytes of a run with the protocol's prediction and with plain federated averaging.
 
-`growth` fits the bytes of a round by a m log2 m + b m d, for cohorts of m clients and vectors of d numbers.
+`growth` fits the formula `a m log2 m + b m d` to the bytes of a round, for m clients and d model parameters.
 This formula holds on a ring, where each client sends shares to about log m others. On the complete graph, the
 bytes of shares grow with m^2, so the fit has a large error.
 """
@@ -27,8 +27,9 @@ _MOST_SHOWN: Final = 20  # differences that are listed
 
 @dataclass
 class _ByteComparison:
-    """Adds up measured and expected bytes of set-ups and sums. The first key is the direction. `unknown` has
-    the (direction, stage) of bytes that cannot be predicted. `wrong` counts differences."""
+    """Adds up the measured and the expected bytes of set-ups and sums, by direction (up or down) and stage.
+    `unknown` has the pairs (direction, stage) that cannot be predicted. `wrong` is the number of
+    mismatches."""
 
     measured: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})
     frames: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})
@@ -40,7 +41,7 @@ class _ByteComparison:
     wrong: int = 0
 
     def add(self, name: str, row: TrafficCounts, expected: Mapping[str, Expected]) -> None:
-        """Add one set-up or one sum, `row`, with the bytes that are expected in either direction."""
+        """Add `row`, the traffic of one set-up or sum, and compare it with the `expected` bytes."""
         found = list(self._compared(name, row, expected))
         self.compared += 1
         self.exact += not found
@@ -93,7 +94,7 @@ class _ByteComparison:
 
 
 def traffic(evidence: Evidence, records: Records) -> ByteTraffic | None:
-    """Return the measured and predicted bytes of the run; None for a plain channel, which sends nothing."""
+    """Return the measured and predicted bytes of the run; None for a plain channel, which has no messages."""
     if evidence.is_plain:
         return None
     comparison, trust = _ByteComparison(), str(evidence.run["trust"])
@@ -136,7 +137,7 @@ def _traffic(evidence: Evidence, comparison: _ByteComparison, loads: Iterable[Lo
 
 
 def _loads(evidence: Evidence) -> Iterator[Load]:
-    """Yield the mean bytes of a round of every training session, with its set-up and failed sums."""
+    """Yield the mean bytes per round of each training session, including its set-up and failed sums."""
     by_session: dict[int, list[SumRecord]] = {}
     for row in evidence.sums:
         by_session.setdefault(row.session, []).append(row)
@@ -152,7 +153,7 @@ def _loads(evidence: Evidence) -> Iterator[Load]:
 
 @dataclass(frozen=True)
 class Load:
-    """The mean bytes of one round, of all clients together and in both directions."""
+    """The mean number of bytes that all clients together send and receive in one round."""
 
     clients: int
     dim: int  # number of model parameters
@@ -160,7 +161,7 @@ class Load:
 
 
 def growth(loads: Iterable[Load]) -> ByteGrowth | None:
-    """Fit the formula of this module to `loads`; return None if they have fewer than two cohort sizes."""
+    """Fit the formula at the top of this module to `loads`. Return None for fewer than two cohort sizes."""
     means = _means(load for load in loads if load.clients > 1)
     if len({load.clients for load in means}) < 2:
         return None
@@ -179,7 +180,7 @@ def growth(loads: Iterable[Load]) -> ByteGrowth | None:
 
 
 def _means(loads: Iterable[Load]) -> list[Load]:
-    """Return the mean of all loads with the same clients and dimension, for each such pair."""
+    """Return one load for each pair of `clients` and `dim` in `loads`, with the mean of its bytes."""
     found: dict[tuple[int, int], list[float]] = {}
     for load in loads:
         found.setdefault((load.clients, load.dim), []).append(load.bytes)

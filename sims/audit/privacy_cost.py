@@ -1,4 +1,4 @@
-"""Computes the privacy cost by the server's ledger and by the clients' ledgers, and compares the two."""
+"""Computes the privacy cost by the server's ledger and by the clients' own counts, and compares the two."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAME: Final = 1e-9  # tolerance: a ledger rounds every charge up, by less than 
 
 
 def delta_of(evidence: Evidence, settings: Row, given: float | None) -> tuple[float, str]:
-    """Return the delta at which epsilon is computed, and a remark if neither scenario nor caller sets it."""
+    """Return the delta for all epsilons, and a remark if it is the default because nothing sets it."""
     if given is not None:
         return given, ""
     spend = evidence.spend or {}

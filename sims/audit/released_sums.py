@@ -1,7 +1,7 @@
-"""Lists the released sums: what each kind reveals, the noise in every total, and its privacy cost.
+"""Lists the released sums of a run: what each kind reveals, the noise on each total, and the privacy cost.
 
-A ledger states the sizes, bounds and noise of a sum. What a total reveals about clients depends on the
-algorithm, whose code an auditor may not have. So `run.json` describes each kind of sum in words.
+A kind is a type of sum, such as the sum of all updates. The ledger has the sizes, bounds and noise of each
+sum. What the totals of a kind reveal about clients is described in words in `run.json`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BOUNDS: Mapping[str, type[L2 | LInf]] = {"L2": L2, "LInf": LInf}
 
 
 def spec_of(row: Row) -> SumSpec:
-    """Return the specification of a sum from `row`, its description in a ledger or in `run.json`."""
+    """Parse `row`, the description of a sum in a ledger or in `run.json`, and return it as a `SumSpec`."""
     return SumSpec(parts=tuple(map(_part, row["parts"])), promise=promise_of(row["promise"]))
 
 
@@ -51,10 +51,10 @@ def _bound(row: Row) -> Bound:
 
 
 def sigmas(spec: SumSpec, roster: int, contributors: int) -> tuple[float | None, ...]:
-    """Return one standard deviation for each part: that of the noise on each number of the total.
+    """Return the standard deviation of the noise on each number of a total, one value for each part.
 
-    It is in the unit of the part, and None for a part without noise. The noise of all `contributors` counts,
-    even if some of them collude. `roster` is the number of clients that were asked.
+    It is in the unit of the part, and None for a part without noise. `roster` clients were asked, of which
+    `contributors` are in the total. The noise of all of these counts, even if some collude.
     """
     left = _left(spec.promise, roster, contributors)
     return tuple(
@@ -67,7 +67,7 @@ def sigmas(spec: SumSpec, roster: int, contributors: int) -> tuple[float | None,
 
 @lru_cache(maxsize=4096)
 def _left(promise: NoiseAssumptions | None, roster: int, contributors: int) -> float:
-    """Return one contributor's noise without surplus, as a fraction of the variance that a total needs."""
+    """Return the variance that one client's noise adds to a total, as a fraction of what the total needs."""
     if promise is None:
         return 0.0
     removed = promise.surplus(roster, contributors)
@@ -79,7 +79,7 @@ def _left(promise: NoiseAssumptions | None, roster: int, contributors: int) -> f
 
 
 class PrivacyAccount:
-    """Computes the privacy cost of sums as rho (zCDP), and converts rho to epsilon at one delta."""
+    """Computes the privacy cost of sums as rho (zCDP), and converts rho to epsilon at a fixed delta."""
 
     def __init__(self, adjacency: Adjacency, delta: float) -> None:
         self._adjacency = adjacency
@@ -87,7 +87,7 @@ class PrivacyAccount:
         self._known: dict[float, float] = {}
 
     def rho(self, spec: SumSpec, roster: int) -> float | None:
-        """Return the cost of one sum over `roster` clients; None if a part has no noise."""
+        """Return the cost rho of one sum over `roster` clients; None if a part has no noise."""
         return sum_rho(spec, roster=roster, adjacency=self._adjacency)
 
     def epsilon(self, rho: float) -> float:
@@ -101,7 +101,7 @@ class PrivacyAccount:
 
 @dataclass(frozen=True)
 class BudgetAccounts:
-    """The account of the training algorithm's sums, and the account of extra sums, at another delta."""
+    """Two privacy accounts: `algorithm` for the sums of the training, `tail` for all other (extra) sums."""
 
     algorithm: PrivacyAccount
     tail: PrivacyAccount
@@ -113,7 +113,8 @@ class BudgetAccounts:
 def releases(
     records: Records, described: Mapping[str, Row], budget_accounts: BudgetAccounts
 ) -> tuple[Release, ...]:
-    """Return all released sums. Sums that no ledger has are described by `described`, from `run.json`."""
+    """Return a `Release` for each released sum. `described` maps each kind to its description in `run.json`,
+    which is used for sums that are not in a ledger."""
     costs: dict[bool, list[float]] = {False: [], True: []}
     found: list[Release] = []
     for entry in records.entries:
@@ -128,7 +129,7 @@ def releases(
 def _release(
     entry: MatchedSum, number: int, described: Mapping[str, Row], accounts: PrivacyAccount, costs: list[float]
 ) -> Release:
-    """Return the release of one sum. Append its cost to `costs`, the costs of its budget so far."""
+    """Return the `Release` of one sum. Append its cost to `costs`, the earlier costs of the same budget."""
     source = described.get(entry.kind) if entry.asked is None else entry.asked
     spec = None if source is None else spec_of(source)
     rho = None if spec is None else accounts.rho(spec, entry.invited)
@@ -153,13 +154,13 @@ def _release(
 def _index(entry: MatchedSum) -> int:
     if entry.asked is not None:
         return int(entry.asked["sum index"])
-    assert entry.logged is not None  # it is in the ledger or the log
+    assert entry.logged is not None  # every sum is in the ledger or the log
     assert entry.logged.index is not None  # a total was released
     return entry.logged.index
 
 
 def wrong_charges(records: Records, accounts: PrivacyAccount) -> Iterator[str]:
-    """Yield a sentence for each sum whose charge in the ledger differs from the cost of its noise."""
+    """Yield a sentence for each sum if the ledger charges a cost for it that is not the cost of its noise."""
     for entry in records.entries:
         if entry.asked is None:
             continue
@@ -176,8 +177,8 @@ def wrong_charges(records: Records, accounts: PrivacyAccount) -> Iterator[str]:
 
 
 def round_ranges(found: Sequence[Release], extra: Container[str]) -> tuple[RoundRange, ...]:
-    """Group consecutive rounds that released the same number of sums of each kind. Costs are those of the
-    algorithm's budget, or of the other one in rounds with sums of `extra` kinds alone."""
+    """Return ranges of consecutive rounds that released the same number of sums of each kind. The cost so far
+    is that of the training's sums, or that of `extra` kinds in rounds that released no others."""
     rounds: dict[int, list[Release]] = {}
     for release in found:
         rounds.setdefault(release.round, []).append(release)
@@ -222,7 +223,7 @@ _UNKNOWN = "nothing is written down about what it reveals"
 
 
 def kinds_of(written: Iterable[Mapping[str, Any]], entries: Iterable[MatchedSum]) -> tuple[SumKind, ...]:
-    """Return all kinds of `run.json` (`written`) and of `entries`. The ledger decides on a kind's parts."""
+    """Return all kinds of sums in `run.json` (`written`) and `entries`. Their parts are as in the ledger."""
     found = {row["kind"]: dict(row) for row in written}
     for entry in entries:
         if entry.asked is not None:
@@ -256,7 +257,7 @@ def _sum_part(row: Mapping[str, Any]) -> SumPart:
 
 
 def _bound_text(bound: Bound) -> str:
-    """Return, in words, the limit of what one honest client can add to a part with this bound."""
+    """Return a text that states how much one honest client can add to a part with this bound."""
     match bound:
         case L2(limit):
             return f"a norm of at most {limit:g}"

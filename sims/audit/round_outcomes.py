@@ -1,4 +1,4 @@
-"""Collects the outcomes of the rounds: accuracy, canaries, drop-outs, refusals, failed sums, group steps."""
+"""Collects the outcomes of a run's rounds: accuracy, canary tests, drop-outs, refusals, and failed sums."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MEASURED: Final = ("common_benign", "common", "personal_benign", "personal")
 
 
 def achieved(evidence: Evidence) -> Achieved:
-    """Return the accuracy and errors of the last measurement, and the number of completed rounds."""
+    """Return the accuracy and errors at the last measurement, and the number of completed rounds."""
     last: Row = next((row["measured"] for row in reversed(evidence.metrics) if row.get("measured")), {})
     own: Row = next((last[name] for name in _MEASURED if name in last), {})
     return Achieved(
@@ -45,7 +45,7 @@ def tail(evidence: Evidence) -> Mapping[str, Any]:
 
 
 def canaries(evidence: Evidence) -> tuple[Canary, ...]:
-    """Return the canary test of every kind of noisy sum in `canaries.json`; nothing without that file."""
+    """Return the result of the canary test for each kind of sum in `canaries.json`; empty without it."""
     return tuple(_canaries(evidence.canaries)) if evidence.canaries else ()
 
 
@@ -64,7 +64,7 @@ def _canaries(content: Row) -> Iterator[Canary]:
 
 
 def _refutes(row: Row) -> bool:
-    """Return whether a lower bound on epsilon exceeds the claimed epsilon, whatever `holds` in `row` says."""
+    """Return whether a measured lower bound on epsilon exceeds the claimed epsilon; `holds` is not read."""
     bounds = (row["epsilon_gaussian"], row["epsilon_clopper_pearson"])
     return any(bound is not None and bound > row["epsilon"] for bound in bounds)
 
@@ -121,7 +121,7 @@ def _failed(evidence: Evidence) -> Iterator[FailedSum]:
 
 
 def groups(evidence: Evidence, kinds: Iterable[SumKind], records: Records) -> tuple[GroupSteps, ...]:
-    """Return, for each group with more than one sum a round, how many of them were released per round."""
+    """Return how many sums were released per round, for each group that plans more than one sum per round."""
     members: dict[str, list[SumKind]] = {}
     for kind in kinds:
         if kind.times is not None and not kind.extra:
@@ -155,7 +155,7 @@ def _group(name: str, planned: int, rounds: dict[int, list[MatchedSum]], evidenc
 def _cut_short(
     rounds: dict[int, list[MatchedSum]], achieved: dict[int, int], evidence: Evidence
 ) -> Iterator[CutShort]:
-    """Yield the rounds with a failed sum. Other rounds can end early because the algorithm converged."""
+    """Yield the rounds in which a sum failed. Other rounds may end early because the algorithm converged."""
     given_up = {row["round"]: row for row in evidence.metrics if not row.get("completed", True)}
     for number, own in rounds.items():
         failures = [entry.logged.failure for entry in own if entry.logged is not None]

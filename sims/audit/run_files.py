@@ -1,4 +1,4 @@
-"""Reads the files of a run directory that an audit needs. They are parsed here and checked elsewhere."""
+"""Reads the files of a run directory that an audit needs. Other modules of this package check the content."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Evidence:
 
     @classmethod
     def of(cls, path: Path) -> Evidence:
-        """Read the files. Raises `ConfigError` if `path` is no run directory, or a file cannot be parsed."""
+        """Read the files. Raise `ConfigError` if `path` is no run directory, or a file cannot be parsed."""
         directory = _directory(path)
         run = directory.facts()
         _check(f"{directory / RUN}", run, (*_OF_RUNS, "done"))
@@ -56,7 +56,7 @@ class Evidence:
 
     @property
     def is_plain(self) -> bool:
-        """Whether sums were computed in the open, without secure aggregation."""
+        """Whether the run computed its sums directly, without secure aggregation."""
         return bool(self.run["channel"] == "plain")
 
     @property
@@ -93,10 +93,10 @@ def _check(where: str, row: Row, names: tuple[str, ...]) -> None:
 
 
 def promise_of(described: Row | None) -> NoiseAssumptions | None:
-    """Parse the assumptions that a sum's noise is planned for; return None for a sum without noise."""
+    """Parse the assumptions on which the noise of a sum is based; return None for a sum without noise."""
     return None if described is None else NoiseAssumptions(**described)
 
 
 def variance_of(part: Row) -> Fraction | None:
-    """Return the variance of a part's noise in grid points squared, or None for a part without noise."""
+    """Return the variance of a part's noise, in squared steps of the rounding grid; None without noise."""
     return None if part["noise"] is None else Fraction(part["noise"]["variance"])

@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
-    """Parse ``argv``, run the command, and turn a `UserError` into a message. Return the exit status."""
+    """Parse ``argv``, run the command, and print a `UserError` as a message. Return the exit status."""
     return guarded(lambda: _run(parser, argv))
 
 
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print_versions(_args: argparse.Namespace) -> int:
-    """Print the versions that belong in a bug report."""
+    """Print the versions of Python and of the libraries in `DISTRIBUTIONS`, for a bug report."""
     print(f"python {platform.python_version()}")
     for name in DISTRIBUTIONS:
         print(f"{name} {_installed(name)}")
@@ -92,8 +92,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]  # the overloads add nothing that is used here
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse as the base class does, but report unknown arguments in the parser of the command. Otherwise
-        the root parser would report them and refer to its own help."""
+        """Parse as the base class does, but this parser reports unknown arguments, not the root parser."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -108,12 +107,12 @@ WRITE_FAILED = 1
 INTERRUPTED = 128 + 2
 PIPE_CLOSED = 128 + 13
 
-# Errors of writing: disk full, quota, file too large, terminal gone, output not open.
+# Errors of writing: disk full, quota exceeded, file too large, terminal closed, output not open.
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 
 def guarded(run: Callable[[], int]) -> int:
-    """Return the exit status of `run`, or that of an interrupt or a closed output. Raise other errors."""
+    """Call `run` and return its exit status. Return another status after Ctrl-C, or if output fails."""
     _replace_unknown_characters()
     try:
         try:
@@ -136,15 +135,15 @@ def guarded(run: Callable[[], int]) -> int:
 
 
 def _replace_unknown_characters() -> None:
-    """Print a question mark for a character that the terminal cannot show, instead of failing."""
-    # Other kinds of streams handle this themselves; a closed output has no characters.
+    """Let standard output print a question mark for characters that it cannot encode, instead of failing."""
+    # Streams without `reconfigure` encode nothing. A closed standard output is None.
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")
 
 
 def _discard_output() -> None:
-    """Redirect the output to nowhere, because the interpreter flushes buffered output again when it ends."""
+    """Redirect standard output to the null device, because the interpreter flushes it again at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

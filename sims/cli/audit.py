@@ -77,7 +77,7 @@ def _show(args: argparse.Namespace, audits: "list[Audit]") -> None:
 
 
 def _wrapped(line: str) -> str:
-    """Return the line, broken between words if the output is a terminal, and unchanged otherwise."""
+    """Return the line, wrapped to the width of the terminal; unchanged if the output is no terminal."""
     if not sys.stdout.isatty() or not line:
         return line
     indent = " " * (len(line) - len(line.lstrip()) + 2)
@@ -97,7 +97,7 @@ def _compare(args: argparse.Namespace, audits: "list[Audit]") -> None:
 
 
 def _key(text: str) -> bytes:
-    """Return the public key that `text` contains, or that is in the file called `text`."""
+    """Return the public key that `text` is in hex, or that the file with the name `text` contains."""
     if HEX_KEY.fullmatch(text):
         return bytes.fromhex(text)
     try:

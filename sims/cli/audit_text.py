@@ -29,7 +29,7 @@ MOST_SHOWN = 10
 
 
 def lines(audit: "Audit", *, everything: bool = False) -> Iterator[str]:
-    """Yield the lines of an audit. With `everything`, every sum is listed."""
+    """Yield the lines of an audit. With `everything`, each released sum is listed."""
     yield from _subject(audit.subject)
     yield from (f"  {remark}" for remark in audit.remarks)
     yield from _section("Integrity", _integrity(audit.integrity))
@@ -116,7 +116,7 @@ def _kind(kind: "SumKind", times: int, sigmas: Sequence[str]) -> Iterator[str]:
 
 
 def _sigmas(kind: "SumKind", releases: "Sequence[Release]") -> list[str]:
-    """Return, for every part of a kind of sum, the range of the noise over all its releases, as text."""
+    """Return a text for each part of a kind of sum: the standard deviation of its noise over all releases."""
     own = [release.sigmas for release in releases if release.kind == kind.kind and release.sigmas]
     texts = []
     for index, part in enumerate(kind.parts):

@@ -1,4 +1,4 @@
-"""The registry of the commands of ``secagg``: their groups, the extras that they need, and their errors.
+"""The list of all commands of ``secagg``, by group, and helpers for their dependencies and errors.
 
 A command is a module in this folder that defines ``add``, and a function that runs it::
 
@@ -10,8 +10,8 @@ A command is a module in this folder that defines ``add``, and a function that r
         from sims.console import Console
         ...
 
-``extra`` names the extra that the command needs, and is left out if it needs none. Every start of the command
-line imports the modules of all commands, so slow modules and those of an extra are imported inside ``run``.
+``extra`` names the extra (optional dependencies in pyproject.toml) that the command needs, if any. Each start
+imports the modules of all commands, so slow modules and those of an extra are imported inside ``run``.
 """
 
 import argparse
@@ -50,7 +50,8 @@ class UserError(Exception):
 
 @contextmanager
 def user_errors(command: str, *errors: type[Exception]) -> Iterator[None]:
-    """Turn each of `errors` into a `UserError` whose lines begin with the command."""
+    """Turn exceptions of the types `errors` into a `UserError`. Each line of its text begins with the
+    command."""
     try:
         yield
     except errors as error:
@@ -67,13 +68,13 @@ MODULES = {
 
 
 def require(extra: str) -> None:
-    """Raise ``UserError`` before the command runs, unless the modules of ``extra`` are installed."""
+    """Raise ``UserError`` unless all modules of ``extra``, a set of optional dependencies, are installed."""
     if not all(_is_there(module) for module in MODULES[extra]):
         raise UserError(f"this command needs the extra '{extra}': pip install 'secagg[{extra}]'")
 
 
 def _is_there(module: str) -> bool:
-    """Return whether a module is installed, without importing it, because some modules import slowly."""
+    """Return whether a module is installed, without importing it, because importing may be slow."""
     if module in sys.modules:
         return sys.modules[module] is not None
     return find_spec(module) is not None
@@ -84,7 +85,7 @@ _NARROWEST = 40
 
 
 def listing(commands: Subparsers) -> str:
-    """Return a text that lists all commands in `commands` by group; those without a group come last."""
+    """Return a text that lists all commands in `commands` by group. Commands without a group come last."""
     # argparse keeps the help of commands in private actions.
     helps = {str(each.dest): str(each.help) for each in commands._choices_actions}
     grouped = {title: [name for name in names if name in helps] for title, names in GROUPS.items()}

@@ -1,4 +1,4 @@
-"""``secagg demo``: shows what a server sees of secure sums, and training under attack over real processes."""
+"""``secagg demo``: shows what a server sees of secure sums, then trains models while some clients attack."""
 
 import argparse
 from contextlib import redirect_stdout
@@ -71,7 +71,7 @@ def _learning(args: argparse.Namespace) -> int:
 
     console, out = Console(), free_directory(args.out)
     announce(console, out)
-    with redirect_stdout(StringIO()):  # its table is too detailed here
+    with redirect_stdout(StringIO()):  # hides the table of `simulate`, which is too detailed here
         status = cli.main(["simulate", SCENARIO, "--out", str(out), *(["--quick"] if args.quick else [])])
     if status:
         return status

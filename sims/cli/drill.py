@@ -1,4 +1,4 @@
-"""``secagg drill``: runs a session among processes over TLS, and kills some of them."""
+"""``secagg drill``: runs a session over TLS, kills some client processes, and checks every total."""
 
 import argparse
 import json

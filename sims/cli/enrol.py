@@ -1,4 +1,4 @@
-"""``secagg enrol``: creates and changes the registry of all clients, signed by the authority."""
+"""``secagg enrol``: creates and changes the registry: the list of all clients, signed by an authority."""
 
 import argparse
 import json

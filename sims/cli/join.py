@@ -1,4 +1,4 @@
-"""``secagg join``: runs a client of secure sums from a configuration."""
+"""``secagg join``: runs a client that takes part in secure sums, as its configuration file says."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``secagg keygen``: creates an identity: a private key and a certificate."""
+"""``secagg keygen``: creates an identity, which is a private key and its certificate."""
 
 import argparse
 import re

@@ -1,4 +1,4 @@
-"""``secagg noise``: finds the noise that hides one client in a sum of vectors, and its grid."""
+"""``secagg noise``: finds the noise and the grid that make a sum of vectors differentially private."""
 
 import argparse
 import json
@@ -78,7 +78,7 @@ def _add_real(parser: argparse.ArgumentParser, name: str, default: Fraction, tex
 
 
 def _positive(text: str) -> Fraction:
-    """Parse a number for argparse. Refuse it unless it is above zero, also as a float, and finite."""
+    """Parse a number for argparse. Refuse it if it is not above zero, or does not fit into a float."""
     number = fraction(text)
     if not SMALLEST <= number <= LARGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0, or is too small or too large")
@@ -188,5 +188,5 @@ def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
 
 
 def _is_coarse(plan: "Plan") -> bool:
-    """Return whether the grid is so coarse that its cost tau adds more to rho than to epsilon."""
+    """Return whether the grid is so coarse that one sum costs noticeably more rho than the goal allows."""
     return plan.rho > plan.goal.rho_per_sum * NOTICEABLE

@@ -1,4 +1,4 @@
-"""Options that several commands have. The help of each states its range and its default."""
+"""Adds and parses options that several commands have. The help of each states its range and its default."""
 
 import argparse
 from collections.abc import Callable
@@ -11,7 +11,7 @@ TRUST_LEVELS = ("curious_server", "malicious_server")
 
 @dataclass(frozen=True)
 class WholeNumberOption:
-    """An option for a whole number from `least` to `most`. `text` is the beginning of its help."""
+    """An option for a whole number from `least` to `most`. `text` is the start of its help text."""
 
     name: str
     least: int
@@ -26,7 +26,7 @@ class WholeNumberOption:
 def add_whole(
     parser: argparse.ArgumentParser, name: str, least: int, most: int, default: int, text: str
 ) -> None:
-    """Add an option for a whole number from `least` to `most`. `text` is the beginning of its help."""
+    """Add an option for a whole number from `least` to `most`. `text` is the start of its help text."""
     add_value(parser, name, whole(least, most), default, "N", f"{text}, {least} to {most}")
 
 
@@ -38,7 +38,7 @@ def add_value(
     unit: str,
     text: str,
 ) -> None:
-    """Add an option that `parse` converts. Its help is `text` and the default. `unit` is its metavar."""
+    """Add an option that `parse` converts. Its help is `text` with the default; `unit` is its metavar."""
     parser.add_argument(name, type=parse, default=default, metavar=unit, help=f"{text} (default {default})")
 
 
@@ -60,7 +60,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def add_corrupt(parser: argparse.ArgumentParser, default: int | Fraction, text: str) -> None:
-    """Add `--corrupt`: the number of clients that collude with the server, or their part of all clients."""
+    """Add `--corrupt`: how many clients collude with the server, as a number or a fraction of all clients."""
     text = f"most clients that collude with the server: a whole number{text}"
     add_value(parser, "--corrupt", number_or_proportion, default, "PART", text)
 
@@ -71,7 +71,7 @@ def add_dropout(parser: argparse.ArgumentParser, when: str) -> None:
 
 
 def colluders(args: argparse.Namespace) -> int:
-    """Return the number of clients that `--corrupt` gives. A part of all clients is rounded down."""
+    """Return the number of clients that `--corrupt` gives. A fraction of all clients is rounded down."""
     corrupt: int | Fraction = args.corrupt
     return corrupt if isinstance(corrupt, int) else floor(corrupt * args.clients)
 
@@ -95,7 +95,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def fraction(text: str) -> Fraction:
-    """Parse a number for argparse as an exact fraction: 0.1 is one tenth, not the nearest binary number."""
+    """Parse a number for argparse as an exact fraction: 0.1 is one tenth, not the nearest float."""
     try:
         # Check the exponent first: an exact 1e999999999 would take all memory.
         if abs(int(text.lower().partition("e")[2] or 0)) > _MOST_DIGITS or len(text) > _MOST_DIGITS:
@@ -114,7 +114,7 @@ def proportion(text: str) -> Fraction:
 
 
 def delta(text: str) -> float:
-    """Parse a delta for argparse: above 0 and below 1, also after conversion to a float."""
+    """Parse the delta of differential privacy for argparse: above 0 and below 1, also as a float."""
     number = float(fraction(text))
     if not 0 < number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and below 1")

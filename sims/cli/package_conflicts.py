@@ -1,8 +1,8 @@
-"""Checks that `protocols`, `fl` and `sims` are the packages of this distribution, not others so named.
+"""Checks that the names `protocols`, `fl` and `sims` lead to the packages of this distribution.
 
-These names are common. If another package of such a name is earlier on the path, errors would be obscure or
-absent. This module imports none of our packages: it looks up each package and reads its `__init__.py`.
-`secagg.__main__` runs this file by its path, because the name `sims` might lead to another package.
+These names are common. If another package with the same name is earlier on the path, it would be imported,
+with obscure errors or none. This module looks up each package and reads its `__init__.py` without importing
+it. `secagg.__main__` runs this file by its path, because the name `sims` might lead to another package.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MARK = f'__distribution__ = "{DISTRIBUTION}"'
 
 
 def complaint() -> str | None:
-    """Return a text with one line for each conflict and its remedy, or None if all packages are ours."""
+    """Return a text with one line for each conflict and its remedy, or None if there is no conflict."""
     return "\n".join(map(_sentence, conflicts())) or None
 
 
 def conflicts() -> Iterator[tuple[str, Path | None]]:
-    """Yield (name, location) for every name that leads to another package, or to none (location None)."""
+    """Yield (name, location) for each name in `PACKAGES` that leads to another package, or to none (None)."""
     for name in PACKAGES:
         location = _location(name)
         if location is None or location.parent != ROOT or not _is_marked(location / "__init__.py"):
@@ -66,5 +66,5 @@ def _sentence(found: tuple[str, Path | None]) -> str:
 
 
 def _owners(name: str) -> list[str]:
-    """Return other distributions that installed `name`. It is slow, so it is called only on a conflict."""
+    """Return other distributions that installed `name`. Call this only on a conflict, because it is slow."""
     return sorted({each for each in metadata.packages_distributions().get(name, ()) if each != DISTRIBUTION})

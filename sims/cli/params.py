@@ -1,4 +1,4 @@
-"""``secagg params``: finds the number of neighbours and the threshold that a cohort needs."""
+"""``secagg params``: finds the number of neighbours and the threshold for the secret sharing of a cohort."""
 
 import argparse
 import json
@@ -95,10 +95,10 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Case:
-    """The clients that are corrupt or drop out, as parts of all clients and as numbers of clients."""
+    """How many clients are corrupt and how many drop out, as fractions of all clients and as numbers."""
 
     corrupt_part: Fraction
-    dropout: Fraction  # over all sums
+    dropout: Fraction  # the fraction over all sums
     corrupt: int
     dropped: int
 
@@ -139,7 +139,7 @@ def _find(case: _Case, args: argparse.Namespace) -> "GraphParameters":
 
 
 def _graph(args: argparse.Namespace) -> str:
-    """Return the graph: a ring if --form is given and --graph is not, unless the server is malicious."""
+    """Return the graph: a ring if --form is given without --graph, unless the server is malicious."""
     form_only = "form" in args.given and "graph" not in args.given
     return "ring" if form_only and args.trust != "malicious_server" else str(args.graph)
 

@@ -50,7 +50,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _add_budget(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the private variant of an algorithm."""
+    """Add the options for the differentially private variant of an algorithm."""
     for name, text in (
         ("--rho", "zero-concentrated differential privacy that all rounds together may cost a client"),
         ("--epsilon", "the same as epsilon, at --delta"),

@@ -1,4 +1,4 @@
-"""Converts the options of ``secagg plan`` to the parameters of an algorithm."""
+"""Builds an algorithm from the options of ``secagg plan``."""
 
 import argparse
 import ast
@@ -25,7 +25,7 @@ _OF_THE_BUDGET = {
 
 
 def build(entry: "CatalogueEntry", args: argparse.Namespace) -> "AnyAlgorithm":
-    """Return the algorithm with the settings of the command line. Raises `ParameterError` or `UserError`."""
+    """Build the algorithm from the command line. Invalid settings raise `ParameterError` or `UserError`."""
     from protocols.checks import MissingBound, MissingBounds
     from secagg.errors import ParameterError
 
@@ -94,7 +94,7 @@ def _made(entry: "CatalogueEntry", args: argparse.Namespace, settings: dict[str,
 
 
 def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, Any]) -> "PrivacyBudget":
-    """Return the privacy budget of the class that the algorithm needs. `own` are its parameters."""
+    """Return the privacy budget, of the type `entry.budget`. `own` has its parameters from --set."""
     from secagg.noise.privacy_goal import Goal
     from secagg.noise_assumptions import NoiseAssumptions
 
@@ -109,7 +109,7 @@ def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, A
 
 
 def _dropouts(args: argparse.Namespace) -> int:
-    """Return the drop-outs to plan noise for: more than the mean, which half of all rounds would exceed."""
+    """Return the number of drop-outs to plan noise for: --dropouts, or a number that few rounds exceed."""
     from sims.plan.completion_probability import dropouts_to_plan_for
 
     if args.dropouts is not None:
@@ -125,7 +125,7 @@ def _float(number: Fraction | None) -> float | None:
 
 
 def _value(text: str) -> object:
-    """Parse a number, a truth value or a list in Python syntax. Any other text is returned unchanged."""
+    """Parse a number, a truth value or a list in Python syntax. Return any other text unchanged."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:

@@ -1,4 +1,4 @@
-"""``secagg preflight``: checks whether a session can work, before clients enrol."""
+"""``secagg preflight``: checks before clients enrol whether a session with given settings can work."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""``secagg serve``: runs a server of secure sums from a configuration."""
+"""``secagg serve``: runs a server that asks clients for secure sums, as its configuration file says."""
 
 import argparse
 from pathlib import Path
@@ -22,7 +22,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def add_alternatives(parser: argparse.ArgumentParser, action: str, role: str) -> None:
-    """Add the options with which `serve` or `join` makes no connection."""
+    """Add --check and --new-ledger, with which `serve` or `join` exits without a connection."""
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help=f"verify everything and exit, without {action}")
     text = f"make the ledger and exit: once, for a new {role}; restore a lost ledger from a backup"

@@ -1,4 +1,4 @@
-"""``secagg simulate``: runs a scenario, or every cell of its sweep."""
+"""``secagg simulate``: runs a scenario, or every cell (combination of settings) of its sweep."""
 
 import argparse
 import json
@@ -103,7 +103,7 @@ def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
 
 
 def _known(kept: Path) -> set[str]:
-    """Return the digests of the cells that have results in `kept`, and so need no data. Create no file."""
+    """Return the digests of the cells that have results in the file `kept`; empty if it cannot be read."""
     from sims.sweep import read_records
 
     return {each.digest for each in read_records(kept)} if os.access(kept, os.R_OK) else set()
@@ -169,7 +169,7 @@ def _say_stopped(args: argparse.Namespace, summary: "SweepSummary", tasks: "Mapp
     """Print where the stopped runs are saved, and which command resumes them. Return the exit status."""
     for cell in summary.stopped:
         directory = tasks[cell.digest].directory
-        assert directory is not None  # only these can be stopped
+        assert directory is not None  # only runs with a directory can be stopped
         facts = directory.facts()
         _say(f"{cell}: stopped after {facts['done']} of {facts['rounds']} rounds, and saved in {directory}")
     _say(f"to resume: {_again(args)}")
@@ -195,7 +195,7 @@ def _say(text: str) -> None:
 def _say_kept(
     args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "SweepSummary"
 ) -> None:
-    """Print where the runs are, and how many results have no run there."""
+    """Print where the run directories are, and how many results no longer have a run directory."""
     from sims.sweep.cell_runs import without_run
     from sims.text_format import counted
 
@@ -212,7 +212,8 @@ def _say_kept(
 
 
 def _page(where: Path) -> str:
-    """Write the missing reports of single runs, and the report of all runs. Return where the latter is."""
+    """Write missing reports of single runs, and the report of all runs. Return where the latter is, as text,
+    or how to write it if this failed."""
     from secagg.errors import LocalError
     from sims.records import find_runs
     from sims.report import write_report

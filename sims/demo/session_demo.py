@@ -161,7 +161,7 @@ class _DemoSession:
         )
 
     def _fail(self) -> SumFailed | None:
-        """Ask for a sum that too many clients leave. Return its failure, or None if a total was released."""
+        """Ask for a sum that too many clients leave. Return its failure; None if it released a total."""
         self._asking += 1
         try:
             self._session.ask(MEAN, b"once more", round_number=_ROUND + 1)
@@ -173,7 +173,7 @@ class _DemoSession:
     def _cheat(self, last: SumResult) -> tuple[int, int, GroupChanged | None]:
         """Query one client for the next sum of the median, with a roster that lacks another client.
 
-        The difference to the last total would show the vector of the client that is left out. Return this
+        The difference to the last total would reveal the vector of the client that is left out. Return this
         client, the client that received the query, and its refusal, or None if it did not refuse.
         """
         ready = next(event for event in self._session.events if isinstance(event, SessionReady))
@@ -228,7 +228,7 @@ Absences: TypeAlias = Mapping[tuple[int, Stage], frozenset[int]]  # (sum, stage)
 
 
 def demo_table(dim: int, steps: int) -> Table:
-    """Return a mean of updates of length `dim`, and a geometric median of at most `steps` sums a round."""
+    """Return the specs of a mean of vectors of length `dim`, and of a geometric median in `steps` sums."""
     mean = SumSpec(
         parts=(
             Part(name="update", size=dim, bits=BITS, bound=LInf(1.0)),
@@ -246,7 +246,7 @@ def demo_table(dim: int, steps: int) -> Table:
 
 
 class SimulatedClients:
-    """Clients that each have a vector of `dim` elements and a number of examples, both drawn from `seed`."""
+    """Clients that each have a vector of `dim` elements and a number of examples, drawn from `seed`."""
 
     def __init__(self, *, clients: int, dim: int, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -256,7 +256,7 @@ class SimulatedClients:
         self.examples = self._rng.integers(1, _CAP, clients, endpoint=True)
 
     def answer(self, member: int, kind: str, payload: bytes) -> dict[str, Vector]:
-        """Return the values that a client adds to a sum. The payload of a median is its current centre."""
+        """Return the values that a client adds to a sum. For a median, `payload` is its current centre."""
         if kind == MEAN:
             examples = self.examples[member : member + 1]
             return {"update": self.vectors[member] * (examples / _CAP), "examples": examples}
@@ -265,7 +265,7 @@ class SimulatedClients:
         return {"influence": residual / distance, "weight": np.array([1 / distance])}
 
     def plain_sum(self, members: Collection[int], kind: str, payload: bytes) -> dict[str, Vector]:
-        """Return the sum over `members` in floating point, without encoding and masks, to compare with."""
+        """Return the sum over `members` in floating point, without encoding and masks, for comparison."""
         answers = [self.answer(member, kind, payload) for member in members]
         return {name: np.sum([answer[name] for answer in answers], axis=0) for name in answers[0]}
 
@@ -290,7 +290,8 @@ class SimulatedClients:
     def _absent(
         self, number: int, *, mask: int = 0, reveal: int = 0, never: Collection[int] = ()
     ) -> dict[tuple[int, Stage], frozenset[int]]:
-        """Draw the absentees of a sum: `mask` before masking, `reveal` after it, none of those in `never`."""
+        """Draw clients, none in `never`, that leave sum `number`: `mask` before masking, `reveal` after
+        it."""
         present = [member for member in range(len(self.vectors)) if member not in never]
         drawn = [int(member) for member in self._rng.choice(present, mask + reveal, replace=False)]
         return {

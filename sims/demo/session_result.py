@@ -1,4 +1,4 @@
-"""The result of the session of the demo, and the functions that print it to a terminal."""
+"""The result of the demo's session of secure sums, and the functions that print it to a terminal."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class StageTraffic:
 
 @dataclass(frozen=True, eq=False)
 class DemoResult:
-    """The result of the session of the demo."""
+    """The result of the demo's session: its sums, its traffic, a failed sum, and an attempt to cheat."""
 
     setting: DemoSetting
     session_plan: Preflight

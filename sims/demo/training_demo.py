@@ -24,23 +24,18 @@ _TRIES: Final = 1000
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """The result of training with one algorithm.
-
-    `common`, `personal`  mean accuracy of honest clients on their own test samples, with the common model and
-                          with the model that the client uses.
-    `tail`                error that nine in ten clients do not exceed, from the private histogram of errors;
-                          None if no histogram was released.
-    """
+    """The result of training with one algorithm."""
 
     label: str
-    common: float
-    personal: float
+    common: float  # mean accuracy of honest clients on their own test samples, with the common model
+    personal: float  # the same, with the model that each client uses
     completed: int
     rounds: int
     sums: int
     contributors: tuple[int, int]  # fewest and most, over all sums that were released
     bytes_up: float  # mean over clients
     bytes_down: float
+    # The error that nine in ten clients do not exceed, from the private histogram; None without a histogram.
     tail: float | None
     epsilon: float | None
     delta: float | None
@@ -48,7 +43,7 @@ class TrainingOutcome:
 
 @dataclass(frozen=True)
 class TrainingSetting:
-    """The facts of a run that are the same for all algorithms."""
+    """The facts about the runs that are the same for all algorithms."""
 
     clients: int
     malicious: int
@@ -65,7 +60,7 @@ class TrainingSetting:
 
 
 def free_directory(parent: Path) -> Path:
-    """Return a path in `parent` that does not exist yet, so that no results are overwritten."""
+    """Return the first of `demo-1`, `demo-2`, ... in `parent` that does not exist, or `demo` if all exist."""
     names = (parent / f"{SCENARIO}-{number}" for number in range(1, _TRIES))
     return next((path for path in names if not path.exists()), parent / SCENARIO)
 
@@ -174,7 +169,7 @@ def _verdict(outcomes: Sequence[TrainingOutcome]) -> str:
 
 
 def _price(outcomes: Sequence[TrainingOutcome]) -> str:
-    """Return a text that says which sums the epsilon of the histogram covers and which it does not."""
+    """Return a text that says which sums the epsilon of the error histogram covers, and which not."""
     noisy = [each for each in outcomes if each.epsilon is not None]
     if not noisy:
         return "No sum had noise: nothing here is differentially private."

@@ -1,5 +1,6 @@
-"""Reads a client's values from a file or its owner's function. If they are invalid, the client declines.
-Error messages never contain values: of an exception in the owner's code, only the type is reported."""
+"""Reads the values that a client adds to a sum, from a file or from a function of the client's operator. If
+they are invalid, `InputError` is raised and the client declines. Error messages never contain values: if the
+function raises an exception, only its type is reported."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 def open_source(section: InputSection, directory: Path) -> Source:
-    """Return the source of the values. Raises `ConfigError` if it is ambiguous or cannot be imported. The
-    file need not exist yet. The module of a function may be in `directory`."""
+    """Return a function that gives the values for a question. Raise `ConfigError` unless `section` has either
+    a file, which need not exist yet, or a function that can be imported, possibly from `directory`."""
     if (section.values is None) == (section.answer is None):
         raise ConfigError("needs either values, a file, or answer, a function, and not both")
     if section.values is not None:
@@ -39,12 +40,12 @@ def open_source(section: InputSection, directory: Path) -> Source:
 
 
 def is_static(section: InputSection, source: Source) -> bool:
-    """Return whether all questions get the same values: from a file, or from a `secagg.static` function."""
+    """Return whether all questions get the same values: those of a file or a `secagg.static` function."""
     return section.values is not None or bool(getattr(source, "static", False))
 
 
 def usable(source: Source, asked: Asked) -> Arrays:
-    """Return the values for a question as arrays. Raises `InputError` if they do not fit its spec."""
+    """Return the values for a question as arrays. Raise `InputError` if they do not fit its `SumSpec`."""
     try:
         return _fitting(source(replace(asked, payload=without_nonce(asked.payload))), asked.spec)
     except (InputError, ConfigError) as error:
@@ -54,7 +55,7 @@ def usable(source: Source, asked: Asked) -> Arrays:
 
 
 def _fitting(values: Mapping[str, Any], spec: SumSpec) -> Arrays:
-    """Return the arrays that the spec names, checked. `values` may have more, for other kinds of sums."""
+    """Check and return the arrays that `spec` names. `values` may have others, for other kinds of sums."""
     if not isinstance(values, Mapping):
         raise InputError(f"the values are not a mapping but {type(values).__name__}")
     absent = [part.name for part in spec.parts if part.name not in values]

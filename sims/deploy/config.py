@@ -1,4 +1,4 @@
-"""The files `serve.toml` and `join.toml`: the settings of an operator.
+"""Reads the configuration files `serve.toml` (of a server) and `join.toml` (of a client).
 
 Every key is checked. An unknown key is an error, because a misspelt limit would have no effect. File names
 are relative to the directory of the configuration.
@@ -67,7 +67,7 @@ TrustName = Literal["curious_server", "malicious_server"]
 
 
 class ConfigSection(BaseModel):
-    """A table of a configuration: no unknown keys, and no text in place of a number."""
+    """A table of a configuration file. It allows no unknown keys, and no text in place of a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -250,7 +250,8 @@ Named: TypeAlias = tuple[str, Path]
 
 
 def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> bool:
-    """Return whether all files differ, except payloads, and add a problem for each that does not."""
+    """Return whether all keys name different files, and add a problem for each file that is named twice.
+    Several questions may have the same payload file."""
     payloads: dict[Path, str] = {}
     for number, ask in enumerate(config.ask, start=1):
         if ask.payload is not None:
@@ -263,7 +264,7 @@ def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> b
 
 
 def check_client_files(path: Path, config: JoinConfig, problems: Problems) -> bool:
-    """Return whether all files of a configuration differ, and add a problem for each that does not."""
+    """Return whether all keys name different files, and add a problem for each file that is named twice."""
     ledger = config.client.ledger
     beside = [("the configuration", path), ("the seal of client.ledger", seal_path(ledger))]
     beside.append(("the tag key of client.ledger", tag_key_path(ledger)))
@@ -288,7 +289,7 @@ def _check(files: Iterable[Named], problems: Problems) -> bool:
 
 
 def _identity(file: Path) -> object:
-    """Return a value that is equal for all names of one file, even if it does not exist yet."""
+    """Return a value that is equal for all names of the same file, even if the file does not exist yet."""
     try:
         status = file.stat()
     except OSError:

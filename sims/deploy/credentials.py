@@ -80,7 +80,7 @@ class _Own:
 
 
 def _own(section: ServeFileServer | ClientSection, name: str, problems: Problems, now: int) -> _Own | None:
-    """Return the own key and certificate; None if one is missing or they do not belong together."""
+    """Return the party's own key and certificate; None if one is missing or they do not belong together."""
     identity = certificate = None
     with problems.about(f"{name}.key"):
         identity = read_key(section.key)
@@ -113,7 +113,7 @@ def _certificate(path: Path, now: int) -> bytes:
 def _registry(
     section: ServeFileServer | ClientSection, name: str, problems: Problems, now: int
 ) -> tuple[Registry | None, bytes | None]:
-    """Return the registry, and the key of the authority that signed it."""
+    """Return the registry and the key of the authority that signed it; None for what cannot be read."""
     authority = None
     with problems.about(f"{name}.authority"):
         authority = certificate_key(read_certificate(section.authority))

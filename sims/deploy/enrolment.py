@@ -1,5 +1,5 @@
-"""Makes and changes the registry of clients. It is signed by an authority with its own key: not the server,
-which could otherwise enrol clients that it controls, nor a client."""
+"""Creates and changes the registry: the list of all clients and their keys, signed by an authority. The
+authority is not the server, which could otherwise enrol clients that it controls, nor a client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_VERSION = 1
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of a registry."""
+    """The changes to make to a registry."""
 
     members: Mapping[int, Path]  # certificate files of new or changed members
     remove: frozenset[int] = frozenset()
@@ -38,7 +38,7 @@ class Enrolled:
 
 
 def look(path: Path, authority: bytes) -> Enrolled:
-    """Return the registry at `path`, which may have expired. Raise an error if the key did not sign it."""
+    """Return the registry at `path`, expired or not. Raise `RegistryError` if `authority` did not sign it."""
     registry = read_signed(path, authority=authority)
     # On the machine of a client, there is no file of certificates.
     certificates = read_bundle(path, registry) if bundle_path(path).exists() else {}
@@ -46,8 +46,8 @@ def look(path: Path, authority: bytes) -> Enrolled:
 
 
 def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enrolled:
-    """Make or change the registry at `path` and return it; `now` is Unix time in seconds. A registry that
-    changes gets the next version. A new certificate for the same key does not change it."""
+    """Create or change the registry at `path` and return it; `now` is Unix time in seconds. A changed
+    registry gets the next version number. A new certificate for the same key is not a change."""
     _check_changes(bundle_path(path), changes)
     given = {member: _given(file, authority, now) for member, file in changes.members.items()}
     with _alone(path):
@@ -83,7 +83,7 @@ def _given(file: Path, authority: Identity, now: int) -> bytes:
 
 
 def _stored(bundle: Path) -> dict[bytes, bytes]:
-    """Return the stored certificates by public key. After a crash, some may belong to no member."""
+    """Return the stored certificates by public key. After a crash, some may not be in the registry."""
     if not bundle.exists():
         return {}
     try:
@@ -135,7 +135,7 @@ def _check_changes(bundle: Path, changes: Changes) -> None:
 
 def _check_new(path: Path, stored: Mapping[bytes, bytes], given: Mapping[int, bytes]) -> None:
     """Raise `RegistryError` if a new registry has no members, or if other certificates are stored beside it.
-    Stored certificates of the given members are accepted: a crash of the same command has left them."""
+    Certificates of the given members are accepted: an earlier attempt that crashed has stored them."""
     if not given:
         raise RegistryError(f"{path} does not exist; give its first members, or correct the path")
     beside = bundle_path(path)
@@ -171,7 +171,7 @@ def _check_complete(bundle: Path, certificates: Mapping[int, bytes]) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Lock the directory of `path` until the block ends, so that each version has only one registry."""
+    """Lock the directory of `path` within the context, so that no two processes write the same version."""
     handle = _open_directory(path.parent)
     try:
         _lock(handle, path.parent)

@@ -36,7 +36,8 @@ from sims.deploy.sum_specs_file import read_table
 
 
 def join(path: Path, *, sessions: int = 0) -> None:
-    """Take part until SIGTERM, or in `sessions` sessions if above 0. Raises a `SecaggError`."""
+    """Run the client with the configuration at `path`, until SIGTERM or for `sessions` sessions (0: no
+    limit). Raise a `SecaggError` if an operator has to repair something."""
     forbid_core_dumps()
     plan = load_client_setup(path)
     with open_log(plan.config.client.log) as log, plan.open_ledger() as ledger:
@@ -46,7 +47,7 @@ def join(path: Path, *, sessions: int = 0) -> None:
 
 
 class JoinRunner:
-    """Takes part in sessions, answers their questions, and ends after the wanted number of sessions."""
+    """Takes part in sessions and answers their questions. Ends after `sessions` sessions, or never if 0."""
 
     def __init__(self, plan: ClientSetup, ledger: ClientLedger, log: EventLog, *, sessions: int) -> None:
         self._plan = plan
@@ -140,12 +141,12 @@ class ClientSetup:
 
     @property
     def signer(self) -> tuple[Identity | None, Registry | None]:
-        """The identity and registry with which a machine signs and verifies; None under `curious_server`."""
+        """The identity and registry to sign and verify messages with; both None under `curious_server`."""
         return _signer(self.policy, self.credentials)
 
     @property
     def static_kinds(self) -> tuple[str, ...]:
-        """The kinds of sums whose values do not depend on the question: all of them, or none."""
+        """The kinds of sums that get the same values for every question: all of the table, or none."""
         return tuple(self.table) if is_static(self.config.input, self.source) else ()
 
     @property
@@ -159,7 +160,7 @@ class ClientSetup:
 
 
 def new_ledger(path: Path) -> Path:
-    """Verify a configuration, create the ledger that it names, and return its path. Raises `ConfigError`."""
+    """Create the ledger that a configuration names and return its path. Raise `ConfigError` if this fails."""
     plan = load_client_setup(path, with_ledger=False)
     section, problems = plan.config.client, Problems(path)
     with problems.about("client.ledger"):
@@ -170,8 +171,8 @@ def new_ledger(path: Path) -> Path:
 
 
 def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
-    """Load and verify the configuration at `path`. Raises one `ConfigError` that lists all problems.
-    `with_ledger` says whether the ledger must exist and is verified, too."""
+    """Load and verify the configuration at `path`. Raise one `ConfigError` that lists all problems. If
+    `with_ledger`, the ledger must exist, and is verified, too."""
     config = load(path, JoinConfig)
     problems = Problems(path)
     clear = check_client_files(path, config, problems)
@@ -204,8 +205,8 @@ def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
 def _check_machine(
     config: JoinConfig, table: Table, policy: Policy, credentials: ClientCredentials, problems: Problems
 ) -> None:
-    """Add a problem if the table does not fit the policy. The ledger is checked elsewhere: a machine would
-    change it."""
+    """Add a problem if the policy does not allow the table. This constructs a `ClientMachine` with an empty
+    memory instead of the ledger, which it would change. `_check_ledger` checks the ledger."""
     if credentials.registry.members.get(config.client.member) != credentials.identity.public:
         return  # this is reported elsewhere
     identity, registry = _signer(policy, credentials)

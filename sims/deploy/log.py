@@ -54,7 +54,7 @@ class LogWriter:
 
 @contextmanager
 def open_log(path: Path | None) -> Iterator[LogWriter]:
-    """Yield a log to a file, or to standard output if `path` is None. Raise `ConfigError` if that fails."""
+    """Yield a log to the file `path`, or to standard output if None. Raise `ConfigError` if that fails."""
     if path is None:
         yield LogWriter(sys.stdout, plain=sys.stdout.isatty())
         return

@@ -26,7 +26,7 @@ def run_watched(
     work: Callable[[], Awaitable[None]], *, registry: Registry, log: EventLog, clock: Clock = time.time
 ) -> None:
     """Run `work` until it is done, or until SIGTERM or SIGINT. A second signal ends the process at once.
-    Raise what `work` raises, and `ExpiredRegistry` when the registry expires. `clock` returns Unix time."""
+    Raise the errors of `work`, and `ExpiredRegistry` when the registry expires. `clock` returns Unix time."""
     try:
         trio.run(_watched, work, registry, log, clock)
     except BaseExceptionGroup as group:
@@ -99,7 +99,7 @@ def forbid_core_dumps() -> None:
 
 
 def allow_connections(most: int) -> None:
-    """Raise `ConfigError` if the system allows fewer open files than `most` connections need."""
+    """Allow as many open files as `most` connections need. Raise `ConfigError` if the system forbids it."""
     try:
         raise_open_file_limit(most + _OWN)
     except ParameterError as error:

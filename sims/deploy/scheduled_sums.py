@@ -51,7 +51,7 @@ def without_nonce(payload: bytes) -> bytes:
 
 
 def content(_kind: str, payload: bytes) -> bytes:
-    """Return the payload without its nonce. If only nonces differ, the same values are asked for."""
+    """Return the payload without its nonce. Queries with the same content ask for the same values."""
     return payload[NONCE_BYTES:]
 
 
@@ -73,12 +73,12 @@ class ScheduledSum:
     payload_file: Path | None
 
     def payload(self) -> bytes:
-        """Return a new nonce and the content of the file. Raises `ConfigError` if it cannot be read."""
+        """Return a new nonce and the content of the file. Raise `ConfigError` if it cannot be read."""
         return fresh(b"" if self.payload_file is None else PAYLOAD.read(self.payload_file))
 
 
 class SumSchedule:
-    """The sums of all sessions: `sums` in each. `next_round` is the first unused round number."""
+    """Lists the `sums` sums of each session in turn. `next_round` is the first unused round number."""
 
     def __init__(self, asks: Sequence[AskSection], *, sums: int, next_round: int) -> None:
         self._asks = tuple(asks)
@@ -86,7 +86,7 @@ class SumSchedule:
         self._next_round = next_round
 
     def of_session(self) -> Iterator[ScheduledSum]:
-        """Yield the `sums` sums of the next session. Every pass through the list of questions is a round."""
+        """Yield the sums of the next session. Every pass through the list of questions is a new round."""
         first = self._next_round
         self._next_round += -(-self.sums // len(self._asks))
         for index in range(self.sums):
@@ -96,13 +96,13 @@ class SumSchedule:
 
 
 def round_after(ledger: Path) -> int:
-    """Return the round number after all in the ledger. Raises `LedgerError` if it cannot be read."""
+    """Return the first round number above all in the ledger. Raise `LedgerError` if it cannot be read."""
     asked = (row.body["round"] for row in read_ledger(ledger).rows if row.body["entry"] == "asked")
     return max(asked, default=-1) + 1
 
 
 def check_asks(asks: Sequence[AskSection], table: Table, problems: Problems) -> None:
-    """Add a problem for each question that clients would refuse, for its kind or its frequency."""
+    """Add a problem for each question with an unknown kind, too many repetitions or an unreadable payload."""
     if not asks:
         problems.add("ask", "is empty; say which kinds of sums are asked for")
     asked: Counter[str] = Counter()
@@ -128,19 +128,20 @@ TOTAL: Final = FileKind("a total", _TOTAL_REMEDY, ConfigError)
 
 @dataclass(frozen=True)
 class TotalsDirectory:
-    """A directory of totals, which are never overwritten."""
+    """A directory with a file for each released total. Files are never overwritten."""
 
     directory: Path
 
     def prepare(self) -> None:
-        """Create the directory, if it does not exist. Raises `ConfigError` if this is impossible."""
+        """Create the directory if it does not exist. Raise `ConfigError` if this is impossible."""
         try:
             self.directory.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{self.directory} cannot be a directory: {error.strerror}") from None
 
     def check_writable(self) -> None:
-        """Raise `ConfigError` if no total can be stored. It is called before a sum, which costs privacy."""
+        """Raise `ConfigError` if no total can be stored. This is checked before each sum, because a sum costs
+        privacy even if its total is lost."""
         probe = self.directory / f".probe-{secrets.token_hex(8)}"
         TOTAL.create(probe, b"", mode=PRIVATE)
         probe.unlink(missing_ok=True)
@@ -152,7 +153,7 @@ class TotalsDirectory:
             raise ConfigError(f"{path} is there already; move it away, or set session.first_round beyond it")
 
     def round_after(self) -> int:
-        """Return the round number after all totals stored here. Raises `ConfigError` if it cannot be read."""
+        """Return the first round number above all totals here. Raise `ConfigError` if it cannot be read."""
         try:
             found = [_NAME.match(name) for name in os.listdir(self.directory)]
         except OSError as error:
@@ -161,7 +162,7 @@ class TotalsDirectory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the directory within the context, because two servers would use the same file names."""
+        """Lock the directory within the context, because two servers could use the same file names."""
         try:
             handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -181,7 +182,7 @@ class TotalsDirectory:
             raise ConfigError(f"{self.directory} cannot be locked: {error.strerror}") from None
 
     def store(self, total: Total, question: ScheduledSum) -> Path:
-        """Write the total to a new file, and return its path. Raises `ConfigError` if this fails."""
+        """Write the total to a new file, and return its path. Raise `ConfigError` if this fails."""
         about = {
             "kind": question.kind,
             "round": question.round_number,
@@ -198,7 +199,7 @@ class TotalsDirectory:
 
 
 def _npz(arrays: dict[str, NDArray[Any]]) -> bytes:
-    """Return the bytes that `numpy.savez` would write, which does not accept an array named `file`."""
+    """Return `arrays` in the format of `numpy.savez`, which itself does not accept an array named `file`."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in arrays.items():

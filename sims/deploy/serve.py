@@ -53,7 +53,8 @@ _HINTS: Final = {
 
 
 def serve(path: Path) -> None:
-    """Run sessions until SIGTERM, or as many as `session.sessions`. Raises `LocalError`, or `ConfigError`."""
+    """Run the server with the configuration at `path`, until SIGTERM or for `session.sessions` sessions.
+    Raise a `SecaggError` if an operator has to repair something."""
     forbid_core_dumps()
     plan = load_server_setup(path)
     problems = Problems(path)
@@ -79,7 +80,7 @@ def _totals(plan: ServerSetup) -> Iterator[None]:
 
 
 class ServeRunner:
-    """Runs the sessions of a server."""
+    """Runs the sessions of a server: it listens, asks for the scheduled sums, and stores their totals."""
 
     def __init__(self, plan: ServerSetup, ledger: ServerLedger, log: EventLog) -> None:
         self._plan = plan
@@ -93,7 +94,7 @@ class ServeRunner:
         self._questions = SumSchedule(plan.config.ask, sums=plan.sums, next_round=first)
 
     async def run(self) -> None:
-        """Run `session.sessions` sessions (0: no end). Raises `ConfigError` if the address is unusable."""
+        """Run `session.sessions` sessions (0: no end). Raise `ConfigError` if the address is unusable."""
         held = 0
         async with AsyncExitStack() as stack:
             server = await self._listen(stack)
@@ -217,7 +218,7 @@ class ServerSetup:
 
 
 def new_ledger(path: Path) -> Path:
-    """Verify a configuration, create the ledger that it names, and return its path. Raises `ConfigError`."""
+    """Create the ledger that a configuration names and return its path. Raise `ConfigError` if this fails."""
     plan = load_server_setup(path, with_ledger=False)
     problems = Problems(path)
     with problems.about("server.ledger"):
@@ -227,8 +228,8 @@ def new_ledger(path: Path) -> Path:
 
 
 def load_server_setup(path: Path, *, with_ledger: bool = True) -> ServerSetup:
-    """Load and verify the configuration at `path`. Raises one `ConfigError` that lists all problems.
-    `with_ledger` says whether the ledger must exist and is verified, too."""
+    """Load and verify the configuration at `path`. Raise one `ConfigError` that lists all problems. If
+    `with_ledger`, the ledger must exist, and is verified, too."""
     config = load(path, ServeConfig)
     problems = Problems(path)
     clear = check_server_files(path, config, problems)
@@ -282,7 +283,7 @@ def _check_totals(directory: Path, problems: Problems) -> None:
 
 
 def _check_session(config: ServeConfig, table: Table, registry: Registry, problems: Problems) -> None:
-    """Add the problems of a session to `problems`, for the smallest and the largest possible cohort."""
+    """Add a problem for everything that prevents a session of the smallest or the largest possible cohort."""
     section, sums = config.session, _sums(config)
     try:
         _machine(section, table, sums, registry)

@@ -9,7 +9,7 @@
     bits = 32
     bound = {l2 = 1.0}
 
-When a client joins, its digest of the table must be that of the server. The layout of the file may differ.
+A client can join only if its table has the same digest as the server's. The layout of the files may differ.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _bound(value: object) -> Bound:
 
 
 def _variance(value: object) -> Fraction:
-    """Return a variance as an exact fraction; a float stands for its decimal form. Raise `ValueError`."""
+    """Return a variance as an exact fraction: 0.1 is one tenth. Raise `ValueError` if it is not a number."""
     text = str(value)
     try:
         if isinstance(value, bool) or not isinstance(value, int | float | str) or len(text) > _MOST_DIGITS:
@@ -102,7 +102,7 @@ class SumsFile(ConfigSection):
 
 
 def read_table(path: Path) -> Table:
-    """Return the table of sums in a file. Raise `ConfigError` with all its problems."""
+    """Return the table of sums in a file. Raise one `ConfigError` that lists all problems."""
     sections = load(path, SumsFile).sum
     problems = Problems(path)
     specs: dict[str, SumSpec] = {}
