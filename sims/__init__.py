@@ -1,7 +1,7 @@
-"""Simulations with many clients and a server on one machine, deployment, and the command line.
+"""Simulates a server and many clients on one machine; also contains deployment and the command line.
 
 This package uses clocks, threads, seeded randomness and the terminal, which the protocols must not use. It
-may import all other packages, and none of them imports it.
+may import all other packages, and no other package imports it.
 """
 
 __distribution__ = "secagg"

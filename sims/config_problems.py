@@ -1,4 +1,4 @@
-"""Collects all problems of a configuration file, to report them at once with their keys."""
+"""Collects all problems of a configuration file, so that one error can report them with their keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LONGEST: Final = 60  # characters of a value that are shown
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of a configuration file. `key` is empty if the problem is about the whole file."""
+    """One problem of a configuration file: what is wrong with a key, or if `key` is empty, with the file."""
 
     path: Path
     key: str
@@ -44,7 +44,7 @@ class Problem:
 
 
 class ConfigError(LocalError):
-    """A command cannot start or continue. Each line of the message is one problem, written for the user.
+    """Raised if a command cannot start or continue. The message is for the user and has one line per problem.
     `problems` has the problems of a configuration file. It is empty if the error is about something else."""
 
     def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
@@ -53,7 +53,7 @@ class ConfigError(LocalError):
 
     @classmethod
     def listing(cls, problems: Sequence[Problem]) -> ConfigError:
-        """Return an error whose message has one line for each problem."""
+        """Return a `ConfigError` with these problems and a message of one line per problem."""
         return cls("\n".join(map(str, problems)), problems)
 
     @property
@@ -76,15 +76,15 @@ class Problems:
         self.found.append(Problem(self._path, key, why))
 
     def about(self, key: str) -> _About:
-        """Return a context manager that turns a `SecaggError` inside its block into a problem of `key`."""
+        """Return a context manager that catches a `SecaggError` and adds it as a problem of `key`."""
         return _About(self, key)
 
     def take(self, key: str, error: SecaggError) -> None:
-        """Add an error as a problem of `key`."""
+        """Add the text of `error` as a problem of `key`."""
         self.add(key, error.why if isinstance(error, PeerError) else str(error))
 
     def add_all(self, error: ValidationError, model: type[BaseModel]) -> None:
-        """Add every problem that pydantic found in a document for `model`."""
+        """Add every problem that pydantic found when it validated a document against `model`."""
         details = error.errors(include_url=False)
         unknown = [detail["loc"] for detail in details if detail["type"] == "extra_forbidden"]
         likely = {place: _likely(model, place) for place in unknown}
@@ -136,7 +136,7 @@ def shown(value: object) -> str:
 
 
 def _key(place: Place) -> str:
-    """Return the place as text, such as `server.listen`, or `sum#2.part#1.bits` in the second [[sum]]."""
+    """Return `place` as a dotted key: `server.listen`, or `sum#2.part#1.bits` in the second [[sum]] table."""
     steps = [f"#{step + 1}" if isinstance(step, int) else f".{step}" for step in place]
     return "".join(steps).removeprefix(".")
 
@@ -165,7 +165,7 @@ def _likely(model: type[BaseModel], place: Place) -> str | None:
 
 
 def _names(model: type[BaseModel], place: Place) -> list[str]:
-    """Return the known keys of the table that holds `place`."""
+    """Return all keys that `model` allows in the table that contains the value at `place`."""
     for step in place[:-1]:
         if isinstance(step, str):
             model = _model_in(model.model_fields[step].annotation)
@@ -173,7 +173,7 @@ def _names(model: type[BaseModel], place: Place) -> list[str]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel]:
-    """Return the model in the annotation of a field: `Model`, `Model | None` or `list[Model]`."""
+    """Return the pydantic class `Model` in a field annotation `Model`, `Model | None` or `list[Model]`."""
     from pydantic import BaseModel  # Imported here because only commands that read configurations need it.
 
     candidates = (annotation, *get_args(annotation))

@@ -1,4 +1,4 @@
-"""The terminal output of commands: the console, and progress as a bar or as lines."""
+"""Writes the terminal output of commands: a console, and progress as a bar or as lines of text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import rich.progress
 
 
 class Console(rich.console.Console):
-    """Rich's console, except that a closed pipe raises `BrokenPipeError` instead of ending the program."""
+    """A `rich` console, except that a closed pipe raises `BrokenPipeError` instead of ending the program."""
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
@@ -26,23 +26,23 @@ _LINE_INTERVAL: Final = 10.0  # seconds between two lines of progress
 
 
 def quiet(_text: str, _done: int, _of: int) -> None:
-    """Show no progress, because standard error is a pipe or a file."""
+    """Do nothing. This is the progress function to pass if no progress is to be shown."""
 
 
 def labelled(progress: OnProgress, label: str) -> OnProgress:
-    """Return a function that reports to `progress`, with `label` before every text."""
+    """Return a progress function that calls `progress` with `label` put before every text."""
     return lambda text, done, of: progress(f"{label}: {text}", done, of)
 
 
 @contextmanager
 def bar() -> Iterator[OnProgress]:
-    """Show a progress bar on standard error until the block ends. Yield the function that updates it."""
+    """Yield a function that updates a progress bar on standard error, or does nothing without a terminal."""
     if not sys.stderr.isatty():
         yield quiet
         return
     columns = (rich.progress.TextColumn("{task.description:<14}"), rich.progress.BarColumn())
     counts = (rich.progress.MofNCompleteColumn(), rich.progress.TimeElapsedColumn())
-    # No thread draws the bar, because it would slow down the work, whose time may be measured.
+    # Without auto_refresh, no thread draws the bar: it would slow down the work, which may be timed.
     console = Console(stderr=True)
     with rich.progress.Progress(
         *columns, *counts, console=console, transient=True, auto_refresh=False
@@ -68,7 +68,7 @@ def _drawn(shown: rich.progress.Progress) -> OnProgress:
 def shown_progress(
     say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
 ) -> Iterator[OnProgress]:
-    """Show rounds as a bar if standard error is a terminal; otherwise pass a line to `say` now and then."""
+    """Yield a function that shows progress: as a bar on a terminal, otherwise as lines passed to `say`."""
     if sys.stderr.isatty():
         with bar() as progress:
             yield progress
@@ -77,7 +77,7 @@ def shown_progress(
 
 
 class ProgressLines:
-    """Passes a line to `say` if more rounds are finished, at most every `_LINE_INTERVAL` seconds."""
+    """A progress function that passes a line to `say`, at most one in `_LINE_INTERVAL` seconds."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._say = say

@@ -19,8 +19,8 @@ def peak_bytes() -> int:
 
 
 def status_bytes(name: str) -> int:
-    """Return the memory of this process in bytes: now (`RESIDENT`), or at most so far (`PEAK`). Without
-    /proc/self/status, return the peak for both."""
+    """Return the resident memory of this process in bytes: the current one if `name` is `RESIDENT`, and the
+    peak if it is `PEAK`. On systems without /proc/self/status, return the peak for both."""
     try:
         status = _STATUS.read_text()
     except OSError:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 
 def counted(number: int, noun: str) -> str:
-    """Return the number with its noun in singular or plural: 1 sum, 3 sums."""
+    """Return the number and the noun, with a plural s if needed: "1 sum", "3 sums"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -25,12 +25,12 @@ def percent(share: float | None) -> str:
 
 
 def hundredths(value: float | None) -> str:
-    """Return a value that is a percentage already: 91.2 gives 91.2 %."""
+    """Return a value that is already in percent as text: 91.2 gives 91.2 %."""
     return percent(None if value is None else value / 100)
 
 
 def size(count: float | None) -> str:
-    """Return a number of bytes, in the unit that leaves at most three digits before the point."""
+    """Return a number of bytes as text, in a unit (B to TB) with at most three digits before the point."""
     if count is None:
         return MISSING
     power = 0
@@ -56,12 +56,12 @@ def short(value: float | None) -> str:
 
 
 def delta(value: float | None) -> str:
-    """Return a delta such as 1e-5. It has a minus sign in place of a hyphen, so that no line breaks in it."""
+    """Return a privacy parameter delta as text, such as 1e-5, with a minus sign, at which no line breaks."""
     return MISSING if value is None else f"{value:g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration in seconds below two minutes, in minutes below two hours, and else in hours."""
+    """Return a duration as text: in seconds below two minutes, in minutes below two hours, else in hours."""
     if seconds is None:
         return MISSING
     if seconds < 120:
@@ -80,7 +80,7 @@ def sentence_of(text: str) -> str:
 
 
 def values_of(cell: Mapping[str, Any]) -> list[str]:
-    """Return the swept values of a cell as texts. Values other than texts are preceded by their key."""
+    """Return the values of one cell of a sweep as texts. Numbers follow their key, as in "rate 0.1"."""
     return [
         value if isinstance(value, str) else f"{key.rpartition('.')[2]} {value}"
         for key, value in cell.items()

@@ -1,1 +1,1 @@
-"""A drill: a session with client processes over TLS, some of which are killed at random points."""
+"""Runs drills: sessions over TLS in which client processes are killed at random, to test drop-outs."""

@@ -1,7 +1,7 @@
-"""The clients of a drill, hosted in worker processes. Each adds known numbers, and some are killed.
+"""Runs the clients of a drill in worker processes. Clients contribute known numbers, and some are killed.
 
-Private keys do not leave a worker. It generates the identities of its clients, sends their certificates, and
-receives the address of the server and the public keys of all clients.
+A worker generates the private keys of its clients and keeps them. It sends the certificates to the main
+process, and receives the address of the server and the public keys of all clients.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class DrillWorkerConfig:
 
 @dataclass(frozen=True)
 class ClientCertificates:
-    """The first message of a worker: the certificates of its clients."""
+    """The first message that a worker sends: the certificates of its clients."""
 
     of: Mapping[int, bytes]  # client -> certificate
 
 
 @dataclass(frozen=True)
 class ServerContact:
-    """The reply to a worker: how its clients reach and authenticate the server."""
+    """The reply to `ClientCertificates`: how the clients reach and authenticate the server."""
 
     address: Address
     server: bytes | None  # the certificate of the server; None: plain TCP without TLS
@@ -67,7 +67,7 @@ class ServerContact:
 
 @dataclass(frozen=True)
 class ClientSessionEnd:
-    """A message of a worker: the session of one of its clients has ended."""
+    """The message that a worker sends when the session of one of its clients has ended."""
 
     member: int
     completed: bool  # whether the server ended the session
@@ -75,13 +75,13 @@ class ClientSessionEnd:
 
 
 def numbers(drill: DrillConfig, member: int, sum_index: int) -> NDArray[np.uint32]:
-    """Return the numbers that client `member` adds to a sum. They differ by client and by sum."""
+    """Return the numbers that client `member` contributes to a sum, drawn from the seed, client and sum."""
     rng = np.random.default_rng([drill.seed, member, sum_index])
     return rng.integers(0, drill.limit, drill.dim, np.uint32, endpoint=True)
 
 
 def plain_sum(drill: DrillConfig, members: Iterable[int], sum_index: int) -> NDArray[np.int64]:
-    """Return the sum of the numbers of all `members`, which the secure total has to equal."""
+    """Return the sum of the numbers of all `members`. The total of the protocol must equal it."""
     total = np.zeros(drill.dim, np.int64)
     for member in members:
         total += numbers(drill, member, sum_index)
@@ -152,10 +152,8 @@ class DrillClient:
             os.kill(os.getpid(), signal.SIGKILL)
 
     async def _answer(self, client: Client, lock: trio.Lock) -> None:
-        """Answer queries. The clients of a worker do so one at a time, because they share `lock`.
-
-        Each answer is sent before the next client computes, so that the server need not wait for all.
-        """
+        """Answer the queries of the server. Clients that share `lock` answer one after another: each sends
+        its answer before the next one computes, so that the server receives the first answers early."""
         async for asked in client:
             async with lock:
                 self._sum_index = asked.sum_index

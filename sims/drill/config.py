@@ -1,4 +1,4 @@
-"""The parameters of a drill, and the random schedule that says which clients are killed at which point."""
+"""Defines the parameters of a drill, and draws at random which clients are killed and when."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class DrillConfig:
 
     @property
     def killed(self) -> int:
-        """Return the largest number of clients that may be killed."""
+        """Return how many clients may be killed at most."""
         return round(self.kill * self.clients)
 
     @property
     def limit(self) -> int:
-        """Return the largest number that a client may add: 2^k - 1, chosen so that no total overflows."""
+        """Return the largest number that a client may add: 2^k - 1, so that no total exceeds 32 bits."""
         return (1 << (((1 << _BITS) - 1) // self.clients).bit_length() - 1) - 1
 
     @property
@@ -85,7 +85,7 @@ class DrillConfig:
         )
 
     def make_server(self, registry: Registry) -> ServerMachine:
-        """Return the machine of the server. `registry` is used only under `malicious_server`."""
+        """Return the server's protocol state machine. `registry` is used only under `malicious_server`."""
         return ServerMachine(
             table=self.table,
             params=replace(
@@ -100,21 +100,21 @@ class DrillConfig:
 
     @property
     def dropout(self) -> Fraction:
-        """Return the fraction of drop-outs that the session tolerates: all kills, if privacy allows it."""
+        """Return the fraction of clients that may drop out: all killed ones, or as many as privacy allows."""
         most = self.clients - self.corrupt - 2
         if self.trust is Trust.MALICIOUS:
             most = self.clients - (self.clients + self.corrupt) // 2 - 1
         return Fraction(max(0, min(self.killed, most)), self.clients)
 
     def groups(self) -> list[tuple[int, ...]]:
-        """Return one tuple for each worker process, with the clients that it hosts."""
+        """Return a tuple of client numbers for each worker process."""
         workers = min(self.workers, self.clients) or self.clients
         share = math.ceil(self.clients / workers)
         members = range(self.clients)
         return [tuple(members[start : start + share]) for start in range(0, self.clients, share)]
 
 
-SETUP: Final = -1  # stands for the set-up of the session where otherwise the index of a sum stands
+SETUP: Final = -1  # used in place of the index of a sum for the set-up of the session
 _OUTSIDE: Final = 0.3  # fraction of the kills within sums that happen at a random time
 _LONGEST: Final = 0.5  # seconds from the start of a sum to the latest such kill
 # (sum or `SETUP`, index of a message in `_MESSAGES`). Points compare in the order of the protocol.
@@ -124,7 +124,7 @@ _MESSAGES: Final = (m.Advertisement, m.Shares, m.MaskedInput, m.Confirmation, m.
 
 @dataclass(frozen=True)
 class ScheduledKill:
-    """When a client is killed.
+    """Says when a client is killed.
 
     If `delay` is None, the client kills itself when it has sent a fraction `part` of its message at `point`,
     or when it sends a later message. Otherwise the drill kills it `delay` seconds after the sum has begun.
@@ -142,7 +142,7 @@ class ScheduledKill:
 
 
 def point_of(message: type[m.Message], sum_index: int) -> ProtocolPoint | None:
-    """Return the point at which a client sends this type of message; None if it has no fixed point."""
+    """Return the point at which a client sends this type of message; None if it is not in `_MESSAGES`."""
     if message not in _MESSAGES:
         return None
     place = _MESSAGES.index(message)
@@ -150,14 +150,14 @@ def point_of(message: type[m.Message], sum_index: int) -> ProtocolPoint | None:
 
 
 def protocol_points(setting: DrillConfig) -> list[list[ProtocolPoint]]:
-    """Return a list of points for the set-up, followed by one for each sum."""
+    """Return the points at which clients can be killed: a list for the set-up, then a list for each sum."""
     steps = (2, 3, 4) if setting.trust is Trust.MALICIOUS else (2, 4)
     return [[(SETUP, 0), (SETUP, 1)], *([(k, step) for step in steps] for k in range(setting.sums))]
 
 
 def draw_kills(setting: DrillConfig, groups: Sequence[Sequence[int]]) -> dict[int, ScheduledKill]:
-    """Draw the kills by client, at most one in each process; `groups` are the clients of each process. A kill
-    ends the process and so all of its clients. At most `setting.killed` clients end in this way."""
+    """Draw at random which clients are killed and when, at most one per process. `groups` has the clients of
+    each process. A kill ends the process with all its clients, in total at most `setting.killed` clients."""
     chance = random.Random(setting.seed)
     left, kills = setting.killed, {}
     for group in chance.sample(list(groups), len(groups)):

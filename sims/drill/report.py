@@ -1,4 +1,4 @@
-"""The result of a drill as a dataclass, as JSON and as text on a terminal."""
+"""Represents the result of a drill: as a dataclass, as JSON, and as text on a terminal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sims.text_format import counted
 
 
 def fingerprint(values: ArrayLike) -> str:
-    """Return the SHA-256 of a total in hexadecimal. Each number is hashed as 8 bytes, little-endian."""
+    """Return the SHA-256 hash of a total in hexadecimal. Each number is hashed as 8 bytes, little-endian."""
     return hashlib.sha256(np.asarray(values).astype("<i8").tobytes()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumOutcome:
-    """One sum, with a total or aborted, for example because `survivors` were fewer than `threshold`."""
+    """The outcome of one sum: a total, or an abort, for example with fewer `survivors` than `threshold`."""
 
     sum: int
     contributors: int
@@ -40,13 +40,13 @@ class SumOutcome:
 
     @property
     def exact(self) -> bool:
-        """Return whether the total is right. An aborted sum has no total and counts as right."""
+        """Return whether the total equals the expected one. A sum that was aborted counts as exact."""
         return self.expected_sha256 == self.total_sha256
 
 
 @dataclass(kw_only=True)
 class DrillReport:
-    """The counts, times and sums of a drill."""
+    """The result of a drill: the outcome of each sum, counts of clients and processes, times and bytes."""
 
     setting: DrillConfig
     sums: list[SumOutcome] = field(default_factory=list)
@@ -86,8 +86,8 @@ class DrillReport:
 
     @property
     def missed(self) -> int:
-        """Count the clients that are missing from a total although no kill was due, summed over all totals.
-        The count does not rely on the list of members that the server keeps."""
+        """Return how many clients are missing from a total although their kill was not scheduled by then,
+        summed over all totals. This count does not rely on the list of members that the server keeps."""
         return sum(
             len(set(range(self.setting.clients)) - set(each.contributor_ids) - self._dead_by(each.sum))
             for each in self.sums
@@ -95,7 +95,7 @@ class DrillReport:
         )
 
     def _dead_by(self, sum_index: int) -> set[int]:
-        """Return the clients whose kill is scheduled in this sum or earlier."""
+        """Return the clients that are scheduled to be killed in this sum or earlier."""
         return {member for member, kill in self.kills.items() if kill <= sum_index}
 
     def _excused(self, each: SumOutcome) -> bool:
@@ -108,7 +108,7 @@ class DrillReport:
 
     @property
     def as_promised(self) -> bool:
-        """Return whether all totals are right and the scheduled kills explain every failure."""
+        """Return whether all totals are exact and the scheduled kills explain every failure."""
         excused = all(self._excused(each) for each in self.sums if each.aborted)
         failures = (self.hung, self.orphans, self.released_after_abort, self.crashed, self.refused)
         return self.exact and excused and not any(failures) and not self.missed

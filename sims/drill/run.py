@@ -47,7 +47,7 @@ _ENDING: Final = 30.0  # most seconds to wait until clients have learned that th
 
 @dataclass(frozen=True)
 class DrillProgress:
-    """A text about an event of the drill. `new_phase` says whether a phase, such as a sum, begins with it."""
+    """A progress message of a drill. `new_phase` says whether a phase, such as a sum, begins."""
 
     text: str
     new_phase: bool = False
@@ -121,7 +121,7 @@ class Drill:
                     self._kill_later(index, kill.delay)
 
     async def _until_killed(self) -> None:
-        """Wait until all timers of kills have ended."""
+        """Wait until all timers started by `_schedule_kills` have ended."""
         while self._to_kill:
             await self._change()
 
@@ -266,7 +266,7 @@ class Drill:
                 self._report.released_after_abort += event.sum_index in self._aborted
 
     async def _wait_for_clients_to_end(self) -> None:
-        """Wait until all remaining clients know that the session is over. Count the others as hung."""
+        """Wait until all clients know that the session is over. Count those that take too long as hung."""
         with trio.move_on_after(_ENDING):
             while self._waited_for():
                 await self._change()
@@ -277,7 +277,7 @@ class Drill:
 
 
 def run_drill(setting: DrillConfig, on_progress: OnProgress) -> DrillReport:
-    """Run a drill and return its report. Raise `WorkerStartError` if no worker process can be started."""
+    """Run a drill and return its report. Raise `WorkerStartError` if a worker process cannot be started."""
     raise_open_file_limit(2 * setting.clients + _DESCRIPTORS)
     try:
         return trio.run(Drill(setting, on_progress).run)

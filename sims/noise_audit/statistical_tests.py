@@ -1,8 +1,8 @@
 """Tests the distribution of noise, and computes lower bounds on epsilon from canaries.
 
-If all inputs are zero, the total is noise alone: integers with a known variance and distribution. A sum of
+If all inputs are zero, the total is only noise: integers with a known variance and distribution. A sum of
 discrete Gaussians with a standard deviation of at least four grid points each is again a discrete Gaussian,
-up to 2^-200. So a test of the variance and a chi-square test reject too much and too little noise.
+up to 2^-200. A test of the variance and a chi-square test detect too much or too little noise.
 
 A canary is one client's vector of the largest allowed norm. For the lower bound, an attacker guesses from
 one number of a total (the score) whether the canary is in it: yes if the score reaches a fixed threshold. The
@@ -34,7 +34,7 @@ _MOST_POINTS: Final = 1 << 20  # of a discrete Gaussian; with more, a normal dis
 
 @dataclass(frozen=True)
 class NoiseFinding:
-    """The tests of the noise in one part of a sum. Variances are in grid points squared."""
+    """The results of both tests of the noise in one part of a sum. Variances are in grid points squared."""
 
     part: str
     samples: int
@@ -48,12 +48,12 @@ class NoiseFinding:
         return self.variance / self.expected
 
     def holds(self, alarm: float) -> bool:
-        """Return whether both tests pass; for correct noise, one fails with probability at most `alarm`."""
+        """Return whether both tests pass. Correct noise fails with a probability of at most `alarm`."""
         return min(self.variance_p, self.chi_square_p) >= alarm / 2
 
 
 def conform(unmasked: UnmaskedSums, *, sums: int = 1, progress: OnProgress = quiet) -> list[NoiseFinding]:
-    """Compute `sums` sums over zero inputs. Return the tests of every part that has noise."""
+    """Compute `sums` sums over zero inputs and test the noise. Return the results of each part with noise."""
     spec = unmasked.spec
     zeros = {part.name: np.zeros(part.size, np.uint64 if part.counts else float) for part in spec.parts}
     found: dict[str, list[NDArray[np.int64]]] = {part.name: [] for part in spec.parts}
@@ -70,7 +70,7 @@ def conform(unmasked: UnmaskedSums, *, sums: int = 1, progress: OnProgress = qui
 
 
 def judge(name: str, values: NDArray[np.int64], variance: float) -> NoiseFinding:
-    """Test whether the integers `values` are samples of a discrete Gaussian with this variance and mean 0."""
+    """Test whether `values` follow a discrete Gaussian of mean 0 and this variance. Return the results."""
     measured = float(np.square(values.astype(np.float64)).mean())  # The mean is zero.
     return NoiseFinding(
         part=name,
@@ -83,7 +83,7 @@ def judge(name: str, values: NDArray[np.int64], variance: float) -> NoiseFinding
 
 
 def _variance_p(ratio: float, samples: int) -> float:
-    """Return the two-sided p-value, by chi-square, of a variance of `ratio` times the promised one."""
+    """Return the two-sided chi-square p-value of a variance that is `ratio` times the promised one."""
     below = chi2.cdf(ratio * samples, samples)
     above = chi2.sf(ratio * samples, samples)
     return float(min(1.0, 2 * min(below, above)))
@@ -102,7 +102,7 @@ def _chi_square_p(values: NDArray[np.int64], variance: float) -> float:
 
 
 def _below(edges: NDArray[np.int64], sigma: float) -> NDArray[Any]:
-    """Return, for each edge, the probability of a value of at most this edge."""
+    """Return, for each edge, the probability that a sample of the noise is at most this edge."""
     reach = math.ceil(_TAIL * sigma)
     if 2 * reach > _MOST_POINTS:
         return np.asarray(norm.cdf((edges + 0.5) / sigma))
@@ -113,7 +113,7 @@ def _below(edges: NDArray[np.int64], sigma: float) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """Lower bounds on epsilon for zero-out adjacency, at the confidence and delta of `lower_bound`."""
+    """Lower bounds on epsilon for zero-out adjacency, at the delta and confidence given to `lower_bound`."""
 
     runs: int
     false_positives: float  # an upper bound of the rate of totals without the canary that seem to have it
@@ -126,7 +126,7 @@ class LowerBound:
 def lower_bound(
     present: NDArray[Any], absent: NDArray[Any], *, threshold: float, delta: float, confidence: float
 ) -> LowerBound:
-    """Return lower bounds on epsilon from the scores of totals with (`present`) and without a canary."""
+    """Return lower bounds on epsilon from the scores of totals with a canary (`present`) and without it."""
     error = (1 - confidence) / 2  # the probability that one of the two rates exceeds its bound
     positives = _most(int(np.count_nonzero(absent >= threshold)), len(absent), error)
     negatives = _most(int(np.count_nonzero(present < threshold)), len(present), error)
@@ -144,10 +144,10 @@ def lower_bound(
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the least epsilon of mu-GDP at `delta`, by a formula of "Gaussian Differential Privacy"."""
+    """Return the least epsilon at `delta` of a mechanism with mu-GDP ("Gaussian Differential Privacy")."""
     if _delta(0.0, mu) <= delta:
         return 0.0
-    # An upper limit: `_delta` subtracts its second term from the first, which alone gives `most - 1`.
+    # The upper limit of the search: at `most - 1`, the first term of `_delta` alone equals `delta`.
     most = mu * (mu / 2 + float(norm.isf(delta))) + 1
     return float(brentq(lambda epsilon: _delta(epsilon, mu) - delta, 0.0, most, xtol=1e-12))
 
@@ -160,7 +160,7 @@ def _delta(epsilon: float, mu: float) -> float:
 
 
 def _most(count: int, runs: int, error: float) -> float:
-    """Return the upper bound of Clopper and Pearson on a rate, from `count` events in `runs` runs."""
+    """Return the Clopper-Pearson upper bound on a rate, from `count` events in `runs` runs."""
     return 1.0 if count == runs else float(beta.ppf(1 - error, count + 1, runs - count))
 
 

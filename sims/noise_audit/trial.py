@@ -1,7 +1,7 @@
 """Runs one test of the noise of a sum: first of its distribution over zero inputs, then by canaries.
 
-The canary is one client whose vector has the largest allowed norm in half of the sums, and is zero in the
-others. These are the two inputs that zero-out adjacency compares. Others send zeros: noise alone hides it.
+The canary is a client that sends a vector of the largest allowed norm in half of the sums, and zeros in the
+others. Zero-out adjacency compares these two inputs. All other clients send zeros, so only noise hides it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NoiseTrial:
     removable: bool = False  # whether surplus noise is removed
     multiplier: float = 1.0  # standard deviation of the noise, divided by the largest norm of one client
     canaries: int  # sums with the canary, and as many without
-    secure: int = 0  # the same for sums through the server and clients of the protocol, which are slower
+    secure: int = 0  # the same number for sums of the real protocol, which are slower
     delta: float = 1e-5
     fault: Fault = Fault.NONE  # a fault that the test should detect
     seed: int = 0
@@ -69,7 +69,7 @@ class NoiseTrial:
 
 @dataclass(frozen=True)
 class NoiseTrialResult:
-    """The result of a trial. For correct noise, `conforms` and `bounded` are each False once in 10,000."""
+    """The result of a trial. For correct noise, `conforms` and `bounded` are each False in 1 of 10,000."""
 
     trial: NoiseTrial
     finding: NoiseFinding
@@ -89,7 +89,7 @@ class NoiseTrialResult:
 
     @property
     def closeness(self) -> float | None:
-        """The lower bound divided by epsilon; None if delta is so large that epsilon is zero."""
+        """The lower bound on epsilon divided by the true epsilon; None if the true one is zero."""
         return self.bound.epsilon_gaussian / self.epsilon if self.epsilon else None
 
     @property
@@ -98,7 +98,7 @@ class NoiseTrialResult:
 
 
 def run_trial(trial: NoiseTrial, progress: OnProgress = quiet) -> NoiseTrialResult:
-    """Run the tests of a trial. Raises `SpecError` if more clients drop out than the noise is planned for."""
+    """Run a trial and return its result. Raise `SpecError` if too many clients drop out for its noise."""
     return NoiseTrialResult(
         trial=trial,
         finding=_conformance(trial, progress),
@@ -143,7 +143,7 @@ def _secure(trial: NoiseTrial, progress: OnProgress) -> LowerBound:
 
 
 def _bound(trial: NoiseTrial, present: NDArray[np.float64], absent: NDArray[np.float64]) -> LowerBound:
-    """Return the lower bound from scores. If the trial has two bounds, both together have the confidence."""
+    """Return lower bounds from scores. If a trial has two results, both hold together with `_CONFIDENCE`."""
     confidence = 1 - (1 - _CONFIDENCE) / (2 if trial.secure else 1)
     return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=confidence)
 
@@ -167,7 +167,7 @@ def unmasked_scores(
     seed: bytes = bytes(SEED_BYTES),
     progress: OnProgress = quiet,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the scores of `runs` sums with the canary and of `runs` sums without it, all without masks."""
+    """Return the scores (first elements) of `runs` unmasked sums with the canary and of `runs` without it."""
     unmasked = UnmaskedSums(spec, clients=clients, fault=fault, seed=seed)
     return _both(spec, runs, progress, lambda vector: unmasked.run(vector)[0][PART][0])
 
@@ -175,7 +175,7 @@ def unmasked_scores(
 def secure_scores(
     spec: SumSpec, *, clients: int, runs: int, progress: OnProgress = quiet
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the same as `unmasked_scores`, but by sums of the real protocol, each in a new session."""
+    """Return the same as `unmasked_scores`, but for sums of the real protocol, each in a new session."""
 
     def total(vector: Callable[[int], dict[str, NDArray[np.float64]]]) -> float:
         server, machines = local_machines(
@@ -201,7 +201,7 @@ def _both(
     canary[0] = CLIP
     present, absent = np.empty(runs), np.empty(runs)
     for run in range(runs):
-        # The canary is client 0. Of the clients, `Fault.SILENT` concerns this one, too.
+        # The canary is client 0, which also is the client without noise under `Fault.SILENT`.
         present[run] = score(lambda member: {PART: zeros if member else canary})
         absent[run] = score(lambda _: {PART: zeros})
         progress("canaries", run + 1, runs)

@@ -1,7 +1,7 @@
 """Computes noisy sums without masks: inputs are encoded and added, and surplus noise is removed.
 
-Masks do not change a total, so these totals have the same distribution as those of the protocol. Without
-masks, a hundred thousand sums take little time. A fault can be built in, to check that the tests detect it.
+Masks do not change a total, so these totals have the same distribution as those of the protocol, and many
+thousands of them can be computed quickly. A `Fault` can be included, to check that the tests detect it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SEEDS_AT_ONCE: Final = 1024
 
 
 class Fault(StrEnum):
-    """A mistake in how clients add noise."""
+    """A deliberate mistake in how clients add noise. A test of the noise has to detect it."""
 
     NONE = "none"
     HALVED = "halved"  # all clients draw noise of half the standard deviation
@@ -40,7 +40,7 @@ class Fault(StrEnum):
 
 
 class Seeds:
-    """Derives a sequence of seeds from one seed, so that sums can be repeated and are independent."""
+    """A function that returns a new seed at each call, derived from one seed so that sums can be repeated."""
 
     def __init__(self, seed: bytes) -> None:
         self._stream = KeyStream(seed)
@@ -54,7 +54,7 @@ class Seeds:
 
 
 class UnmaskedSums:
-    """Computes sums of `spec` over `clients` clients, of which the last `dropped` send nothing."""
+    """Computes sums of `spec` over `clients` clients without masks. The last `dropped` of them drop out."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class UnmaskedSums:
         fault: Fault = Fault.NONE,
         seed: bytes = bytes(SEED_BYTES),
     ) -> None:
-        assert spec.promise is not None  # there is nothing to audit without noise
+        assert spec.promise is not None  # A sum without noise cannot be audited.
         if dropped > spec.promise.dropouts:
             raise SpecError(
                 f"{counted(dropped, 'drop-out')}, but the noise is planned for {spec.promise.dropouts}"
@@ -80,7 +80,7 @@ class UnmaskedSums:
         self._encodings = [self._encoding_of(member) for member in range(self._survivors)]
 
     def variance(self, part: Part) -> float:
-        """Return the variance of a part's noise in the total without a fault, in grid points squared."""
+        """Return the correct variance of the noise in a part of the total, in grid points squared."""
         assert self.spec.promise is not None
         if part.noise is None:
             return 0.0
@@ -105,7 +105,7 @@ class UnmaskedSums:
                 assert_never(self._fault)
 
     def run(self, values: Callable[[int], Mapping[str, ArrayLike]]) -> tuple[Total, list[Residues]]:
-        """Sum `values(client)` over all clients. Return the total, and the residues of its parts."""
+        """Sum `values(client)` over clients that stay. Return the total, and the residues of its parts."""
         total = list(self._honest.zeros())
         last: list[bytes] = []
         for member, encoding in enumerate(self._encodings):
@@ -174,8 +174,8 @@ def audited_spec(
     """Return the specification of a sum of one vector with an L2 norm of at most `CLIP`, and with noise.
 
     The noise has a standard deviation of `multiplier` times the largest norm of an encoded vector. The grid
-    has at least `least_scale` points per unit. It is so fine that, with `clients` clients in the sum, every
-    component of the noise has a standard deviation of at least `_LEAST_SIGMA` points.
+    has at least `least_scale` points per unit, and more if needed so that, with `clients` clients in the sum,
+    every component of the noise has a standard deviation of at least `_LEAST_SIGMA` points.
     """
     least = float(min(promise.components(clients or promise.clients)))
     scale = max(least_scale, math.ceil(_LEAST_SIGMA / math.sqrt(least) / multiplier))

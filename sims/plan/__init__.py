@@ -1,1 +1,1 @@
-"""Computes what a run will cost and reveal before it starts."""
+"""Computes, before a run starts, what it will cost and what the server will learn from it."""

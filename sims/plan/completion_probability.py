@@ -1,14 +1,14 @@
 """Computes the probability that sums are released if clients drop out independently of each other.
 
 Each client drops out of the training with probability p, before it sends anything. In each sum, it drops
-out with probability q. It is then absent for the rest of the round. All sums of one group must be over the
-same clients. So no client may drop out in a sum of a group except in the last one, and at least m clients
-must stay to the end of the group.
+out with probability q. It is then absent for the rest of the round. The sums of a round form groups, and all
+sums of a group must be over the same clients. So no client may drop out in a sum of a group except in the
+last one, and at least m clients must stay to the end of the group.
 
-A client may drop out of a sum before its input arrives, and then it is not in the total. Or it drops out
-later, and then the other clients must remove its mask. The model does not distinguish the two cases: it
-demands that m clients stay until the end of the sum, although fewer could unmask the total in the second
-case. So the result is a lower bound of the probability in either case.
+If a client drops out of a sum before its input arrives, it is not in the total. If it drops out later, the
+other clients must remove its mask. The model does not distinguish the two cases: it demands that m clients
+stay until the end of the sum, although fewer could unmask the total in the second case. So the result is a
+lower bound of the probability.
 
 A client is present at the end of all groups with probability
 
@@ -31,7 +31,7 @@ from protocols.serialisation import Vector
 
 
 class CompletionProbability:
-    """The model of this module for n = `clients`, p = `training` and q = `in_sum`."""
+    """Evaluates the model of this module for n = `clients`, p = `training` and q = `in_sum`."""
 
     def __init__(self, clients: int, *, training: Fraction, in_sum: Fraction) -> None:
         self._clients = clients
@@ -40,7 +40,7 @@ class CompletionProbability:
         self._log_ways = _log_ways(clients)
 
     def released(self, groups: Sequence[int], least: int) -> float:
-        """Return the probability that all sums are released, for groups of so many sums and m = `least`."""
+        """Return the probability that all sums are released, for groups of these sizes and m = `least`."""
         stays, lost = self._arrives, self._lost
         for sums in groups:
             before = stays * self._stays ** (sums - 1)

@@ -1,4 +1,4 @@
-"""Computes the cost of a run before it starts: sums, bytes, and what each sum reveals.
+"""Computes the cost of a run before it starts: its sums and bytes, and what each sum reveals.
 
 `sims.plan.completion_probability` computes the probability that all sums are released.
 """
@@ -33,7 +33,7 @@ class PartCost:
     """One of the vectors that a sum adds up: `size` numbers of `bits` bits. `meaning` is its bound in words.
 
     `sigma_total` is the standard deviation of the noise on each number of the total, in the unit of the part,
-    if all clients contribute. `sigma_mean` is that of the mean. Both are None without noise.
+    if all clients contribute, and `sigma_mean` that of the noise on the mean. Both are None without noise.
     """
 
     name: str
@@ -46,7 +46,7 @@ class PartCost:
 
 @dataclass(frozen=True)
 class SumCost:
-    """The cost of one kind of sum."""
+    """The cost of one kind of sum, and what it reveals."""
 
     kind: str
     times: int  # most sums of this kind in a round
@@ -64,7 +64,7 @@ class SumCost:
 
 @dataclass(frozen=True)
 class GroupCost:
-    """The sums of one group, which must all be over the same clients, in one round."""
+    """The sums of one group in a round, which must all be over the same clients, and their probabilities."""
 
     name: str
     sums: int  # most sums of the group
@@ -104,7 +104,7 @@ _UNCONDITIONAL: typing.Final = SessionParams(trust=Trust.CURIOUS, corrupt=0, sum
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """The parameters of sessions, of which `dropout` is ignored, and the drop-out rates of a run."""
+    """The session parameters of a run (their `dropout` is ignored), and its drop-out probabilities."""
 
     params: SessionParams = _UNCONDITIONAL
     dropout_training: Fraction = Fraction(0)  # the probability that a client drops out of the training
@@ -117,7 +117,7 @@ class Conditions:
 
 
 def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
-    """Return the cost of running `algorithm`. Raises `ParameterError` with all problems if it cannot run."""
+    """Return the cost of running `algorithm`. Raise `ParameterError` if it cannot run under `conditions`."""
     algorithm.check_trust(conditions.params.trust)
     if algorithm.table is None:
         return _alone(algorithm, conditions.params.trust)
@@ -155,7 +155,7 @@ def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
 
 
 def _alone(algorithm: AnyAlgorithm, trust: Trust) -> CostPlan:
-    """Return the plan of an algorithm without sums, whose clients train alone."""
+    """Return the plan of an algorithm without sums, in which each client trains alone."""
     return CostPlan(
         clients=algorithm.clients, dim=algorithm.dim, trust=trust, threshold=0, quorum=0, margin=0,
         ring=False, needs_all_clients=False, sums_per_round=0, rounds_per_session=0, setup_bytes=0,
@@ -201,7 +201,7 @@ def _sum(each: Sum, session: Preflight, algorithm: AnyAlgorithm) -> SumCost:
 
 
 def _least_with_noise(spec: SumSpec, clients: int) -> int:
-    """Return the fewest of `clients` clients whose noise suffices; 0 for a sum without noise."""
+    """Return how many of `clients` clients must contribute for enough noise; 0 for a sum without noise."""
     promise = spec.promise
     return 0 if promise is None else max(clients - promise.dropouts, promise.least_roster)
 
@@ -257,10 +257,8 @@ def _round_completes(
     groups: list[GroupCost],
     completion: CompletionProbability,
 ) -> float:
-    """Return the probability that all needed sums of a round are released.
-
-    Groups up to the last needed sum count with all their sums, so the result may be too small.
-    """
+    """Return the probability that all needed sums of a round are released. The result may be too small,
+    because groups before the last needed one are counted with all their sums, needed or not."""
     while groups and not groups[-1].needed:
         groups = groups[:-1]
     if not groups:
@@ -270,7 +268,7 @@ def _round_completes(
 
 
 def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumCost, ...], group: str) -> int:
-    """Return the fewest clients with which all sums up to the end of `group` are released."""
+    """Return how many clients must stay so that all sums up to the end of `group` are released."""
     if algorithm.needs_all_clients:
         return algorithm.clients
     last = max(place for place, each in enumerate(sums) if each.group == group)
@@ -278,20 +276,21 @@ def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumCost, ...], group: str)
 
 
 def as_json(plan: CostPlan) -> Mapping[str, object]:
-    """Return a dictionary for JSON. Keys are field names; `needs_all_clients` becomes `needs_everybody`."""
+    """Return the plan as a dictionary for JSON, with `needs_all_clients` under the key `needs_everybody`."""
     found = asdict(plan) | {"trust": str(plan.trust)}
     found["needs_everybody"] = found.pop("needs_all_clients")
     return found
 
 
-# A longer vector is not encoded: it adds 8 bytes per number, and its length field does not grow.
+# Longer vectors are not encoded to find their size: each further number adds 8 bytes.
 _ENOUGH: Final = 10_000
 _NUMBER_BYTES: Final = 8
 _EXAMPLES: Final[dict[object, object]] = {int: 0, float: 0.0, str: "", bool: False, bytes: b""}
 
 
 def query_bytes(each: Sum, dim: int) -> list[int]:
-    """Return the payload bytes of each query of one kind in the first round, for a model of `dim` numbers."""
+    """Return the payload bytes of each query for this kind of sum in the first round, for a model of `dim`
+    parameters."""
     lengths = []
     for number in range(each.spec.times):
         left_out = {name for name, times in each.seldom.items() if number >= times}

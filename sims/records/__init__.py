@@ -1,9 +1,9 @@
-"""Run directories: the files of one simulation, from which it can also be resumed after a crash.
+"""Reads and writes run directories: the files of one simulation, also those to resume it after a crash.
 
     with RunDirectory(path).locked() as run:
         run.write_json("run.json", facts)
 
-Files are replaced atomically, lines appended as a whole. Disk errors and damaged files raise `ConfigError`.
+Files are replaced atomically, and lines appended completely. Disk errors and damage raise `ConfigError`.
 """
 
 from sims.records.directory import RunDirectory, find_runs

@@ -1,7 +1,7 @@
-"""The checkpoint file: the state of a run between two rounds.
+"""Writes and reads the checkpoint file: the state of a run between two rounds.
 
-It includes the states of all clients and so their personal models. Therefore only the owner of the file may
-read it. The content is a SHA-256 hash followed by MessagePack, which cannot contain executable code.
+Only the owner of the file may read it, because it has the states of all clients with their personal models.
+The content is a SHA-256 hash followed by MessagePack, which cannot contain executable code.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _REMEDY: Final = "--restart begins the run anew"
 
 @dataclass(frozen=True)
 class PartState:
-    """The state of one part of a run, which is the training or the private histogram of errors.
+    """The state of one part of a run: of the training, or of the private histogram of errors.
 
     `server`, `clients`       the state of the server and of each client.
     `sessions`                the number of sessions so far.
-    `spend`                   charge, noised sums and unnoised sums of a client that answered all sums so far.
+    `spend`                   privacy cost, noised and unnoised sums of a client that answered every sum.
     `bytes_up`, `bytes_down`  bytes by stage so far.
     """
 
@@ -41,7 +41,7 @@ class PartState:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state after `done` rounds of a run; `digest` identifies the settings of the run."""
+    """The state of a run after `done` rounds. `digest` identifies the settings of the run."""
 
     digest: str
     done: int

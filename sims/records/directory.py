@@ -1,6 +1,6 @@
-"""The directory of a run: its lock, its JSON files, and its files with one JSON object per line.
+"""Reads, writes and locks a run directory: JSON files, and files with one JSON object per line.
 
-Files are replaced atomically. If a line cannot be written completely, nothing of it stays in its file.
+Files are replaced atomically. A line is either appended completely or not at all.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def find_runs(path: Path) -> list[RunDirectory]:
 
 @contextmanager
 def disk_errors(path: Path, what: str = "written") -> Iterator[None]:
-    """Convert an `OSError` inside the block to a `ConfigError`, "`path` cannot be `what`: ..."."""
+    """Convert an `OSError` in the block to a `ConfigError` with the text "`path` cannot be `what`: ..."."""
     try:
         yield
     except OSError as error:
@@ -136,8 +136,8 @@ def disk_errors(path: Path, what: str = "written") -> Iterator[None]:
 
 
 def replace_file(path: Path, data: bytes, *, mode: int = PUBLIC, sync: bool = True) -> None:
-    """Write `data` to the file at `path`, atomically. Raise `ConfigError` on a disk error. `sync` says
-    whether to wait until the data is on the disk."""
+    """Write `data` to the file at `path`, and replace an existing file atomically. If `sync`, wait until the
+    data is on the disk. Raise `ConfigError` on a disk error."""
     draft = path.with_name(draft_of(path.name))
     with disk_errors(path):
         try:
@@ -156,14 +156,14 @@ def replace_file(path: Path, data: bytes, *, mode: int = PUBLIC, sync: bool = Tr
 
 
 def write_all(handle: int, data: bytes) -> None:
-    """Write all of `data`, although one call of `os.write` may write only a part."""
+    """Write all of `data` to a file descriptor. Repeat `os.write` if it wrote only a part."""
     left = memoryview(data)
     while left:
         left = left[os.write(handle, left) :]
 
 
 def json_object(data: bytes) -> dict[str, Any] | None:
-    """Return the JSON object that `data` encodes, or None if it encodes none."""
+    """Return the JSON object that `data` encodes, or None if `data` is not a JSON object."""
     try:
         found = json.loads(data)
     except ValueError:
@@ -172,7 +172,7 @@ def json_object(data: bytes) -> dict[str, Any] | None:
 
 
 def read_file(path: Path, remedy: str) -> bytes:
-    """Return the content of a file. Raise `ConfigError` if that fails, with `remedy` if there is no file."""
+    """Return the content of a file. Raise `ConfigError` if that fails, with `remedy` for a missing file."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -235,8 +235,8 @@ _LOST = "it is lost, so this run cannot go on: --restart begins anew"
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects in a file, one per line; an empty list if there is no such file. A last line
-    without its end is ignored. Raise `ConfigError` if another line is not a JSON object."""
+    """Return the JSON objects in a file, one per line; an empty list if there is no such file. Ignore an
+    incomplete last line. Raise `ConfigError` if another line is not a JSON object."""
     if not path.exists():
         return []
     content = read_file(path, "")

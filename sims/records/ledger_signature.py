@@ -1,8 +1,8 @@
 """Signs the head of a run's ledger, so that an altered or truncated ledger is detected.
 
-A signature covers the digest of the run, the number of rows and the hash of the last row, which depends on
-all earlier rows. Each process that resumes a run may sign with another key; the last head of each key is
-kept. If a process is killed, the rows that it wrote after its last signature are not signed.
+The head is the number of rows and the hash of the last row, which depends on all earlier rows. A signature
+covers the head and the digest of the run. Each process that resumes a run may sign with another key, and the
+last head of each key is kept. If a process is killed, rows after its last signature are not signed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AlteredLedger(ConfigError):
 
 @dataclass(frozen=True)
 class SignedHead:
-    """The head of a ledger with a signature."""
+    """The head of a ledger, the signature on it, and the public key of the signer."""
 
     head: Head
     key: bytes  # the public key of the signer
@@ -43,7 +43,7 @@ class SignedHead:
         return cls(head, identity.public, identity.sign(_PURPOSE, *_fields(run, head)))
 
     def check(self, run: str) -> None:
-        """Raise `AlteredLedger` if the signature is invalid for this key, this head and the digest `run`."""
+        """Raise `AlteredLedger` unless the signature is valid for key, head and the digest `run` of a run."""
         try:
             verify_signature(self.key, self.signature, _PURPOSE, *_fields(run, self.head), peer="server")
         except BadSignature:
@@ -63,21 +63,21 @@ class SignedHead:
 
 @dataclass(frozen=True)
 class Verified:
-    """The result of checking the signatures on a ledger, all of which are valid."""
+    """The result of `verify`, if all signatures on a ledger are valid."""
 
     keys: tuple[bytes, ...]  # public keys of the signers; the last one signed last
     unsigned: int  # rows after the last signature
 
 
 def write_head(run: RunDirectory, signed: SignedHead) -> None:
-    """Write this head to the file of heads, after the last head of every other key."""
+    """Write `signed` to the file of heads. Keep heads of other keys, and replace an older head of its key."""
     kept = read_heads(run) if (run / LEDGER_HEAD).exists() else []
     earlier = [each for each in kept if each.key != signed.key]
     run.write_json(LEDGER_HEAD, {**signed.body(), "earlier": [each.body() for each in earlier]})
 
 
 def read_heads(run: RunDirectory) -> list[SignedHead]:
-    """Return all heads in the file, the newest last. Raise `ConfigError` if it is missing or damaged."""
+    """Return all signed heads of a run, the newest last. Raise `ConfigError` if they cannot be read."""
     content = run.read_json(LEDGER_HEAD)
     earlier = content.get("earlier", [])
     if not isinstance(earlier, list):
@@ -107,7 +107,7 @@ def _hex(text: str, size: int) -> bytes:
 
 
 def verify(run: RunDirectory, rows: Sequence[Row], *, digest: str, key: bytes | None = None) -> Verified:
-    """Check all signatures on the `rows` of a ledger, which `secagg.ledger.read_ledger` returns.
+    """Check all signatures of a run on `rows`, the rows of its ledger from `secagg.ledger.read_ledger`.
 
     `digest` is the digest of the run in its `run.json`. `key` is the public key of the last signer, if it is
     known. Without `key`, an attacker that altered the ledger may have signed it again with another key. Raise

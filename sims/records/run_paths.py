@@ -1,4 +1,4 @@
-"""The names of all files in a run directory. Other modules import them from here."""
+"""Defines the names of all files in a run directory."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ RUN_FILES: Final = (
 
 
 def draft_of(name: str) -> str:
-    """Return the name under which a file is written before it replaces the old one."""
+    """Return the temporary name under which a file is written before it replaces the old one."""
     return f".{name}.draft"

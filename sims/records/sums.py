@@ -1,7 +1,7 @@
-"""Typed records of the sessions and sums of a run: the query, the traffic, and the outcome.
+"""Typed records of the sessions and sums of a run, with their traffic and outcome.
 
-A channel makes the records. The file of sums (`sums.jsonl`), the progress display, the privacy spending, the
-audit and the report use them. Only `to_json` and `from_json` know the keys of the file.
+The channel that computes the sums makes the records. They are written to `sums.jsonl`, the file of sums. The
+progress display, audit and report use them. Only `to_json` and `from_json` use the keys of the file.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sims.config_problems import ConfigError
 
 TRAINING: Final = "training"  # the part of a run that trains the model
 TAIL: Final = "tail"  # the part that asks for the private histogram of errors
-SET_UP: Final = -1  # stands for the set-up of a session where otherwise the index of a sum stands
+SET_UP: Final = -1  # used in place of the index of a sum for the set-up of a session
 
 ByStage: TypeAlias = Mapping[str, int]
 _COUNTS: Final = ("bytes_up", "bytes_down", "frames_up", "frames_down")
 
 
 class CountsByStage(TypedDict):
-    """Keyword arguments for `TrafficCounts`."""
+    """The keyword arguments of `TrafficCounts`, typed."""
 
     bytes_up: ByStage
     bytes_down: ByStage
@@ -33,7 +33,7 @@ class CountsByStage(TypedDict):
 
 
 class Refusal(NamedTuple):
-    """A client left a session because it refused a message of the server."""
+    """Records that client `member` left a session because it refused a message of the server."""
 
     member: int
     error: str  # the name of the error's class
@@ -46,7 +46,7 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficCounts:
-    """Bytes and frames of one set-up or sum: name of a stage -> count. Zero counts are left out."""
+    """Bytes and frames of one set-up or sum, by the name of the stage. Zero counts are left out."""
 
     bytes_up: ByStage = field(default_factory=dict)
     bytes_down: ByStage = field(default_factory=dict)
@@ -65,7 +65,7 @@ class TrafficCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionRecord(TrafficCounts):
-    """One session, whether its set-up succeeded or failed."""
+    """The record of one session, made after its set-up has succeeded or failed."""
 
     session: int  # its number, counted from 0
     round: int
@@ -96,10 +96,10 @@ class SessionRecord(TrafficCounts):
 
 @dataclass(frozen=True, kw_only=True)
 class SumRecord(TrafficCounts):
-    """One sum that is over.
+    """The record of one sum that has ended, with or without a total.
 
-    A row (asked, survived, clients) of `around` says that `clients` of the clients that revealed shares had
-    `asked` neighbours that were asked, of which `survived` sent a masked input. A plain channel has no rows.
+    A row (asked, survived, clients) of `around` says: `clients` clients that revealed shares had `asked`
+    neighbours in this sum, and `survived` of these sent a masked input. A plain channel has no rows.
     """
 
     session: int  # the number of its session
@@ -144,11 +144,11 @@ class SumRecord(TrafficCounts):
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeRecord:
-    """A run was resumed here from a checkpoint.
+    """Records that a run was resumed from a checkpoint before round `round`.
 
     Rows of the ledger from `checkpoint_rows` to `ledger_rows` were written after the checkpoint. The lines of
-    their sums were removed. `cut_off` says whether a round was interrupted, and `repeats` whether that round
-    is asked again with the same noise.
+    their sums were removed from the file of sums. `cut_off` says whether a round was interrupted, and
+    `repeats` whether the sums of that round are computed again with the same noise.
     """
 
     round: int
@@ -169,7 +169,7 @@ class ResumeRecord:
 
 @dataclass(frozen=True)
 class StageRecord:
-    """The start of a stage of sum `index` of the round. In set-up, `index` is `SET_UP` and `kind` empty."""
+    """Records that a stage of sum `index` of a round starts. In set-up, `index` is `SET_UP`, `kind` empty."""
 
     round: int
     index: int
@@ -178,7 +178,7 @@ class StageRecord:
 
 
 class SumLogger(Protocol):
-    """Receives the record of a session after its set-up, of a sum at its end, and of a stage at its start."""
+    """Receives a record after each set-up of a session, after each sum, and at the start of each stage."""
 
     def on_session(self, record: SessionRecord) -> None: ...
     def on_sum(self, record: SumRecord) -> None: ...
@@ -186,7 +186,7 @@ class SumLogger(Protocol):
 
 
 class NullSumLogger:
-    """Ignores all records."""
+    """A `SumLogger` that ignores all records."""
 
     def on_session(self, record: SessionRecord) -> None:
         pass
@@ -203,7 +203,7 @@ no_sum_logger: Final = NullSumLogger()
 
 @dataclass(frozen=True)
 class SumHistory:
-    """All records in the file of sums of one run. Each has its `training_round` set."""
+    """All records in the file of sums of one run. Those of sessions and sums have a `training_round`."""
 
     sessions: tuple[SessionRecord, ...]
     sums: tuple[SumRecord, ...]
@@ -211,9 +211,9 @@ class SumHistory:
 
     @classmethod
     def of(cls, lines: Iterable[Mapping[str, Any]], where: str) -> Self:
-        """Parse the lines of the file `where`. Raise `ConfigError` if one lacks a key.
+        """Parse the lines of the file named `where`. Raise `ConfigError` if a line lacks a key.
 
-        The private histogram of errors counts its own rounds. Its records get the training round before them.
+        The private histogram of errors counts its own rounds: its records get the last training round.
         """
         number, sessions, sums, resumed = 0, [], [], []
         for line in lines:
@@ -248,7 +248,7 @@ def _chosen(line: Mapping[str, Any], names: tuple[str, ...], optional: tuple[str
 
 @dataclass(frozen=True)
 class SessionGraph:
-    """The graph of a session: who shares secrets with whom, and how many shares reconstruct a secret."""
+    """The graph of a session, in which neighbours share secrets with each other."""
 
     kind: str  # "complete" or "ring"
     neighbours: int  # of each client
@@ -258,7 +258,7 @@ class SessionGraph:
 
 @dataclass
 class SumStats:
-    """Counts of the sum that is running, as in `SumRecord`. `index` is None until a client is asked."""
+    """Counts of the running sum; fields as in `SumRecord`. `index` is None until a client is asked."""
 
     index: int | None = None
     invited: int = 0
@@ -269,7 +269,7 @@ class SumStats:
 
 
 class TrafficCounter(Protocol):
-    """Anything that counts bytes and frames by stage, such as a session."""
+    """An object that counts bytes and frames by stage, such as a session."""
 
     bytes_up: Counter[Stage]
     bytes_down: Counter[Stage]
@@ -278,7 +278,7 @@ class TrafficCounter(Protocol):
 
 
 class TrafficMeter:
-    """Measures the traffic of a session from now on, or if `whole` is true from its beginning."""
+    """Measures the traffic of a session since this object was made, or since its beginning if `whole`."""
 
     def __init__(self, session: TrafficCounter, *, whole: bool = False) -> None:
         self._session = session
@@ -298,5 +298,5 @@ class TrafficMeter:
 
 
 def by_stage(counts: Mapping[Stage, int]) -> dict[str, int]:
-    """Return the counts by the names of stages, in the order of the protocol, without zeros."""
+    """Return the counts with stage names as keys, in the order of the protocol, without zero counts."""
     return {stage.value: counts[stage] for stage in Stage if counts.get(stage)}

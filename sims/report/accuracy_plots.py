@@ -1,4 +1,4 @@
-"""Plots accuracy, loss and clients' errors, and collects all plots of a report.
+"""Makes the plots of accuracy, loss and clients' errors, and collects all plots of a report.
 
 With several runs, a plot has one curve per run. With a single run, it has one curve per measure.
 """
@@ -19,7 +19,7 @@ _BINS: Final = 20  # bins of the histogram of errors
 
 
 def plots(runs: Sequence[ReportedRun]) -> tuple[Drawable, ...]:
-    """Return all plots of the runs. A plot without data has a text that states the reason."""
+    """Return all plots of a report. A plot without data has a text that says why (`empty`)."""
     return (
         *_accuracy(runs),
         _histogram(runs),
@@ -107,7 +107,7 @@ def _counts(values: Iterable[float], bins: int = _BINS) -> tuple[float, ...]:
 
 
 def _private(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
-    """Yield a plot of the noisy histogram that the server sees; for a single run, also of the true one."""
+    """Yield a plot of the noisy error histogram that the server sees; for one run, beside the true one."""
     seen = {each.title: each.private_tail for each in runs}
     found = {title: tuple(heights) for title, heights in seen.items() if heights is not None}
     bins = max(map(len, found.values()), default=0)
@@ -173,7 +173,7 @@ def _ninety(run: ReportedRun) -> Curve:
 
 
 def _worst(run: ReportedRun) -> Curve:
-    """Return the mean error rate of the worst tenth of clients by round; metrics have its accuracy."""
+    """Return the mean error rate of the worst tenth of clients by round: 1 minus their mean accuracy."""
     return {at: 1 - value for at, value in run.curve(run.headline or "common", "worst_tenth").items()}
 
 

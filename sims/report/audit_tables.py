@@ -1,4 +1,4 @@
-"""Converts an audit to tables: released sums, privacy cost, drop-outs and bytes."""
+"""Makes the tables of a report from an audit: released sums, privacy cost, drop-outs and bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CANARY_COLUMNS: Final = ("Kind", "Runs", "Lower bound", "Without assuming its l
 
 
 def findings(run: ReportedRun, prefix: str, *, rows: int) -> tuple[ReportTable, ...]:
-    """Return the tables that have rows. Long ones are cut to `rows` rows. Their ids begin with `prefix`."""
+    """Return the non-empty tables of a run's audit, long ones cut to `rows` rows. Ids begin with `prefix`."""
     audit = run.audit
     made = (
         _kinds(audit),
@@ -34,7 +34,7 @@ def findings(run: ReportedRun, prefix: str, *, rows: int) -> tuple[ReportTable, 
 
 
 def _cells(*values: TableCell | str | float | None) -> tuple[TableCell, ...]:
-    """Return a row of cells for texts and numbers. None becomes the cell of a missing number."""
+    """Return a table row of the values. None becomes a cell with a dash, for a missing number."""
     return tuple(_cell(value) for value in values)
 
 

@@ -1,4 +1,4 @@
-"""Plots survivors by sum, bytes by stage, and privacy cost and steps to the median by round."""
+"""Makes the plots of survivors by sum, bytes by stage, and privacy cost and median steps by round."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _BOTH_WAYS: Final = 4  # with more runs, a bar adds both directions up
 
 
 def survivors(runs: Sequence[ReportedRun]) -> Plot:
-    """Plot how many clients each sum invited, received inputs from and counted; for several runs, counted."""
+    """Return a plot of how many clients each sum invited, and how many sent inputs and are in the total. For
+    several runs, show only how many are in the total."""
     sums = [each.sums for each in runs]
     longest = max((len(each) for each in sums), default=0)
     if len(runs) == 1:
@@ -83,7 +84,7 @@ def _or_gap(count: int | None) -> float:
 
 
 def traffic(runs: Sequence[ReportedRun]) -> StackedBars:
-    """Plot the bytes of one client in the whole run by stage, and those of plain federated averaging."""
+    """Return a bar chart of one client's bytes by stage in each run, and in plain federated averaging."""
     shown = [(each, each.audit.traffic) for each in runs if each.audit.traffic is not None]
     rows: dict[str, dict[str, float]] = {}
     for run, sent in shown:
@@ -141,7 +142,7 @@ def _share(per_client: float, all_together: int) -> float:
 
 
 def privacy(runs: Sequence[ReportedRun]) -> Plot:
-    """Plot epsilon by round. Marks at the bottom show rounds that had sums without noise."""
+    """Return a plot of epsilon by round. Marks at the bottom show rounds that had sums without noise."""
     curves = _epsilons(runs)
     plot = over_rounds(
         "epsilon",
@@ -162,7 +163,7 @@ def privacy(runs: Sequence[ReportedRun]) -> Plot:
 
 
 def _epsilons(runs: Sequence[ReportedRun]) -> dict[str, dict[float, float]]:
-    """Return curves of epsilon by round: of the training, and for a single run of its error histograms."""
+    """Return curves of epsilon by round: of the training, and for a single run also of error histograms."""
     if len(runs) > 1:
         return {each.title: _of_training(each) for each in runs}
     (only,) = runs
@@ -204,7 +205,7 @@ def _no_epsilon(runs: Sequence[ReportedRun]) -> str:
 
 
 def steps(runs: Sequence[ReportedRun]) -> Iterable[Drawable]:
-    """Plot how many steps towards the median each round took, if the algorithm computes a median."""
+    """Yield a plot of the steps towards the median that each round took, if an algorithm computes one."""
     curves = {each.title: _steps(each) for each in runs}
     curves = {title: curve for title, curve in curves.items() if curve}
     if not curves:

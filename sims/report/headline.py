@@ -26,14 +26,14 @@ class KeyFigure:
 
 @dataclass(frozen=True)
 class _Method:
-    """Runs whose swept settings differ only in the seed."""
+    """A group of runs with the same swept settings, except for the seed."""
 
     name: str
     runs: Sequence[ReportedRun]
 
     @property
     def accuracy(self) -> float | None:
-        """The mean over the runs; None if a run has no accuracy."""
+        """The mean of the runs' final accuracies; None if a run has no accuracy."""
         found = [each.final("mean_accuracy") for each in self.runs]
         known = [value for value in found if value is not None]
         return fmean(known) if known and len(known) == len(found) else None
@@ -151,7 +151,7 @@ def _sent(best: ReportedRun, of: str) -> list[KeyFigure]:
 
 
 def _epsilon(runs: Sequence[ReportedRun]) -> KeyFigure:
-    """Return the largest epsilon of the runs, of the training or else of the histogram of errors."""
+    """Return the largest epsilon of all runs: of training if it has noise, else of the error histogram."""
     trained = [spent for each in runs if (spent := each.training_spent) is not None]
     tails = [spent for each in runs if (spent := each.tail_spent) is not None]
     if trained:

@@ -1,4 +1,4 @@
-"""Builds HTML elements, whose content is escaped by default, and tables of them.
+"""Builds HTML elements and tables. Their content is escaped by default.
 
 A page shows names, labels and error texts from untrusted files. To prevent injection of HTML, the content of
 an element is escaped unless it has the type `Markup`, and only this module converts text to `Markup`.
@@ -87,7 +87,7 @@ def boxed(content: Child, label: str) -> Markup:
 
 
 def _numeric(table: ReportTable) -> Sequence[bool]:
-    """Return, for each column, whether it is aligned to the right because all its values are numbers."""
+    """Return, for each column, whether it has only numbers and missing values; always False for the first."""
     return [
         at > 0
         and any(row[at].is_number for row in table.rows)
@@ -139,7 +139,7 @@ def joined(*children: Child) -> Markup:
 
 
 def verbatim(text: str) -> Markup:
-    """Return trusted text, such as the style sheet, unescaped. Never call this with data of a run."""
+    """Return trusted text, such as the style sheet, as unescaped `Markup`. Never pass data of a run."""
     return Markup(text)
 
 

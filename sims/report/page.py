@@ -1,4 +1,4 @@
-"""Builds the page of a report: one HTML file that loads no other file.
+"""Builds the page of a report: a single HTML file that loads no other file.
 
 Its content security policy allows only its own style sheet and script, by their hashes, so that no text of a
 run can be executed as a script. The page is readable without the script, which adds tooltips, switches,
@@ -30,7 +30,7 @@ _DETAILS: Final = ((240, 400, 24), (120, 150, 24), (60, 60, 24), (30, 20, 24), (
 
 
 def page(runs: Sequence[ReportedRun], *, most_bytes: int = MOST_BYTES) -> str:
-    """Return the page with as much detail as `most_bytes` allows, or with the least if none fits."""
+    """Return the HTML page, in the highest level of detail that fits `most_bytes`, or else in the lowest."""
     for detail in _DETAILS:
         text = _page(runs, sections.Detail(*detail))
         if len(text.encode()) < most_bytes:
@@ -95,8 +95,8 @@ def _hash(name: str) -> str:
 
 
 def write_report(path: Path, output: Path | None = None) -> Path:
-    """Write the page of all runs in the directory `path`, by default into this directory. Return its path.
-    Raises `ConfigError` if there is no run, if a file of a run cannot be parsed, or if writing fails."""
+    """Write the report of all runs in the directory `path` to `output`, by default a file in `path`. Return
+    the file's path. Raise `ConfigError` if there is no run, or if reading or writing fails."""
     where = path / REPORT if output is None else output
     if where.is_dir():
         raise ConfigError(f"{where} is a directory: give the name of a file, such as {where / REPORT}")

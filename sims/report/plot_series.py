@@ -1,4 +1,4 @@
-"""Holds the data of plots before they are drawn: positions on the horizontal axis, and series of values."""
+"""Defines the data of a plot before it is drawn: positions on the horizontal axis, and series of values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DASHES: Final = ("", "7 3", "2 3", "9 3 2 3")
 
 @dataclass(frozen=True)
 class Series:
-    """One value for every position (place) of a plot.
+    """A named series of a plot, with one value for every position on the horizontal axis.
 
     A value of None was not measured: a line connects its neighbours. A value that is not finite, as after
     training has diverged, is a gap in the line. `look` is a number that selects colour and dash pattern.
@@ -38,13 +38,13 @@ class Series:
 
     @property
     def dash(self) -> str | None:
-        """The dash pattern; None for a solid line. Series repeat a colour only with another pattern."""
+        """The dash pattern; None for a solid line. Series of the same colour have different patterns."""
         return DASHES[(self.look + self.look // COLOURS) % len(DASHES)] or None
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot of series over numbers on the horizontal axis."""
+    """A plot of one or more series over positions on the horizontal axis, such as rounds."""
 
     key: str  # the id of the plot in the page
     title: str
@@ -93,7 +93,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class StackedBars:
-    """Horizontal bars with the names `rows`. Each series is one part of all bars, with a value per bar."""
+    """A chart of horizontal bars, named by `rows`. Each series has the length of one segment of every bar."""
 
     key: str
     title: str
@@ -143,7 +143,7 @@ def over_rounds(
     empty: str = _NO_MEASUREMENTS,
     order: Sequence[str] = (),
 ) -> Plot:
-    """Return a plot with one line for each of `curves`, whose values are multiplied by `scale`.
+    """Return a plot by round with one line for each of `curves`. Values are multiplied by `scale`.
 
     The positions are all rounds of all curves. A curve's colour follows from its index in `order`, by default
     in `curves`. Plots with the same `order` therefore give a run the same colour.

@@ -1,4 +1,4 @@
-"""Reads what a report shows of a run: the audit, and the numbers for the plots."""
+"""Reads the files of a run for a report: the audit, and the numbers for plots and tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sims.records.sums import SumHistory, SumRecord
 from sims.text_format import values_of
 
 _BENIGN: Final = "_benign"
-# The labels of measures, the most important first. A measure is a model, scored on some of the clients.
+# The labels of measures, the most important first. A measure is the score of a model on some of the clients.
 MEASURES: Final = {
     "common": "Common model, all clients",
     "common_benign": "Common model, benign clients",
@@ -38,7 +38,7 @@ def algorithm_label(name: str) -> str:
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """One run of a report, with the contents of its files."""
+    """One run that a report shows, with the contents of its files."""
 
     title: str  # unique among the runs of the page
     audit: Audit
@@ -66,7 +66,7 @@ class ReportedRun:
 
     @property
     def headline(self) -> str | None:
-        """The main measure: of the personal models if there are any, over the clients that do not attack."""
+        """The main measure: of personal models if the run has them, over benign clients if others attack."""
         found = [name for name in self.measures if not self.is_copy(name)]
         order = ("personal", "common") if not self.attacked else ("personal_benign", "common_benign")
         return next((name for name in (*order, "personal", "common") if name in found), None)
@@ -100,7 +100,7 @@ class ReportedRun:
         return value if math.isfinite(value) else None
 
     def errors(self, measure: str, *, include_corrupt: bool = False) -> list[float]:
-        """Return the final error rate of every client; without those that attack unless `include_corrupt`."""
+        """Return the final error rate of every client, including attackers only if `include_corrupt`."""
         table = self.clients.get(measure.removesuffix(_BENIGN), {})
         rows = zip(table.get("client", ()), table.get("total", ()), table.get("correct", ()), strict=False)
         left_out = frozenset() if include_corrupt else self.corrupt
@@ -108,8 +108,8 @@ class ReportedRun:
 
     @property
     def training_spent(self) -> Spent | None:
-        """The cost of the algorithm's sums, None without noise: the server's or the largest client's count,
-        whichever is larger."""
+        """The privacy cost of the training: the larger one of the server's count and the largest count of a
+        client. None if the training has no noise."""
         return self._budget("algorithm", self.audit.spending.most)
 
     @property
@@ -119,7 +119,7 @@ class ReportedRun:
 
     @property
     def all_spent(self) -> Spent | None:
-        """The cost of both together, at the delta of the algorithm; None unless both have noise."""
+        """The privacy cost of training plus histogram, at the training's delta; None if one has no noise."""
         training, tail = self.training_spent, self.tail_spent
         if training is None or tail is None or training.delta is None:
             return None
@@ -143,7 +143,7 @@ class ReportedRun:
 
 
 def judged(runs: Sequence[ReportedRun]) -> list[str]:
-    """Return the measures by which to compare runs. If a client attacks, they are over benign clients."""
+    """Return the measures by which to compare runs. If clients attack, scores are over benign clients."""
     found = dict.fromkeys(name for each in runs for name in each.measures)
     attacked = any(each.attacked for each in runs)
     shown = [name for name in found if f"{name}_benign" not in found or not attacked]

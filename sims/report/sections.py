@@ -1,4 +1,4 @@
-"""Builds the sections of the page, from the headline to the commands that repeat the runs."""
+"""Builds the sections of a report page, from the headline to the commands that repeat the runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TRUST: Final = {"curious_server": "a curious server", "malicious_server": "a ma
 
 @dataclass(frozen=True)
 class Detail:
-    """Limits of what a page shows."""
+    """The most positions, rows and runs that a page shows."""
 
     places: int  # positions of a plot
     rows: int  # rows of a table
@@ -37,7 +37,7 @@ class Detail:
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section of the page."""
+    """A section of the page, and the function that builds it."""
 
     key: str  # the id of its element
     link: str  # its name in the navigation
@@ -287,7 +287,7 @@ def foot() -> Markup:
 
 
 def _list(texts: Sequence[str], style: str | None = None) -> Markup:
-    """Return a list of the texts, each as a sentence, or nothing if there is none."""
+    """Return an HTML list of the texts, each as a sentence; empty markup if there are no texts."""
     entries = [element("li", sentence_of(text)) for text in texts]
     return element("ul", entries, class_=style) if entries else NOTHING
 

@@ -1,9 +1,9 @@
 """Draws plots as small SVG elements.
 
-They are not drawn by matplotlib. Its SVGs have thousands of elements, so that a dozen plots would exceed a
-megabyte. A style sheet cannot change their colours, as a dark page needs. Their letters are paths, which no
-screen reader can read. The rules of `papers.plots` hold here, too: colours that colour-blind people can tell
-apart, dashes that work without colours, round numbers at ticks, and gaps where values are unknown.
+Matplotlib is not used: its SVGs have thousands of elements, so that a dozen plots would exceed a megabyte, a
+style sheet cannot change their colours for a dark page, and screen readers cannot read their letters, which
+are paths. As in `papers.plots`, colour-blind people can tell the colours apart, dashes work without colours,
+ticks are at round numbers, and unknown values are gaps.
 
 Colours are classes of the style sheet. Below every plot, the page has a table of the same numbers. The
 attribute `data-stops` has the coordinate of each row of this table, at which the script shows a tooltip.
@@ -171,7 +171,7 @@ def _line(series: Series, points: Sequence[tuple[float, float]]) -> Markup:
 
 
 def _ends(runs: Sequence[Sequence[tuple[float, float]]]) -> Iterator[Markup]:
-    """Yield a dot for each value if values are few, and for each value without a neighbour to connect to."""
+    """Yield a dot at each value if there are few values, otherwise only at values that no line connects."""
     few = sum(map(len, runs)) <= _DOTS
     for run in runs:
         if few or len(run) == 1:
@@ -202,7 +202,7 @@ def _uprights(plot: Plot, series: Series, x: Scale, y: Scale, floor: float) -> I
 def _runs(
     places: Sequence[float], values: Sequence[float | None], x: Scale, y: Scale
 ) -> list[list[tuple[float, float]]]:
-    """Return the points (x, y) of a series in pixels, split into one list per stretch without gaps."""
+    """Return the points (x, y) of a series in pixels, as one list for each part between gaps."""
     runs: list[list[tuple[float, float]]] = [[]]
     for place, value in zip(places, values, strict=True):
         if value is not None and math.isfinite(value):
@@ -279,7 +279,7 @@ class Scale:
 
 
 def around(low: float, high: float, *, start: float, end: float, whole: bool = False, most: int = 5) -> Scale:
-    """Return a scale whose ends are round numbers and include `low` and `high`, in about `most` steps."""
+    """Return a scale that covers `low` to `high`, ends at round numbers, and has about `most` steps."""
     if high <= low:
         high = low + (1.0 if whole or low == 0 else abs(low) * 0.5)
     step = _step((high - low) / max(1, most - 1), whole=whole)
@@ -288,7 +288,7 @@ def around(low: float, high: float, *, start: float, end: float, whole: bool = F
 
 
 def _step(least: float, *, whole: bool) -> float:
-    """Return the smallest round number (`_STEPS`) that is at least `least`; if `whole`, an integer."""
+    """Return the smallest round number (see `_STEPS`) that is at least `least`; if `whole`, an integer."""
     power = 10.0 ** math.floor(math.log10(least))
     step = next(power * each for each in _STEPS if power * each >= least * (1 - 1e-9))
     return max(1.0, math.ceil(step)) if whole else step
@@ -298,7 +298,7 @@ Drawable: TypeAlias = Plot | StackedBars
 
 
 def figure(shown: Drawable, *, places: int) -> Markup:
-    """Return a plot with title, note, legend and table, with at most `places` positions on its axis."""
+    """Return the HTML of a plot with title, note, legend and table, and at most `places` positions."""
     if isinstance(shown, Plot):
         shown = shown.thinned(places)
     title = element("h3", shown.title, id=f"{shown.key}-title")

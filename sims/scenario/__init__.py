@@ -1,7 +1,7 @@
-"""Scenario files: TOML that describes simulations. All problems of a file are reported at once.
+"""Loads scenario files: TOML that describes simulations. All problems of a file are reported at once.
 
 scenario = load(Path("robust.toml"))
-scenario.variants  # one for each cell of its sweep; without a sweep, one
+scenario.variants  # one simulation for each cell of its sweep; without a sweep, a single one
 """
 
 from sims.scenario.scenario import Scenario, Variant, check_files, load

@@ -98,7 +98,7 @@ _SOME: Final = "0:1"  # placeholder for the ranges of a model that is not known 
 def with_ranges(
     entry: CatalogueEntry, parameters: Mapping[str, Any], kind: str, module: nn.Module | None
 ) -> dict[str, Any]:
-    """Return the parameters of an algorithm with layer names replaced by ranges of `module`.
+    """Return the parameters of an algorithm, with layer names replaced by index ranges in the flat model.
 
     `kind`    the kind of the model.
     `module`  the model; if None, layer names are only checked and replaced by a placeholder.
@@ -135,7 +135,7 @@ def _ranges(name: str, text: str, kind: str, module: nn.Module | None) -> str:
 
 
 def _rest(module: nn.Module, layers: Mapping[str, tuple[str, ...]], piece: str) -> str | None:
-    """Return a name for the parameters outside `piece`, or None if there are none."""
+    """Return a name for the parameters of `module` outside `piece`, or None if there are none."""
     try:
         Groups.of(module, {_CHOSEN: layers.get(piece, piece)}, rest=None)
     except TrainingError:
@@ -176,7 +176,7 @@ def optimiser(section: ServerSection) -> ServerOptimiser:
 
 
 def tail_measures(settings: Settings, section: TailSection, clients: int) -> EvaluationMetrics:
-    """Return the histogram of `[tail]`. Raise `ParameterError` if no noise meets its privacy goal."""
+    """Return the histogram that `[tail]` defines. Raise `ParameterError` if no noise meets its goal."""
     promise = NoiseAssumptions(
         clients=clients,
         dropouts=dropouts_allowed(clients, settings.channel.dropout),
@@ -192,6 +192,6 @@ def tail_measures(settings: Settings, section: TailSection, clients: int) -> Eva
 
 
 def tail_rounds(section: TailSection, rounds: int) -> set[int]:
-    """Return the rounds, counted from 1, after which the histogram is requested, the last one included."""
+    """Return the rounds, counted from 1, after which the histogram is requested. The last is included."""
     regular = set(range(section.every, rounds + 1, section.every)) if section.every else set()
     return regular | {rounds}

@@ -16,7 +16,7 @@ from sims.plan.completion_probability import dropouts_to_plan_for
 from sims.scenario.settings import ChannelSection, Settings, TailSection
 
 _LIKELY: Final = 0.5  # a limit on drop-outs is refused if half of the rounds exceed it
-_SELDOM: Final = 0.01  # a limit is suggested that one in a hundred rounds exceeds
+_SELDOM: Final = 0.01  # the suggested limit is exceeded in one of a hundred rounds
 # Data sets for regression have no classes, and so no classification errors.
 _REGRESSION: Final = frozenset({"least-squares", "fedplus-regression"})
 
@@ -75,7 +75,7 @@ def _blamed(channel: ChannelSection) -> str:
 
 
 def _unplanned(asked: int, channel: ChannelSection) -> str:
-    """Return why a session of `asked` clients cannot be protected, or an empty text."""
+    """Return why a session with `asked` clients cannot be secure, or an empty text if it can."""
     found = _planned(asked, channel.params)
     return found if isinstance(found, str) else ""
 
@@ -92,7 +92,7 @@ def _planned(clients: int, params: SessionParams) -> GraphPlan | str:
 
 
 def check_dropouts(settings: Settings, algorithm: AnyAlgorithm, problems: Problems) -> None:
-    """Add a problem if `[dropout]` often removes more clients than a session or its noise tolerates."""
+    """Add a problem if the rates in `[dropout]` often exceed what a session or its noise tolerates."""
     asked, law, channel = invited(settings), settings.dropout, settings.channel
     if asked is None or not law.happens:
         return
@@ -118,7 +118,7 @@ def _later_sums(algorithm: AnyAlgorithm) -> int:
 
 
 def _enough_dropout(asked: int, gone: Fraction) -> float:
-    """Return a value of channel.dropout that one in a hundred rounds exceeds; `gone` is the drop-out rate."""
+    """Return a channel.dropout that at most one in 100 rounds exceeds; `gone` is the drop-out probability."""
     return math.ceil(100 * dropouts_to_plan_for(asked, gone, exceeded=_SELDOM) / asked) / 100
 
 
@@ -149,7 +149,7 @@ def _decimal(value: float) -> Fraction:
 
 
 def check_tail(settings: Settings, problems: Problems) -> None:
-    """Add the problems of `[tail]`, if there is one."""
+    """Add the problems of `[tail]`, the private histogram of errors, if the settings have one."""
     tail, clients = settings.tail, invited(settings)
     if tail is None:
         return

@@ -1,4 +1,4 @@
-"""Checks whether the settings of a simulation contradict each other. Each is checked alone before."""
+"""Checks whether settings of a simulation contradict each other. Each setting was checked before."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _changes_messages(kind: str) -> bool:
 
 
 def _check_processes(settings: Settings, problems: Problems) -> None:
-    """Add a problem for each setting that needs all clients in one process, if they run in several."""
+    """Add a problem for each setting that needs all clients in one process, if the channel is "processes"."""
     if settings.channel.kind != "processes":
         return
     attack = settings.attack
@@ -214,7 +214,7 @@ def _check_algorithm(entry: CatalogueEntry, settings: Settings, problems: Proble
 
 
 def _check_budget(settings: Settings, built: AnyAlgorithm, problems: Problems) -> None:
-    """Add a problem if the privacy budget ends before the last sum, since clients round costs up."""
+    """Add a problem if the privacy budget ends before the last sum because clients round up its cost."""
     if built.budget is None or built.table is None or built.max_rho is None:
         return
     adjacency, rounds = built.budget.goal.adjacency, built.budget.rounds
@@ -236,7 +236,7 @@ def _check_budget(settings: Settings, built: AnyAlgorithm, problems: Problems) -
 
 
 def _has_all(entry: CatalogueEntry, settings: Settings, problems: Problems) -> bool:
-    """Add a problem for each unknown parameter of algorithm or budget. Return whether all are known."""
+    """Add a problem for each unknown key in `[algorithm]` and `[privacy]`. Return whether there is none."""
     own, privacy = settings.algorithm.parameters, settings.privacy
     unknown = [name for name in own if name not in entry.parameters]
     for name in unknown:

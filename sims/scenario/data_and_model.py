@@ -1,4 +1,4 @@
-"""Checks that data, partition and model of a scenario fit together and exist, and loads the first model."""
+"""Checks that data, partition and model of a scenario fit together, and loads the initial model of a run."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _looked_for(settings: Settings) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _missing(kind: str, directory: Path, wanted: tuple[tuple[str, str], ...]) -> str:
-    """Return why the data set cannot be read, or an empty text. Cached for the cells of a sweep."""
+    """Return why the data set cannot be read, or an empty text. Cached, as all cells of a sweep call it."""
     try:
         look(kind, directory, dict(wanted))
     except DataError as error:
@@ -110,7 +110,8 @@ def _digits() -> tuple[int, ...]:
 
 
 def model(settings: Settings) -> nn.Module | None:
-    """Return the model, or None if only files tell its input shape. Raise `FLError` if it does not fit."""
+    """Return the model for digits. Return None for other data, because its shape is only in files, or if
+    `[model]` has problems, which other checks report. Raise `FLError` if the model does not fit the data."""
     from fl.models import build
 
     kind, amiss = settings.model.kind, Problems(Path())
@@ -139,7 +140,7 @@ def first_model(settings: Settings, module: nn.Module) -> Vector:
 
 
 def initial_model(settings: Settings, module: nn.Module) -> Vector:
-    """Do the same as `first_model`, but without the key `model.start` in the message of an error."""
+    """Return the same as `first_model`, but raise errors without the key `model.start` in the message."""
     own, path = flatten(module), start_of(settings)
     if path is None:
         return as_vector(own)

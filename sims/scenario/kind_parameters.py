@@ -1,7 +1,7 @@
-"""Checks the kinds that a scenario names, such as of data, models and attacks, and their parameters.
+"""Checks the kinds of data, partition, model and attack that a scenario names, and their parameters.
 
-The registries of the package `fl` have one function for each kind. The parameters of the kind are those of
-the function, with the types of its annotations. A check imports torch.
+The package `fl` has a registry with one function for each kind. The parameters of a kind are those of its
+function, with the types of the annotations. A check imports torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VARIABLE: Final = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIO
 
 @dataclass(frozen=True)
 class KindTable:
-    """The kinds that a table of a scenario may name, with the function of each kind."""
+    """All kinds that one table of a scenario may name, with the function that makes each kind."""
 
     table: str  # its name in a scenario, such as "data"
     kinds: Callable[[], Mapping[str, Maker]]
@@ -50,7 +50,7 @@ class KindTable:
         return kinds[kind.replace("_", "-")]
 
     def arguments(self, section: OpenSection, kind: str, problems: Problems) -> dict[str, Any]:
-        """Return the parameters in `section`, converted for the function of the kind; add their problems."""
+        """Return the arguments in `section` for the function of a kind, converted, and add their problems."""
         try:
             maker = self.find(kind)
         except ConfigError as error:
@@ -82,7 +82,7 @@ class KindTable:
         return found
 
     def parameters(self, maker: Maker) -> dict[str, Any]:
-        """Return the parameters of the function that a scenario can set, with their types."""
+        """Return the parameters of `maker` that a scenario can set: name -> type."""
         parameters = inspect.signature(_target(maker)).parameters.items()
         names = (name for name, each in parameters if name not in self.given and each.kind not in _VARIABLE)
         hints = get_type_hints(_annotated(maker))
@@ -131,7 +131,7 @@ def attacks(level: str) -> KindTable:
 
 
 def check(settings: Settings, problems: Problems) -> None:
-    """Add all problems of settings whose tables, keys and basic types are right."""
+    """Add all problems of settings that pydantic cannot find: kinds, their parameters, contradictions."""
     DATA.arguments(settings.data, settings.data.kind, problems)
     if settings.partition is not None:
         kind = settings.partition.kind
@@ -157,7 +157,7 @@ def _check_attack(attack: AttackSection, problems: Problems) -> None:
 
 
 def _target(maker: Maker) -> Maker:
-    """Return the callable that takes the parameters: of a partial, its first argument or its function."""
+    """Return the callable with the parameters: of a `partial`, its first argument or else its function."""
     if isinstance(maker, partial):
         return maker.args[0] if maker.args else maker.func
     return maker
@@ -197,7 +197,7 @@ def _fields(hint: Any) -> list[str]:
 
 
 def _reasons(error: ValidationError, value: Any) -> dict[str, list[str]]:
-    """Return the errors of a value, by the key of the table `value` that they are about, or by ""."""
+    """Return the texts of errors by the key in `value` that they are about, or by "" for the whole value."""
     found: dict[str, list[str]] = {}
     for each in error.errors(include_url=False):
         name = next((str(step) for step in each["loc"] if isinstance(value, dict) and step in value), "")

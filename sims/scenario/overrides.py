@@ -40,11 +40,11 @@ class Choice:
         return self.key != self.assignments
 
     def touched(self, changes: Assignments) -> list[str]:
-        """Return the keys in `changes` that overlap with its assignments."""
+        """Return the keys in `changes` that overlap with keys that this choice sets."""
         return [each for each in changes if any(_overlap(each, own) for own in self.assignments)]
 
     def changed(self, changes: Assignments) -> Choice:
-        """Return a copy in which `changes` override equal keys. Keys that merely overlap are removed."""
+        """Return a copy in which `changes` override equal keys. Other keys that overlap are removed."""
         left = [key for key in self.assignments if key in changes or not self._gone(key, changes)]
         found = {key: changes.get(key, self.assignments[key]) for key in left}
         return Choice(found, self.key if self.labelled else found)
@@ -65,8 +65,8 @@ def _overlap(key: str, other: str) -> bool:
 
 
 def axes(sweep: object, problems: Problems, changes: Assignments | None = None) -> tuple[Axis, ...]:
-    """Return the axes of a `[sweep]` table in the order of the file, and add their problems. `changes` has
-    values by the name of an axis. They replace its values, or are labels of those to keep."""
+    """Return the axes of a `[sweep]` table in the order of the file, and add their problems. `changes` maps
+    the name of an axis to new values, or to the labels of the values to keep."""
     if not isinstance(sweep, Mapping):
         problems.add("sweep", f"must be a table, not {shown(sweep)}")
         return ()
@@ -87,7 +87,7 @@ def axes(sweep: object, problems: Problems, changes: Assignments | None = None) 
 
 
 def _chosen(name: str, cases: Any, wanted: Any, problems: Problems) -> Any:
-    """Return the cases whose labels are in `wanted`. If the cases have no labels, return `wanted`."""
+    """Return those values (cases) of an axis with labels in `wanted`. Without labels, return `wanted`."""
     listed = wanted if isinstance(wanted, list) else [wanted]
     labels = _labels(cases)
     if not labels or not listed or any(isinstance(each, Mapping) for each in listed):
@@ -106,7 +106,7 @@ def _labels(cases: Any) -> list[str]:
 
 
 def _check_labels(name: str, cases: Any, problems: Problems) -> None:
-    """Add a problem for each label that occurs twice, because its rows in tables would look the same."""
+    """Add a problem for each label that occurs twice, because rows of result tables would look the same."""
     for label, times in Counter(_labels(cases)).items():
         if times > 1:
             problems.add(f"sweep.{name}", f"{times} cases have the label {shown(label)}")
@@ -148,7 +148,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def assigned(document: Document, assignments: Assignments) -> Document:
-    """Return a changed copy. Raise `ConfigError` if a dotted key leads through a value that is no table."""
+    """Return a copy with these assignments. Raise `ConfigError` if a dotted key leads through a non-table."""
     changed = deepcopy(document)
     for key, value in assignments.items():
         *tables, last = key.split(".")
@@ -162,8 +162,8 @@ def assigned(document: Document, assignments: Assignments) -> Document:
 
 
 def parsed(texts: Iterable[str]) -> dict[str, Any]:
-    """Parse assignments such as `training.rate=0.1` or `sweep.seed=[1, 2]`, with values in TOML. A value that
-    is not TOML is a text, so a text needs no quotes. In a list or a table, texts need quotes."""
+    """Parse assignments such as `training.rate=0.1` or `sweep.seed=[1, 2]`, with values in TOML. Return a
+    dictionary. A string needs no quotes, except inside a list or a table."""
     found: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")

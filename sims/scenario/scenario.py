@@ -26,13 +26,13 @@ FORMAT: Final = 1
 _DIGITS: Final = 20
 _ASIDE: Final = {"output", "audit", "insecure_seed"}  # settings that are not part of a digest
 
-# Adds the problems of settings whose tables, keys and basic types are right.
+# A function that adds the problems of settings, after pydantic has checked tables, keys and basic types.
 Check = Callable[[Settings, Problems], None]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One simulation of a scenario: a cell of its sweep. `key` has its values of the swept keys."""
+    """One simulation of a scenario: a cell of its sweep. `key` has the swept keys and their values in it."""
 
     key: Mapping[str, Any]
     settings: Settings
@@ -57,7 +57,7 @@ class Variant:
 
 
 def _numbers(settings: Settings) -> dict[str, Any]:
-    """Return the settings that results depend on, marked if keys and noise do not follow from the seed."""
+    """Return the settings that results depend on, including whether keys and noise follow from the seed."""
     found = settings.model_dump(mode="json", exclude_defaults=True, exclude=_ASIDE)
     return found if settings.seeded else {**found, "insecure_seed": False}
 
@@ -164,7 +164,7 @@ def _check_labels(found: Sequence[Axis], fixed: Assignments, problems: Problems)
 
 
 def _varied(found: Sequence[Axis], fixed: Assignments, *, quick: bool) -> tuple[Axis, ...]:
-    """Return the axes with `fixed` values in place of their own, so that keys of cells show real values."""
+    """Return the axes with values overridden by `fixed`, so that keys of cells show the values in use."""
     return tuple(Axis(axis.name, _left(axis.choices[:1] if quick else axis.choices, fixed)) for axis in found)
 
 
@@ -227,7 +227,7 @@ class _Faults:
             self._found.setdefault(each, []).append(described(key))
 
     def same(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
-        """Add that two cells are equal. Only the first pair is reported."""
+        """Add the problem that two cells have equal settings. Only the first such pair is reported."""
         if self._same is None:
             self._same = Problem(
                 self._path, "sweep", f"{described(first)} and {described(second)} are the same"

@@ -1,4 +1,4 @@
-"""The tables of a scenario: the complete description of one simulation.
+"""Defines the tables of a scenario, which together describe one simulation, as pydantic models.
 
 Tables with a `kind` (or, for an algorithm, a `name`) take the parameters of that kind as further keys. The
 packages that implement the kinds define these parameters, and `sims.scenario.kind_parameters` checks them.
@@ -111,19 +111,19 @@ class AlgorithmSection(OpenSection):
 
 
 class ServerSection(OpenSection):
-    """The optimiser by which the server moves the common model: see `protocols.server_optimiser`."""
+    """The optimiser with which the server updates the common model: see `protocols.server_optimiser`."""
 
     kind: str
 
 
 class PrivacySection(OpenSection):
-    """A budget of all rounds: `rho`, or `epsilon` and `delta`. It selects an algorithm's private variant."""
+    """The privacy budget of all rounds: `rho`, or `epsilon` and `delta`. With it, sums have noise."""
 
     rho: Positive | None = None
     epsilon: Positive | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] | None = None
-    dropouts: Whole = 0
-    removable: bool = False
+    dropouts: Whole = 0  # most clients that may drop out of a sum without making its noise too small
+    removable: bool = False  # whether surplus noise is removed when the survivors are known
 
 
 class CohortSection(Section):
@@ -134,12 +134,12 @@ class CohortSection(Section):
 
 
 class AttackSection(OpenSection):
-    """The attack of some clients.
+    """The attack that some clients carry out.
 
     `fraction`   corrupt part of the clients, or of all training samples, according to `selection`.
-    `level`      "update" for attacks that follow the protocol, poisoned data included; "answer" for the same
-                 kinds, where the answer is corrupt instead of the trained model; and "message" for attacks
-                 that do not follow the protocol: arbitrary residues inside a sum.
+    `level`      what the attack changes: "update" is the data or the trained model, and "answer" the answer
+                 that is computed from it; both follow the protocol. "message" attacks do not: they send
+                 arbitrary residues in a sum.
     """
 
     kind: str
@@ -150,10 +150,10 @@ class AttackSection(OpenSection):
 
 @dataclass(frozen=True)
 class ObserverKind:
-    """The requirements of an observer. The observers themselves are in `sims.simulation.observers`."""
+    """The requirements of an observer, which makes further measurements: see `sims.simulation.observers`."""
 
-    reads_clients: bool = False  # the memory of clients, which must run in this process
-    needs_optimum: bool = False  # the best model, which is known for linear models only
+    reads_clients: bool = False  # whether it reads the memory of clients, which must run in this process
+    needs_optimum: bool = False  # whether it needs the best model, which is known for linear models only
 
 
 # The names that `evaluation.observe` may list.
@@ -171,7 +171,7 @@ OBSERVER_KINDS: Final[dict[str, ObserverKind]] = {
 
 
 class EvaluationSection(Section):
-    """The measurements of an observer that sees all clients, every `every` rounds and after the last one."""
+    """The measurements with full knowledge of all clients, every `every` rounds and after the last round."""
 
     every: Count = 10
     what: Literal["common", "personal", "both"] = "common"  # the common model, or every client's own
@@ -239,7 +239,7 @@ class OutputSection(Section):
     """The files that are kept besides a line of results for every finished cell.
 
     `keep`      "run" keeps a directory for every cell, with its ledger, its metrics and its report; "table"
-                keeps the line alone.
+                keeps only the line.
     `identity`  a key file of `secagg keygen`, which signs the head of the ledger; by default, a key is made.
     """
 
@@ -248,7 +248,7 @@ class OutputSection(Section):
 
 
 class AuditSection(Section):
-    """Tests of the noise: `canaries` is the number of sums with, and of sums without, a known client."""
+    """Tests of the noise, by `canaries` sums with a known input (a canary) and as many sums without it."""
 
     canaries: Whole = 0
 
@@ -295,7 +295,7 @@ class Settings(Section):
 
 
 def insecure_seed(seed: int) -> bytes:
-    """Return the public bytes from which keys, rounding and noise derive, so that a run can be repeated."""
+    """Return public bytes from which keys, rounding and noise are derived, so that a run can be repeated."""
     return hashlib.sha256(f"secagg simulation {seed}".encode()).digest()
 
 

@@ -32,7 +32,8 @@ def names() -> tuple[str, ...]:
 
 
 def find(given: str | Path) -> Path:
-    """Return the path `given`, or the shipped scenario of that name. Raise `ConfigError` if there is none."""
+    """Return `given` if the file exists or a directory is part of it, otherwise the path of the shipped
+    scenario with that name. Raise `ConfigError` if there is no such scenario."""
     path = Path(given)
     if path.exists() or path.parent != Path():
         return path
@@ -45,7 +46,7 @@ def find(given: str | Path) -> Path:
 
 
 def described(name: str) -> Shipped:
-    """Return the description of a scenario, without checking its settings."""
+    """Return the description of a shipped scenario. Its settings are not checked."""
     path = find(name)
     text = path.read_text(encoding="utf-8")
     document = tomllib.loads(text)
@@ -65,7 +66,7 @@ def described(name: str) -> Shipped:
 
 
 def all_described() -> list[Shipped]:
-    """Return all descriptions, examples first."""
+    """Return the descriptions of all shipped scenarios, examples first."""
     return sorted(map(described, names()), key=lambda each: (each.table, each.name))
 
 

@@ -1,6 +1,6 @@
-"""A commented scenario to start from, with every key and its meaning.
+"""Writes the template of a scenario file, with every key and its meaning.
 
-Lines that begin with `# ` are comments. Lines that begin with `#` and no blank are disabled, valid settings.
+Lines that begin with `# ` are comments. Lines that begin with `#` and no blank are valid settings, disabled.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ keep = "run"  # a directory for every run, with ledger, metrics and report; "tab
 
 
 def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") -> str:
-    """Return a scenario that runs without changes. Raises `ParameterError` for an unknown algorithm."""
+    """Return the text of a scenario that runs as it is. Raise `ParameterError` for an unknown algorithm."""
     entry = find(algorithm)
     built = entry.build(dim=10, clients=20, **entry.example)
     per_round = "" if built.needs_all_clients else "#per_round = 20  # clients drawn for every round; all\n"
