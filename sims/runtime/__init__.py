@@ -1,11 +1,11 @@
-"""Channels that carry the queries of an algorithm to simulated clients and return the totals.
+"""Channels: each sends the queries of a learning algorithm to simulated clients and returns the sums.
 
     channel = secure_sum(algorithm, learners, Setting(trust="curious_server"))
     run = Run(algorithm, channel, algorithm.start(model))
     report = run.round()
 
-`secure_sum` runs the machines of the protocol in this process. `insecure_plain_sum` takes the same arguments
-and returns the same totals faster, without any protection.
+`secure_sum` runs the real protocol, with the server and all clients in this process. `insecure_plain_sum`
+takes the same arguments and computes the same totals (apart from noise) faster, without any protection.
 """
 
 from sims.runtime.cohort_setting import DropoutLaw, DropoutSchedule, Setting, no_dropouts

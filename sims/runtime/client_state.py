@@ -1,7 +1,7 @@
 """Saves and restores the state of simulated clients between two rounds, to resume a simulation.
 
 The state includes personal models, which no server sees, and the random generators of learners and attackers.
-It does not include keys and the registry: a resumed client makes new keys.
+It does not include keys or the registry of public keys: these are made anew when a run is resumed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHARED: Final = -1  # the key, besides client ids, of the state that all clients
 
 
 class SimulatedMemory(VolatileMemory):
-    """The record of a client's sessions, queries and spending, which a simulation can save and restore."""
+    """A client's record of its sessions, answers and privacy cost. A simulation can save and restore it."""
 
     def saved_state(self, known: DigestIndex) -> dict[str, Any]:
         spend = self._spend
@@ -53,13 +53,13 @@ class SimulatedMemory(VolatileMemory):
             self._sets.add(SumSequence(Rule(rule), key), members)
 
     def take_lost(self, answer: AnswerEntry) -> None:
-        """Record an answer that may have been sent before a restart: charge it and mark its round as used."""
+        """Charge the client for an answer it may have sent before a restart; mark its round as answered."""
         self._spend = self._spend.plus(answer.charge, answer.adjacency)
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
 
 
 class DigestIndex:
-    """Digests, or other byte strings, that many clients know. A client's set of them is one bit for each."""
+    """A numbered list of byte strings, such as digests. A set of them can be saved as one bit per number."""
 
     def __init__(self, digests: Sequence[bytes] = ()) -> None:
         self._digests = list(digests)
@@ -75,7 +75,7 @@ class DigestIndex:
         return cls(msgpack.unpackb(content))
 
     def bits(self, digests: set[bytes]) -> bytes:
-        """Return the bits of a set of digests. New digests are added to the list."""
+        """Return a set of digests as a bit string: bit n stands for digest n. New digests get new numbers."""
         for digest in sorted(digests - self._positions.keys()):
             self._positions[digest] = len(self._digests)
             self._digests.append(digest)
@@ -83,7 +83,7 @@ class DigestIndex:
         return number.to_bytes(-(-number.bit_length() // 8), "little")
 
     def at(self, bits: bytes) -> Iterator[bytes]:
-        """Yield the digests whose bits are set."""
+        """Yield the digests of a set, given the bit string that the method `bits` returned for it."""
         number = int.from_bytes(bits, "little")
         for position in range(number.bit_length()):
             if number >> position & 1:
@@ -95,7 +95,7 @@ def save_clients(
     memories: Mapping[int, SimulatedMemory],
     tamper: Mapping[int, object],
 ) -> dict[int, bytes]:
-    """Return the state of each client by id, and under `SHARED` the digests that clients know."""
+    """Return the packed state of each client by id, and the `DigestIndex` of all under the key `SHARED`."""
     known, saved = DigestIndex(), {}
     for member, participant in participants.items():
         state = {
@@ -114,7 +114,7 @@ def restore_clients(
     memories: Mapping[int, SimulatedMemory],
     tamper: Mapping[int, object],
 ) -> None:
-    """Restore all clients from `saved`. Raise `RecordError` if the states are not of these clients."""
+    """Restore what `save_clients` returned. Raise `RecordError` if it is invalid or of other clients."""
     if saved.keys() != {*participants, SHARED}:
         raise RecordError("the saved clients are not those of this run")
     known = DigestIndex.of(saved[SHARED])
@@ -133,7 +133,7 @@ def restore_clients(
 
 
 def learner_state(learner: object) -> dict[str, Any]:
-    """Return the number of trainings and all random states of a learner and of the learner that it wraps."""
+    """Return the count of trainings and all random states of a learner, with those of wrapped learners."""
     layers = list(_layers(learner))
     generators = [json.dumps(each.bit_generator.state) for each in _generators(layers)]
     return {"calls": getattr(layers[-1], "calls", None), "generators": generators}
@@ -165,14 +165,14 @@ class ForgingLearner(Protocol):
     """The learner of an attacker that changes answers after they are computed: see `fl.attacks.updates`."""
 
     def answered(self, values: Mapping[str, Any], most: Mapping[str, int], sent: Any) -> Mapping[str, Any]:
-        """Return the values to send. `most` has the largest allowed counts, `sent` the query's vectors."""
+        """Return values to send instead. `most` has the limits of counts, `sent` the query's vectors."""
         ...
 
 
 class SimulatedParticipant(Participant):
     """A participant that sends a forged answer if its learner is a `ForgingLearner`.
 
-    Counts with a bounded total, as in a histogram, are not forged: changed one by one, they could exceed it.
+    Counts with a limit on their sum, as in a histogram, are not forged, because the sum could exceed it.
     """
 
     def answer(

@@ -37,25 +37,25 @@ def no_dropouts(_member: int, _stage: Stage, _round: int, _sum: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The protection of sums, and the clients that take part in each round.
+    """The settings of a channel: how sums are protected, and which clients take part in each round.
 
     `trust`             what the server may do: "curious_server" or "malicious_server".
     `corrupt`           how many clients may collude with the server.
     `dropout`           which fraction of the cohort may be missing by the end of a session.
-    `graph`             who shares secrets with whom; by default, chosen by the size of the cohort.
+    `graph`             which pairs of clients share secrets; by default, chosen by the size of the cohort.
     `sums`              the largest number of sums of one session. If a round needs more than are left, it
                         begins a new session.
-    `each_round`        whether every round begins a new session. Then a round under a seed does not depend
+    `each_round`        whether every round begins a new session. Then a round of a seeded run does not depend
                         on earlier rounds, so a resumed run repeats it exactly.
-    `dropouts`          function that says which clients drop out, and where. It must return the same value
-                        whenever it is called with the same arguments.
+    `dropouts`          function that says which clients drop out, and at which stage. It must return the same
+                        value whenever it is called with the same arguments.
     `dropout_law`       probabilities of further drop-outs.
-    `sample_cohort`     which clients are invited to a round; by default, all.
+    `sample_cohort`     function that returns the clients invited to a round; by default, all are.
     `max_rho`           privacy budget of each client, for all sums with noise. With a budget, clients refuse
                         sums without noise. By default, the budget is that of the algorithm's noise; an
                         algorithm without noise has no budget.
     `adjacency`         which data sets count as neighbours in the definition of rho.
-    `tamper`            what clients that violate the protocol put into sums instead of their values.
+    `tamper`            functions, by client id, that replace the values of clients that attack the sums.
     `log`               receives a record of every session and sum, for observers.
     `ledger`            where the server records what it asks and releases; a plain channel ignores it.
     `insecure_seed`     makes rounding, keys and noise repeatable. Nothing is secret then.
@@ -109,7 +109,7 @@ class Setting:
 
     @property
     def unnoised_sums(self) -> int:
-        """Return how many sums without noise a client answers: none under a budget, else practically any."""
+        """Return how many sums without noise a client may answer: 0 under a budget, else practically any."""
         return _MANY if self.max_rho is None else 0
 
 
@@ -123,8 +123,8 @@ class DropoutLaw:
 
     seed: bytes
     training: float = 0.0  # before masking in the first sum of a round
-    between: float = 0.0  # before masking in a later sum that is the first of its group
-    group: float = 0.0  # before masking in any other sum, which ends the group of this sum
+    between: float = 0.0  # before masking in a later sum that is the first of its group (`secagg.sum_groups`)
+    group: float = 0.0  # before masking in any other sum; this ends the group
     reveal: float = 0.0  # after masking in any sum
 
     def __post_init__(self) -> None:
@@ -145,7 +145,7 @@ class DropoutLaw:
         return self._happens(probability, "mask", member, number, index)
 
     def _happens(self, probability: float, what: str, member: int, number: int, index: int) -> bool:
-        """Return a random bit that is true with this probability and determined by the other arguments."""
+        """Return True with this probability. The outcome depends only on the seed and the arguments."""
         if not probability:
             return False
         position = b"".join(each.to_bytes(8, "big") for each in (member, number, index))
@@ -154,7 +154,8 @@ class DropoutLaw:
 
 
 def with_budget(setting: Setting, algorithm: AnyAlgorithm) -> Setting:
-    """Return the setting with the privacy budget of the algorithm, unless the setting has its own budget."""
+    """Return the setting with the algorithm's privacy budget, unless the setting has its own budget. Raise
+    `ParameterError` if algorithm and setting refer to different adjacencies."""
     budget = algorithm.budget
     if budget is None or setting.max_rho is not None:
         return setting

@@ -22,12 +22,12 @@ from sims.runtime.cohort_setting import Setting
 
 
 class ObservedChannel(SumChannel, Protocol):
-    """A channel to simulated clients, whose state observers of the simulation can read; no server can.
+    """A channel to simulated clients. Observers can read the state of clients; the simulated server cannot.
 
     `asked`       records of all sums so far.
     `memories`    returns the state that completed rounds have left with every client.
     `save`        returns the state of every client between two rounds, in a format of this channel.
-    `restore`     continues from a saved state, before the first round; `sessions` counts earlier sessions.
+    `restore`     continues from a saved state, before the first round, after `sessions` earlier sessions.
     `take_lost`   charges every client for a sum that it may have answered after the state was saved.
     `spends`      returns the privacy cost that every client has recorded.
     `sessions`    the number of sessions so far.
@@ -69,7 +69,7 @@ class SumSession(TrafficCounter, Protocol):
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """Everything that is needed to make a session. The functions are callbacks of the session."""
+    """The arguments of a `SessionFactory`. The session calls `answer`, `prepare`, `absent` and `listener`."""
 
     table: Table
     setting: Setting
@@ -80,12 +80,12 @@ class SessionPlan:
     prepare: Prepare
     absent: Absent
     listener: Listener
-    history: SetLog  # the server's, of all sessions
+    history: SetLog  # the server's record of the clients in each sum of all sessions
     left: AbstractSet[int]  # clients gone for the rest of the round; grows during the session
 
     @property
     def policy(self) -> Policy:
-        """Return the policy that every client of the session checks."""
+        """Return the limits that every client of the session enforces."""
         setting, least = self.setting, self.setting.corrupt + 2
         return Policy(
             trust=Trust.parse(setting.trust),

@@ -2,7 +2,8 @@
 
 Values are clipped, rounded and wrapped exactly as on a real client. Under the same `Setting.insecure_seed`, a
 total equals that of the secure protocol to the last bit, except for noise, which depends on the secrets of a
-session. Drop-outs and refusals follow the same rules, except that a ring is never cut by chance.
+session. Drop-outs and refusals follow the same rules, with one exception: on a ring graph, a secure sum can
+also fail because too many neighbours of one client drop out.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def insecure_plain_sum(
 
 
 class PlainSession:
-    """Adds up answers without protection. It has the same interface as `LocalSession`."""
+    """A session without protection, which has the same interface as `secagg.local.LocalSession`."""
 
     is_plain = True
 
@@ -141,7 +142,7 @@ class PlainSession:
         return adding.total()
 
     def _roster(self, kind: str, payload: bytes) -> PositionSet:
-        """Return the clients to ask. See `RepeatPlanner.roster`."""
+        """Return the positions in the cohort of the clients to ask, chosen by `RepeatPlanner.roster`."""
         here = tuple(self._cohort[position] for position in sorted(self._members - self._gone))
         need = max(self._least, self._table[kind].least_roster)
         chosen = set(self._repeats.roster(kind, payload, here, need=need))
@@ -157,7 +158,7 @@ class PlainSession:
             self._plan.listener(self._cohort[position], Abandoned(adding.query.sum_index))
 
     def _check_roster(self, roster: PositionSet, kind: str, round_number: int) -> None:
-        """Raise `SumFailed` if the roster lacks a client of its group, or is too small."""
+        """Raise `SumFailed` if the roster is too small, or if a client in it left, which ends the group."""
         if roster & self._gone:
             self._agenda.close(kind, round_number)
             raise CohortChanged("a client of this group has left; its last total stands")
@@ -176,7 +177,7 @@ class PlainSession:
                 self._leave(position, error)
 
     def _willing(self, adding: _Adding) -> dict[int, int]:
-        """Return the present clients that accept the query, by position. Those that refuse it leave."""
+        """Return the present clients that accept the query: id -> position. Clients that refuse it leave."""
         willing: dict[int, int] = {}
         for position in self._positions(Stage.MASK, adding.roster, adding.query.sum_index):
             member = self._cohort[position]
@@ -222,7 +223,8 @@ class PlainSession:
         self._repeats.confirm(adding.query, self._ids(survivors))
 
     def _confirm(self, adding: _Adding, survivors: PositionSet) -> set[int]:
-        """Notify the clients that reveal shares. Return their positions, or raise `TooFewClients`."""
+        """Run the stages after masking. Notify the clients that stay to the end, and return their positions.
+        Raise `TooFewClients` if too few clients stay."""
         query, stayed = adding.query, set(survivors)
         if self._policy.trust is Trust.MALICIOUS:
             self._stage = Stage.CONFIRM
@@ -304,7 +306,7 @@ class _Adding:
         return PositionSet(self._noise)
 
     def total(self) -> Total:
-        """Return the total after removing the noise that survivors added in case of more drop-outs."""
+        """Return the total after removing surplus noise, which clients added in case of more drop-outs."""
         promise, layers = self._spec.promise, self._encoding.noise()
         surplus = promise.surplus(len(self.roster), len(self._noise)) if promise is not None else ()
         for seeds in self._noise.values():

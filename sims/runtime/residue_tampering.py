@@ -1,7 +1,7 @@
-"""Attackers that replace their residues in a sum, after encoding and before masking.
+"""Simulates attackers that replace their encoded values, integers modulo 2^bits ("residues"), before masking.
 
-They know what every client knows about a sum. They do not change the hidden count of contributors, because a
-wrong count only makes the sum fail, as a drop-out can.
+An attacker knows about a sum what every client knows. It does not change the hidden count of contributors,
+which is part of each sum, because a wrong count only makes the sum fail, as a drop-out can.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def tampered(
 ) -> tuple[Residues, ...]:
     """Return the residues that an attacker sends instead of its own `residues`.
 
-    The last one, the hidden count, stays. Raise `ParameterError` if `tamper` changes the shape.
+    The last array, the hidden count, is not changed. Raise `ParameterError` if `tamper` changes a shape.
     """
     *own, count = residues
     known = tuple(_field(encoding, part) for part in encoding.spec.parts)
@@ -84,7 +84,7 @@ def _grid_points(encoding: Encoding, part: Part, limit: float) -> int:
 
 
 def tampering_transform(tamper: Tamper) -> Transform:
-    """Return a hook for a client machine that makes it send tampered residues, and otherwise nothing."""
+    """Return a hook that makes a `ClientMachine` send tampered residues and changes nothing else."""
 
     def transform(question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
         return tampered(tamper, question.query.kind, question.encoding, residues)
@@ -93,7 +93,7 @@ def tampering_transform(tamper: Tamper) -> Transform:
 
 
 def client_hooks(member: int, *, seed: bytes | None, number: int, tamper: Tamper | None) -> ClientHooks:
-    """Return the hooks of a client in session `number`. With a seed, it rounds alike in all sessions."""
+    """Return a client's hooks in session `number`. With a seed, its rounding is the same in all sessions."""
     hooks = ClientHooks()
     if seed is not None:
         hooks = insecure_client_hooks(_of_session(seed, number), member, rounding=seed)
@@ -101,7 +101,7 @@ def client_hooks(member: int, *, seed: bytes | None, number: int, tamper: Tamper
 
 
 def server_hooks(*, seed: bytes | None, number: int) -> ServerHooks:
-    """Return the hooks of the server in session `number`, whose randomness is that of `seed`, if any."""
+    """Return the hooks of the server in session `number`. With a seed, both determine its randomness."""
     return ServerHooks() if seed is None else insecure_server_hooks(_of_session(seed, number))
 
 

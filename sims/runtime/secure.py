@@ -1,4 +1,4 @@
-"""Secure sums in one process: the real protocol machines of the server and of all clients."""
+"""Secure sums in one process, which runs the real state machines of the server and of all clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sims.runtime.session_channel import SessionChannel
 
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:
-    """Return a channel whose server machine sees only masked residues and totals.
+    """Return a channel that computes secure sums: the server sees only masked values and totals.
 
     Raise `ParameterError` if algorithm, learners and setting do not fit together.
 
@@ -43,7 +43,7 @@ def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting
 
 
 class ObservedSession(LocalSession):
-    """A `LocalSession` that counts masked inputs, reveals and refusals."""
+    """A `LocalSession` that counts the masked inputs, reveal messages and refusals of each sum in `stats`."""
 
     is_plain = False
 
@@ -94,7 +94,7 @@ class ObservedSession(LocalSession):
 
 
 class SecureSessions:
-    """Makes sessions in which each client has the same identity as in earlier sessions."""
+    """Makes sessions from plans. A client has the same identity (signing key) in all sessions."""
 
     def __init__(self, enrolled: tuple[int, ...], setting: Setting) -> None:
         self._enrolled = enrolled
@@ -123,7 +123,7 @@ class SecureSessions:
 
 
 def _identities(seed: bytes | None) -> Callable[[int], Identity]:
-    """Return a function that maps a client to its identity, and always returns the same one."""
+    """Return a function from a client id to the identity of that client, the same in every call."""
     if seed is not None:
         return partial(seeded_identity, seed)
     return cache(lambda _member: Identity.generate())

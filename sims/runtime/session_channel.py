@@ -1,6 +1,6 @@
 """A channel that runs rounds in sessions: it invites clients, asks for sums, and reports outcomes to clients.
 
-It works with any implementation of `SumSession`: real machines or plain sums.
+It works with any `SumSession`: plain sums, secure sums in this process, or secure sums with workers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sims.runtime.interfaces import SessionFactory, SessionPlan, SumSession
 
 
 class PreparedAnswer(Protocol):
-    """A finished job of one client. `result` returns its value, or raises the exception that it raised."""
+    """A finished job of a client. `result` returns the value of the job or raises its exception."""
 
     def result(self) -> Any: ...
 
@@ -42,7 +42,7 @@ Together: TypeAlias = Callable[[Mapping[int, Callable[[], Any]]], Mapping[int, P
 class SessionChannel:
     """A channel to simulated clients, one participant for each learner.
 
-    If `learners` has a method `together`, as `fl.crowd.Crowd` has, it runs the jobs of all clients at once.
+    If `learners` has a method `together`, as `fl.crowd.Crowd` has, the jobs of all clients run at once.
 
     The algorithm learns only what `ask` returns. Everything else, such as `participants`, is for observers.
     """
@@ -191,7 +191,7 @@ class SessionChannel:
     # --- sessions ---
 
     def _forget(self, round_info: RoundInfo) -> bool:
-        """Allow clients to repeat this round. Return whether it is repeated and so needs a new session."""
+        """Let clients answer in this round again. Return whether the round is repeated in an open session."""
         for participant in self.participants.values():
             participant.insecure_rewind(round_info.number)
         return round_info.number <= self._round_info.number and self._session is not None
@@ -276,11 +276,11 @@ class SessionChannel:
         return self._sessions
 
     def memories(self) -> dict[int, Any]:
-        """Return the state that completed rounds have left with every client."""
+        """Return what each client keeps from completed rounds, such as a personal model, by client id."""
         return {member: each.memory for member, each in self.participants.items()}
 
     def spends(self) -> dict[int, Spend]:
-        """Return the privacy cost that every client has recorded."""
+        """Return the privacy cost that every client has recorded, by client id."""
         return {member: each.spend for member, each in self._memories.items()}
 
     def save(self) -> dict[int, bytes]:
@@ -296,7 +296,7 @@ class SessionChannel:
         """Restore what `save` returned, before the first round. Raise `RecordError` if it is invalid."""
         restore_clients(saved, self.participants, self._memories, self._setting.tamper)
         self._sessions = sessions
-        for memory in self._memories.values():  # what clients confirmed, the server knew
+        for memory in self._memories.values():  # The server knew every set that a client confirmed.
             for sequence, members in memory.sets.entries():
                 self._history.add(sequence, members)
                 self._history.released.add(sequence)

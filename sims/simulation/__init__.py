@@ -3,8 +3,8 @@
     result = simulate(settings)
 
 Data, cohorts and training are drawn from the seed of the settings. The settings say whether sums are plain or
-secure; both give the same results. Metrics are measured with access to the data and models of all clients,
-which the server of the simulation does not have.
+secure; with seeded rounding, both give the same results except for noise. Metrics are measured with access to
+the data and models of all clients, which the server of the simulation does not have.
 """
 
 from sims.simulation.observers import OBSERVERS, Observer, register_observer

@@ -1,4 +1,4 @@
-"""Estimates a lower bound on the epsilon of a run from sums with and without a known client, the canary."""
+"""Estimates lower bounds on epsilon from trial sums with and without the input of one client, the canary."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SUMS: Final = 64
 
 
 def canary_facts(settings: Settings, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, Any]:
-    """Return the results of one trial for every kind of sum with noise. `algorithms` are those of the parts
-    of the run, "training" and "tail"."""
+    """Run one trial for every kind of sum with noise, and return the results as JSON values. The keys of
+    `algorithms` are the parts of the run: "training", and "tail" for the histogram of errors."""
     return {
         "canaries": settings.audit.canaries,
         "specs": [
@@ -32,7 +32,7 @@ def canary_facts(settings: Settings, algorithms: Mapping[str, AnyAlgorithm]) -> 
 
 
 def _tried(settings: Settings, part: str, kind: str, spec: SumSpec) -> dict[str, Any]:
-    """Run a trial with the noise multiplier of a sum: noise relative to the sensitivity to one client."""
+    """Run a trial with the same ratio of noise to the sensitivity of one client as in sums of this kind."""
     from sims.noise_audit.trial import NoiseTrial, run_trial
 
     promise = spec.promise

@@ -49,7 +49,7 @@ def measured(setup: SimulationSetup) -> dict[str, Scores]:
 def personal_models(
     algorithm: AnyAlgorithm, crowd: Crowd, memories: Mapping[int, Any], model: Array
 ) -> dict[int, Array]:
-    """Return the model that every client would use. The training needed for this does not change the run."""
+    """Return the personal model of every client by id. Training done for this does not affect the run."""
 
     def job(client: int) -> Callable[[], Array]:
         memory = memories.get(client, algorithm.first_memory())
@@ -79,7 +79,7 @@ def _judged(scores: Scores) -> Scores:
 
 
 def summary(scores: Scores, *, classes: bool) -> dict[str, float | None]:
-    """Return means, percentiles and variances over clients. `classes`: whether there are accuracies."""
+    """Return statistics of losses over clients and, if `classes`, also of accuracies and error rates."""
     if not scores:
         return {}
     table = ClientScores.of(scores.values())

@@ -1,6 +1,7 @@
-"""A differentially private histogram of the error rates of clients, over a channel of its own.
+"""A differentially private histogram of the error rates of clients, computed over a separate channel.
 
-It is a sum with noise, which hides the error of a single client. Its budget does not cover the training.
+It is a sum with noise, which hides the error of a single client. Its privacy budget is separate from that of
+the training.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _DIGITS: Final = 6
 
 @dataclass(eq=False)
 class PeriodicErrorHistogram:
-    """Requests the histogram after certain rounds. The result does not influence the training."""
+    """Requests the histogram after the rounds that the scenario's section `[tail]` selects."""
 
     section: TailSection
     rounds: int
@@ -38,7 +39,7 @@ class PeriodicErrorHistogram:
     def of(
         cls, settings: Settings, *, dim: int, clients: int, make: Callable[[AnyAlgorithm], ObservedChannel]
     ) -> PeriodicErrorHistogram | None:
-        """Return the histogram of `[tail]`, over the channel from `make`; None if there is no `[tail]`."""
+        """Return the histogram of the scenario's section `[tail]`, over the channel from `make`, or None."""
         section = settings.tail
         if section is None:
             return None
@@ -52,8 +53,8 @@ class PeriodicErrorHistogram:
         return number in tail_rounds(self.section, self.rounds)
 
     def ask(self, model: Vector) -> dict[str, Any]:
-        """Request a histogram of the errors of `model`, and return the outcome as JSON values. Heights
-        include noise, so some may be below zero."""
+        """Request a histogram of the errors of `model`, and return the outcome as JSON values. The heights of
+        the bins include noise, so some may be negative."""
         self.run.state = ModelState(as_vector(model))
         self.seen.heights = None
         report = self.run.round()
@@ -68,7 +69,7 @@ class PeriodicErrorHistogram:
         }
 
     def resume(self, saved: bytes, *, interrupted: bool) -> None:
-        """Continue from the state `saved`; `interrupted` says whether a round was running after it."""
+        """Continue from the state `saved`; `interrupted` says whether a later round was interrupted."""
         self.run = Run.resume(self.algorithm, self.seen, saved, interrupted=interrupted)
 
 

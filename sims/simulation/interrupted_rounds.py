@@ -1,6 +1,7 @@
-"""Lost sums: sums that were asked after the last checkpoint, in a round that was interrupted.
+"""Finds lost sums, which were asked after the last checkpoint, in a round that was interrupted.
 
-Restored clients have no record of them, but the server may know their totals. So clients are charged again.
+Clients that are restored from the checkpoint have no record of lost sums, but the server may know the totals.
+So a resumed run charges the clients for these sums again, and skips their rounds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sims.simulation.run_writer import RunWriter
 
 
 def lost_sums(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, list[AnswerEntry]]:
-    """Return the lost sums by part, from the ledger if there is one, else from the file of sums."""
+    """Return the lost sums by part of the run, from the ledger if there is one, else from `sums.jsonl`."""
     found: dict[str, list[AnswerEntry]] = {part: [] for part in algorithms}
     entries = _noted(writer, algorithms) if writer.ledger is not None else _logged(writer, algorithms)
     for part, entry in entries:
@@ -26,7 +27,7 @@ def lost_sums(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> dict
 
 
 def _noted(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
-    """Yield the lost sums in the ledger. A row belongs to the part whose kind and spec it has."""
+    """Yield the lost sums in the ledger. The kind and the spec of a row tell which part it belongs to."""
     parts = {
         (kind, spec.digest.hex()): part
         for part, each in algorithms.items()

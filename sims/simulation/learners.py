@@ -40,7 +40,7 @@ def training_of(settings: Settings, federation: Federation) -> Training:
 
 
 def first_module(settings: Settings, federation: Federation) -> nn.Module:
-    """Return the model before training. Its inputs and outputs fit the data, unless they are set."""
+    """Return the model before training. Its input and output sizes fit the data unless set otherwise."""
     kind = settings.model.kind
     shape = next(iter(federation.clients.values())).train.x.shape[1:]
     follows: dict[str, int | None] = {"features": math.prod(shape), "classes": federation.classes}
@@ -61,7 +61,7 @@ def make_crowd(
 
 
 def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapping[int, Any]:
-    """Return the learners of all clients, wrapped for stragglers and for the attackers `who`."""
+    """Return the learners of all clients, with the behaviour of stragglers and of the attackers `who`."""
     learners: Mapping[int, Any] = crowd
     if settings.cohort.stragglers:
         epochs = settings.training.epochs or settings.training.steps or 1
@@ -76,7 +76,7 @@ def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapp
 
 
 def make_tamper(settings: Settings, who: frozenset[int]) -> dict[int, Any]:
-    """Return the functions with which attackers change their residues; empty for other attacks."""
+    """Return functions with which attackers change encoded values, by id; empty for other attacks."""
     attack = settings.attack
     if attack is None or attack.level != "message":
         return {}
@@ -86,7 +86,7 @@ def make_tamper(settings: Settings, who: frozenset[int]) -> dict[int, Any]:
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """The data that all workers share."""
+    """The data from which every worker makes its clients, besides the samples of the clients."""
 
     settings: Mapping[str, Any]  # of the scenario
     classes: int | None  # None in a regression

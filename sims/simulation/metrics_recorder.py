@@ -149,7 +149,7 @@ class MetricsRecorder:
 
     @property
     def accuracy(self) -> float | None:
-        """Return the last measured mean accuracy, of the first measure; None without accuracies."""
+        """Return the latest mean accuracy of the first measure, or None if no accuracy is measured."""
         for line in reversed(self.lines):
             for numbers in (line["measured"] or {}).values():
                 found: float | None = numbers.get("mean_accuracy")
@@ -226,7 +226,7 @@ def _by_name(sent: Mapping[str, int]) -> dict[str, int]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value that JSON can hold: a number that is not finite becomes None."""
+    """Return a value for JSON: a NumPy scalar as a Python number, and a number that is not finite as None."""
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

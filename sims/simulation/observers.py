@@ -1,4 +1,4 @@
-"""Observers: functions that measure something in a simulation besides accuracies. Scenarios name them.
+"""Observers: functions that measure more than accuracies in a simulation. A scenario lists their names.
 
 An observer is created once for every simulation and called after every round. The value that it returns is
 recorded, unless it is None. It may read everything, including personal models. To add one:
@@ -110,7 +110,7 @@ def local_accuracy() -> Observer:
 
 
 def register_observer(name: str, make: Callable[[], Observer], kind: ObserverKind | None = None) -> None:
-    """Add an observer that scenarios can name; `kind` says what it needs."""
+    """Add an observer that scenarios can name; `kind` says which data it needs."""
     OBSERVERS[name] = make
     OBSERVER_KINDS[name] = ObserverKind() if kind is None else kind
 
@@ -121,9 +121,9 @@ _COSINE_DIGITS: Final = 4
 def agreement() -> Observer:
     """Return an observer of the mean cosine between honest updates and their mean, weighted by samples.
 
-    It is 1 if all updates have the same direction, and about 0 if they cancel. A geometric median gives each
-    client the weight of a unit vector. So this cosine is the influence of an honest client along the mean
-    update, against attackers that all push in the opposite direction. Updates are seen from round 2 on.
+    It is 1 if all updates have the same direction, and about 0 if they cancel. A geometric median counts
+    each update as a unit vector. So the cosine shows how well honest clients resist attackers that all push
+    against the mean update. There is no value for the first round.
     """
     models: list[Array] = []
     seen: dict[int, Array] = {}
@@ -158,18 +158,18 @@ _DIVERGED: Final = "diverged"
 
 
 def optimality_gap() -> Observer:
-    """Return an observer of the optimality gap of the common model: see `_gap`."""
+    """Return an observer of the objective at the common model minus its minimum: see `_gap`."""
     return _gap(lambda run: run.model)
 
 
 def ergodic_gap() -> Observer:
-    """Return an observer of the optimality gap of the mean model over rounds, if the algorithm keeps it. A
-    splitting scheme weights each round by its step size, and returns this mean if `ergodic` is set."""
+    """Return an observer like `optimality_gap`, for the average of the models of all rounds. It observes
+    nothing unless the algorithm's state has an `average`, as in `protocols.splitting`."""
     return _gap(lambda run: getattr(run.state, "average", None))
 
 
 def _gap(chosen: Callable[[Run[Any]], Array | None]) -> Observer:
-    """Return an observer of the objective, summed over all training samples, minus its minimum."""
+    """Return an observer of the total objective of all training samples at a model, minus its minimum."""
     known: list[tuple[ExactObjective, int]] = []
 
     def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
@@ -204,8 +204,8 @@ def jumps() -> Observer:
     """Return an observer of the distance between each client's trained model and the one it continues with.
 
     The values are mean and standard deviation over clients; every tenth round, also the mean training losses
-    on a line from the trained to the common model. A client that keeps its own model has distance 0. Others
-    repeat their last training to get it: all must take part and start at the common model.
+    on a line from the trained to the common model. Clients that keep personal models have distance 0. For
+    others, training is repeated, so all clients must take part and start from the common model.
     """
     last: list[Array] = []
 
@@ -232,7 +232,7 @@ def _kept(channel: ObservedChannel) -> dict[int, Array] | None:
 
 
 def _once_more(crowd: Crowd, start: Array | None) -> dict[int, Array]:
-    """Repeat the last training of all clients from `start`. The number of a training determines its draws."""
+    """Return the models of the last training, repeated from `start` with the same random draws."""
     assert start is not None
     for member in crowd.values():
         member.calls -= 1
@@ -267,7 +267,7 @@ class DivergenceObserver(SimulatedParticipant):
 def observe_divergence(
     channel: SessionChannel, algorithm: AnyAlgorithm, trust: str
 ) -> dict[int, DivergenceObserver]:
-    """Replace the participants of a new channel by `DivergenceObserver`s, and return them."""
+    """Replace the participants of a new channel by `DivergenceObserver`s, and return these by id."""
     watched = {
         member: DivergenceObserver(algorithm, each.learner, trust=trust, member=member)
         for member, each in channel.participants.items()

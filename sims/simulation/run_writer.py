@@ -54,7 +54,7 @@ class Origin:
 
     name: str  # of the scenario
     digest: str  # identifies the settings of the run
-    cell: Mapping[str, Any] = field(default_factory=dict)  # its values of the swept keys
+    cell: Mapping[str, Any] = field(default_factory=dict)  # the values of the settings that the sweep varies
     label: str = ""
 
 
@@ -62,7 +62,8 @@ class Origin:
 def open_run(
     directory: RunDirectory, settings: Settings, origin: Origin, *, resume: bool
 ) -> Iterator[RunWriter]:
-    """Lock the directory and yield its writer. Raise `ConfigError` if another process has locked it."""
+    """Lock a run directory and yield its writer. Without `resume`, clear the directory first. Raise
+    `ConfigError` if another process has locked it, or if its checkpoint cannot be resumed."""
     directory.make()
     with directory.locked():
         saved = Checkpoint.read(directory, digest=origin.digest) if resume else None
@@ -213,7 +214,7 @@ class RunWriter:
     def keep(
         self, line: dict[str, Any], done: int, states: Mapping[str, PartState], seconds: Mapping[str, float]
     ) -> None:
-        """Write a finished round: its metrics, the signed head of the ledger, and last the checkpoint."""
+        """Write a finished round: its metrics, the signed head of the ledger, and then the checkpoint."""
         self._metrics.add(line)
         for file in (self._metrics, self._sums):
             file.sync()
@@ -289,7 +290,7 @@ def _identity(settings: Settings) -> Identity:
 
 
 def described(algorithm: AnyAlgorithm, *, extra: bool = False) -> list[dict[str, Any]]:
-    """Return descriptions of an algorithm's sums for `run.json`; `extra`: they are not of the training."""
+    """Return descriptions of an algorithm's sums for `run.json`; `extra` is False for the training."""
     return [
         {
             "kind": each.query.kind,

@@ -52,12 +52,12 @@ def no_log(_part: str, _algorithm: AnyAlgorithm) -> SumLogger:
 
 @dataclass(frozen=True, eq=False)
 class SimulationSetup:
-    """Everything that a simulation runs with."""
+    """The objects that a simulation uses: data, learners, algorithm, channels and runs."""
 
     settings: Settings
     federation: Federation
     corrupt: frozenset[int]  # the clients that attack
-    crowd: Crowd  # all learners without attacks; those of the channel attack
+    crowd: Crowd  # learners of all clients, without attacks; those of the channel may attack
     strangers: Crowd | None  # the clients that never train, or None
     algorithm: AnyAlgorithm
     channel: ObservedChannel
@@ -144,8 +144,8 @@ class _ChannelFactory:
 
     @property
     def _each_round(self) -> bool:
-        """Return whether every round needs a new session: after drop-outs, so that clients return, and in a
-        seeded run with noise, which depends on the session, so that a repeated round gets the same noise."""
+        """Return whether every round needs a new session. With drop-outs, this lets clients return. In a
+        seeded run, noise depends on the session, so this gives a repeated round the same noise."""
         given = self.settings
         return given.dropout.happens or (given.seeded and given.privacy is not None)
 
@@ -228,7 +228,7 @@ def _dropout_law(settings: Settings, part: str) -> DropoutLaw | None:
 
 
 def _sampler(settings: Settings, clients: Sequence[int]) -> CohortSampler | None:
-    """Return a function that draws the cohort of a round uniformly; None if all clients take part."""
+    """Return a function that draws the clients of a round uniformly; None if all clients take part."""
     per_round = settings.cohort.per_round
     if per_round is None or per_round >= len(clients):
         return None

@@ -277,7 +277,7 @@ class Simulation:
         self._report_progress(done=self._done, accuracy=self._recorder.accuracy)
 
     def _pay(self, lost: Mapping[str, list[AnswerEntry]]) -> None:
-        """Charge the server's account and all clients for the lost sums by part, and skip their rounds."""
+        """Add the costs of lost sums to the spending of the run and of all clients, and skip their rounds."""
         for part, run in self._runs().items():
             leave_out(run, lost[part])
             for entry in lost[part]:

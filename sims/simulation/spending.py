@@ -1,4 +1,4 @@
-"""The privacy cost of all sums so far, for a client that has answered every one of them."""
+"""Computes the privacy cost of all sums so far, for a client that has answered every one of them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sims.scenario.settings import Settings
 
 
 class Spending:
-    """Adds up the charges of sums. A client pays before it sends, so a failed sum costs the same."""
+    """The privacy cost of the sums so far. Failed sums count, since clients are charged before they send."""
 
     def __init__(self, algorithm: AnyAlgorithm, spend: tuple[int, int, int] = (0, 0, 0)) -> None:
         self._table = algorithm.table
         self._spend = Spend(*spend)
 
     def add(self, record: SumRecord) -> None:
-        """Charge a sum. A client that refuses pays nothing, so a sum that all clients refused is free."""
+        """Add the cost of a sum, unless all clients refused it: a client that refuses is not charged."""
         if record.index is None or self._table is None:
             return
         if not record.masked and len(record.refusals) >= record.invited:

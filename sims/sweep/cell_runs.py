@@ -1,4 +1,4 @@
-"""Plans and runs the cells of a sweep: the directory of each cell, which cells to run, and one run."""
+"""Names the run directories of a sweep's cells, plans which cells to run, and runs one cell."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cell_directories(out: Path, name: str, cells: Sequence[Variant]) -> dict[str
 
 
 def without_run(out: Path, name: str, cells: Sequence[Variant]) -> list[Variant]:
-    """Return the cells whose run should be kept, but whose directory lacks it or has another run."""
+    """Return the cells that should keep their run, but whose directory lacks it or has another run."""
     own = cell_directories(out, name, cells)
     return [
         cell for cell in cells if cell.settings.output.keep == "run" and not _holds(own[cell.digest], cell)
@@ -55,14 +55,14 @@ def _holds(directory: RunDirectory, cell: Variant) -> bool:
 
 
 def slug(key: Mapping[str, Any]) -> str:
-    """Return the name of a cell's directory, made of its swept settings, such as `method=RFA-seed=1`."""
+    """Return a directory name for a cell, made of the settings in its key, such as `method=RFA-seed=1`."""
     words = (_UNFIT.sub("-", f"{name.rpartition('.')[2]}={value}").strip("-.") for name, value in key.items())
     return "-".join(words)[:_LONGEST]
 
 
 @dataclass(frozen=True)
 class CellTask:
-    """One cell to run."""
+    """A cell to run, and where to keep the run."""
 
     cell: Variant
     name: str  # the name of the scenario
@@ -76,7 +76,7 @@ def plan_tasks(
     """Return a task for every cell without a result, by its digest.
 
     If a run is finished but its result is missing from the file of results, the result is added again.
-    Raises `ConfigError` with every obstacle: unfinished runs with neither `resume` nor `restart`, runs with
+    Raises `ConfigError` with all problems: unfinished runs with neither `resume` nor `restart`, runs with
     other settings, runs in use by another process, and directories that cannot be written.
     """
     known, own = results.read(), cell_directories(out, name, cells)

@@ -1,10 +1,9 @@
 """Runs tasks in several processes. A task that fails, or whose process dies, does not affect the others.
 
-A `ProcessPoolExecutor` does not suffice. If one of its workers is killed, all tasks fail
-(test_workers_fail_alike_and_one_that_is_killed_is_replaced), and a running task cannot be ended
-(test_an_interruption_ends_what_is_running). A `sims.workers.WorkerPool` does not fit, either: it limits
-numerical libraries to one thread, which changes the last bits of torch's results, and a task must give the
-same numbers in a worker and in the main process.
+A `ProcessPoolExecutor` does not suffice: if one of its workers is killed, all tasks fail, and a running task
+cannot be ended. A `sims.workers.WorkerPool` does not suffice either: it limits numerical libraries to one
+thread, which changes the last bits of torch's results, and a task must give the same numbers in a worker and
+in the main process (see tests/sims/test_sweep.py).
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ _IGNORED: Final = (signal.SIGINT, signal.SIGTERM)  # sent to all processes; the 
 
 
 class TaskError(Exception):
-    """A task failed. It is reported by its text alone; other exceptions are reported with a traceback."""
+    """Raised by a task that fails, to report only a text. Other exceptions are reported with a traceback."""
 
 
 class TaskStopped(Exception):
-    """A task was asked to stop and can be resumed later."""
+    """Raised by a task that was asked to stop and can be resumed later."""
 
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """The outcome of the task at `index`: its `result`, or `failure` as a text, or `stopped` as asked."""
+    """The outcome of the task at `index`: its `result`, or why it failed, or that it stopped on request."""
 
     index: int
     result: Any = None
@@ -61,7 +60,7 @@ class _Stop:
 
 
 class StopRequest:
-    """A request to stop all tasks. A signal handler may call `want`, which wakes up `run_tasks`."""
+    """Asks all tasks of `run_tasks` to stop when `want` is called, which a signal handler may do."""
 
     def __init__(self) -> None:
         self.wanted = False
@@ -73,7 +72,7 @@ class StopRequest:
 
     @property
     def connection(self) -> Connection:
-        """The connection that becomes readable when `want` is called."""
+        """Return a connection that becomes readable when `want` is called."""
         return self._receiver
 
 
@@ -217,8 +216,8 @@ class _TaskWorker:
 def _start(process: SpawnProcess) -> None:
     """Start a process in which SIGINT and SIGTERM are blocked until `_serve` ignores them.
 
-    Otherwise Ctrl-C, which is sent to all processes, would end it during its imports, which take seconds.
-    Both signals are also blocked in this process during the start.
+    Otherwise Ctrl-C, which is sent to all processes, would end the new process during its imports, which take
+    seconds. Both signals are also blocked in this process during the start.
     """
     resource_tracker.ensure_running()  # Otherwise `start` would call this and unblock signals.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)

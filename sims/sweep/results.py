@@ -64,10 +64,9 @@ class Results:
         return record
 
     def sort(self, order: Sequence[Variant], *, prune: bool = False) -> int:
-        """Move the results of these cells to the front of the file, in this order.
+        """Move the results of these cells to the front of the file, in this order. Update their field `cell`.
 
-        Their keys are updated. Results of other cells stay behind them; with `prune`, they are removed.
-        Return the number of results that were removed.
+        Results of other cells follow; with `prune`, they are removed. Return how many were removed.
         """
         rank = {cell.digest: place for place, cell in enumerate(order)}
         names = {cell.digest: dict(cell.key) for cell in order}
@@ -100,7 +99,7 @@ class Results:
 
 
 def read_records(path: Path, needed: Collection[str] = ()) -> Iterator[Record]:
-    """Yield all results in order. Raises `ConfigError` if a line is no result or lacks a key of `needed`."""
+    """Yield all results in order. Raises `ConfigError` if a line is invalid or lacks a key in `needed`."""
     for number, line in enumerate(_whole_lines(path.read_bytes()).splitlines(), 1):
         try:
             yield _record(json.loads(line), needed)

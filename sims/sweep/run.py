@@ -1,4 +1,4 @@
-"""Runs the cells of a sweep that have no result yet. SIGINT and SIGTERM can stop it."""
+"""Runs the cells of a sweep that have no result yet, and lets SIGINT and SIGTERM stop them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class _RoundCounter:
         self._left = len(cells)
 
     def watch(self, index: int, steps: Any) -> None:
-        """Report one cell: `steps` is its number of rounds, or an object with it in `done` and a text."""
+        """Report the progress of a cell: `steps` is its number of finished rounds, or a `Progress`."""
         self._rounds[index] = steps if isinstance(steps, int) else steps.done
         more = "" if isinstance(steps, int) else f"; {steps}"
         text = f"{counted(self._left, 'cell')} left{more}"
@@ -111,7 +111,7 @@ class _RoundCounter:
 
 @contextmanager
 def stopped_by_signals(stopping: StopRequest, say: Callable[[], None]) -> Iterator[None]:
-    """On the first SIGINT or SIGTERM, request a stop and call `say`; on the next, interrupt the program."""
+    """Let the first SIGINT or SIGTERM request a stop and call `say`, and the next interrupt the program."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         if stopping.wanted:

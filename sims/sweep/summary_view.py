@@ -46,7 +46,7 @@ def rows(summary: SweepSummary) -> Iterator[ResultRow]:
 
 
 def trouble(cell: Variant, result: Mapping[str, Any]) -> str:
-    """Return how many rounds of a cell were completed and why one was not; an empty text if all were."""
+    """Return a text: how many rounds were completed, and why the first failed; empty if none failed."""
     if not result.get("failures"):
         return ""
     _, reason = result["failures"][0]
@@ -54,7 +54,7 @@ def trouble(cell: Variant, result: Mapping[str, Any]) -> str:
 
 
 def in_vain(summary: SweepSummary) -> bool:
-    """Return whether a cell completed no round at all."""
+    """Return whether there is a result of a cell that completed no round."""
     return any(
         not record.result.get("completed", 1)
         for cell in summary.cells
@@ -63,7 +63,7 @@ def in_vain(summary: SweepSummary) -> bool:
 
 
 def remarks(summary: SweepSummary) -> Iterator[str]:
-    """Yield remarks: cells that were not run again, removed results, and observers without data."""
+    """Yield texts about cells that were not run again, removed results, and observers without data."""
     if summary.known:
         yield f"already known, not run again: {summary.known} of {counted(len(summary.cells), 'cell')}"
     if summary.removed is not None:
@@ -101,7 +101,7 @@ def table(title: str, summary: SweepSummary) -> rich.table.Table:
 
 
 def lines(summary: SweepSummary) -> Iterator[str]:
-    """Yield one line for every measurement, with fields separated by semicolons."""
+    """Yield every row as one line of text, with fields separated by semicolons."""
     for row in rows(summary):
         numbers = (f"{name} {number}" for name, number in row.numbers.items())
         yield "; ".join(
@@ -110,7 +110,7 @@ def lines(summary: SweepSummary) -> Iterator[str]:
 
 
 def troubles(summary: SweepSummary) -> Iterator[str]:
-    """Yield one line for every cell that has rounds that were not completed."""
+    """Yield one line of text for every cell in which a round failed."""
     found = {f"{row.cell}: {row.trouble}": None for row in rows(summary) if row.trouble}
     yield from found
 

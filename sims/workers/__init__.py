@@ -1,4 +1,4 @@
-"""Worker processes for simulations. They start fast, can be killed, and never outlive their owner."""
+"""Pools of worker processes for simulations. The workers end when the process that opened the pool ends."""
 
 from sims.workers.message_pipe import MessagePipe, PipeClosed
 from sims.workers.worker_pool import (

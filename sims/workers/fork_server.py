@@ -2,7 +2,7 @@
 
 Each pool of workers has its own fork server, which ends with the pool. It is a new process with one thread
 and no event loop, because a fork copies the locks of threads but not the threads. The fork server also kills
-the workers: it is their parent, so it alone knows which process ids are still theirs.
+the workers: only their parent knows which process ids still belong to them.
 
 A forked worker first drops what it must not share with the others: signal handlers, descriptors and the state
 of random generators. Generators of the operating system (`secrets`, `cryptography`, OpenSSL) share no state.
@@ -46,8 +46,8 @@ _HANDLED: Final = (signal.SIGCHLD, signal.SIGTERM)
 
 
 def main(control: int, owner_pipe: int) -> None:
-    """Serve the pool at the other end of the socket `control` until it is closed. Both arguments are file
-    descriptors. `owner_pipe` is at end of file once the pool's process has ended."""
+    """Run a fork server until the pool closes the socket `control`. Both arguments are file descriptors.
+    `owner_pipe` is at end of file once the pool's process has ended."""
     _set_up(control, owner_pipe)
     sock = socket.socket(fileno=control)
     pipe = MessagePipe(sock)
@@ -74,7 +74,7 @@ def _set_up(control: int, owner_pipe: int) -> None:
 
 
 def _preload(modules: tuple[str, ...]) -> str | None:
-    """Import the modules. Return the reason if this fails, or else None."""
+    """Import the modules. Return None, or the reason as text if an import fails or starts a thread."""
     gc.disable()  # A collection in a worker would copy all shared memory.
     for module in modules:
         try:
@@ -207,7 +207,7 @@ class WorkerFailure:
 
 
 def run_worker(target: bytes, sock: socket.socket, owner_pipe: int, parent: int) -> NoReturn:
-    """Run the pickled function `target` in a forked worker, and exit. Never return to the fork server."""
+    """Run the pickled function `target` in this forked worker, then end the process. Never return."""
     code = 1
     try:
         _set_up_worker(owner_pipe, parent)

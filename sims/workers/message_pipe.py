@@ -4,13 +4,10 @@ Messages are pickled: both ends are processes of one program and one user, so th
 of a network peer go through `secagg.canonical_msgpack` instead.
 
 `send` and `receive` wait with trio, `send_sync` and `receive_sync` with `poll`. No helper thread is used: a
-cancelled wait leaves no thread behind that could consume the next message. Bytes that are partly sent or
-received stay in the pipe's buffers, so that cancelling a call never splits a message: a message whose `send`
-was cancelled goes out whole with the next one.
-
-A `multiprocessing.Connection` does not suffice: it blocks a thread while it waits, and a call cannot be
-cancelled within a message (test_cancelled_send_does_not_break_a_message,
-test_cancelled_receive_loses_nothing).
+cancelled wait leaves no thread behind that could consume the next message. Cancelling a call never splits a
+message: the rest of a message that was partly sent or received stays in a buffer, and the next call continues
+with it. A `multiprocessing.Connection` does not suffice: it blocks a thread while it waits, and a call cannot
+be cancelled within a message (see tests/sims/test_message_pipe.py).
 """
 
 from __future__ import annotations
@@ -86,7 +83,7 @@ class MessagePipe:
         self._wake()
 
     def close(self) -> None:
-        """Close this end, including copies in other processes, and drop unread messages."""
+        """Close this end and its copies in other processes, and discard unread messages."""
         with suppress(OSError):  # Either end is already closed.
             self._sock.shutdown(socket.SHUT_RDWR)
         self._wake()

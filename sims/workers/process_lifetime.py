@@ -1,4 +1,4 @@
-"""Asks the operating system about processes, and ends the processes of a pool with their owner.
+"""Gets facts about processes from the operating system, and ends a pool's processes when its owner ends.
 
 The owner is the process that opened the pool. Three mechanisms end the pool's processes when the owner ends.
 Each of them suffices where it exists:
@@ -69,7 +69,7 @@ def processes_with_environment(entry: str) -> set[int]:
 
 
 def children() -> set[int]:
-    """Return the ids of this process's children, also of adopted ones; none if the kernel lists none."""
+    """Return the ids of all child processes, including adopted ones; an empty set if they are not known."""
     try:
         return set(map(int, (_PROC / "self/task" / str(os.getpid()) / "children").read_text().split()))
     except OSError:
@@ -77,7 +77,7 @@ def children() -> set[int]:
 
 
 def threads() -> int:
-    """Return this process's number of threads, with those of C libraries; 1 if the kernel lists none."""
+    """Return this process's number of threads, including those of C libraries; 1 if it is not known."""
     try:
         return len(list((_PROC / "self/task").iterdir()))
     except OSError:

@@ -14,11 +14,10 @@ start more workers later (`spawn`), for example to replace one that died.
 A fork server imports the preloaded modules once and forks one process per worker (`fork_server`). The pool's
 side consists of tasks in the caller's event loop. `process_lifetime` says why no process outlives the caller.
 
-The standard library does not replace this. In a trial of `multiprocessing.get_context("forkserver")`, a
-worker inside a long C call outlived its killed parent (test_workers_end_with_a_process_that_is_killed), a
-process started by a worker outlived the program (test_what_a_worker_leaves_behind_ends_with_the_pool), and a
-module that cannot be preloaded was not reported (test_a_pool_that_cannot_be_started_says_why). Besides, every
-worker imports the main program again.
+The standard library does not suffice. In a trial of `multiprocessing.get_context("forkserver")`, a worker in
+a long C call outlived its killed parent, a process started by a worker outlived the program, and a module
+that cannot be preloaded was not reported (docs/design.md names the tests). Besides, every worker imports the
+main program again.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ class _Worker:
 
 
 class WorkerPool:
-    """The workers that `open_worker_pool` has started, by the index of their config."""
+    """The workers that `open_worker_pool` has started. Methods take the index of a worker's config."""
 
     def __init__(self, fork_server: ForkServerProcess, size: int, *, grows: bool = False) -> None:
         self._fork_server = fork_server
@@ -174,7 +173,8 @@ class WorkerPool:
         return self._events_end
 
     async def spawn(self, config: object) -> int:
-        """Start one more worker in a pool that grows. Return its index. Raises `WorkerStartError`."""
+        """Start one more worker and return its index. Raises `ValueError` unless the pool was opened with
+        `grows=True`, and `WorkerStartError` if the worker cannot be started."""
         if not self._grows or self._nursery is None:
             raise ValueError("this pool has a fixed size: open it with grows=True")
         try:
@@ -311,7 +311,7 @@ async def open_worker_pool(
     grace: float = 2.0,
     grows: bool = False,
 ) -> AsyncIterator[WorkerPool]:
-    """Start a worker for each config. On exit, end all workers, after `grace` seconds by SIGKILL.
+    """Start a worker for each config. Yield the pool. On exit, kill workers that still run after `grace` s.
 
     `preload` names modules to import before the workers are forked. The target's own module is always
     imported. Numerical libraries use one thread per worker. With `grows`, more workers can be started later.

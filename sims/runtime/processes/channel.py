@@ -1,11 +1,11 @@
 """A channel whose clients run in worker processes and connect over TLS.
 
-Under a seed, totals equal those of the other channels to the last bit. Only drop-outs differ: a client that
-drops out loses its connection until the next session, and after a round with drop-outs a new session begins.
+Under a seed, totals equal those of `secure_sum` to the last bit. Only drop-outs differ: a client that drops
+out loses its connection until the next session, and after a round with drop-outs a new session begins.
 If a worker process is killed, all of its clients drop out. The worker is restarted before the next round, and
 its clients continue from their state after the last finished round.
 
-After each round, workers send a copy of every client's state to this process, for observers alone.
+After each round, workers send a copy of every client's state to this process, for restarts and observers.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class ProcessesChannel(SessionChannel):
 
     @property
     def pids(self) -> tuple[tuple[int, ...], ...]:
-        """Return one tuple of process ids for each worker slot, which includes ended processes."""
+        """Return the process ids for each group of clients: those of ended workers, the current one last."""
         return () if self._supervisor is None else self._supervisor.pids()
 
     @property
@@ -149,7 +149,7 @@ class ProcessesChannel(SessionChannel):
         return self._supervisor
 
     def _command(self, make: Callable[[tuple[int, ...]], object]) -> dict[int, WorkerReply]:
-        """Send the command `make(clients of the worker)` to every worker. Return the replies by slot."""
+        """Send the command `make(ids of its clients)` to every worker. Return the replies by worker slot."""
         supervisor = self._running()
         commands = {slot: make(some) for slot, some in enumerate(self._groups_of_clients)}
         return supervisor.call(supervisor.command, commands)

@@ -64,7 +64,7 @@ async def host_clients(config: messages.WorkerConfig, pipe: MessagePipe) -> None
 
 
 class _Host:
-    """The clients of this worker, which carries out the commands of the supervisor."""
+    """Holds all clients of this worker process, and executes the commands of the supervisor."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class _Host:
             await self._compute(partial(self.participants[member].open, command.round_info))
 
     async def _join(self, command: messages.JoinSession) -> None:
-        """Connect those clients of the session that are not connected."""
+        """Connect the clients of the session that are not connected yet."""
         self.session = command
         async with trio.open_nursery() as nursery:
             for member in command.members:
@@ -153,13 +153,13 @@ class _Host:
         return values
 
     async def fail(self, text: str) -> None:
-        """Report an error of the simulation to the supervisor, which ends the run. Do not return."""
+        """Report an error of the simulation to the supervisor, which then ends the run. Never return."""
         await self._pipe.send(messages.ClientFailure(text))
         await trio.sleep_forever()
 
 
 class _HostedClient:
-    """One client with its identity and its current connection."""
+    """One client with its identity (signing key) and its current connection to the server."""
 
     def __init__(self, member: int, config: messages.WorkerConfig, pipe: MessagePipe, host: _Host) -> None:
         credentials = config.credentials[member]
@@ -198,7 +198,7 @@ class _HostedClient:
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[Client]:
-        """Open a client. Unlike `open_client`, it sends no message to the server when it is closed."""
+        """Yield a network client. Unlike `open_client`, it sends no message to the server when it closes."""
         config = self._config
         dial = ServerConnector(
             config.address, member=self._member, context=self._context, patience=config.patience
@@ -279,7 +279,7 @@ class _HostedClient:
 
 
 class _ReportingMemory(SimulatedMemory):
-    """Reports every answer to the supervisor before it is sent, so that the record outlives this worker."""
+    """A memory that reports each answer to the supervisor before it is sent, for a restart of the worker."""
 
     def __init__(self, member: int, pipe: MessagePipe) -> None:
         super().__init__()
@@ -314,8 +314,8 @@ def make_client(
     drops_out: Callable[[Stage], bool],
     **settings: Any,
 ) -> ClientMachine:
-    """Return a client machine like that of `sims.runtime.secure` in session `number`. The machine raises
-    `ClientDroppedOut` at the first stage for which `drops_out` returns True."""
+    """Return the client machine that `sims.runtime.secure` would make for session `number`. In addition, it
+    raises `ClientDroppedOut` at the first stage for which `drops_out` returns True."""
     survivors = Stage.CONFIRM if policy.trust is Trust.MALICIOUS else Stage.REVEAL
 
     def on_message(kind: type[m.Message]) -> None:

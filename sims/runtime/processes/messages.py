@@ -27,11 +27,10 @@ from sims.runtime.residue_tampering import Tamper
 
 @dataclass(frozen=True)
 class WorkerClients:
-    """The clients of one worker process: their learners, and the tampering of those that violate the
-    protocol. `ClientFactory.make` returns it."""
+    """The result of `ClientFactory.make`: the clients of one worker process."""
 
     learners: Mapping[int, Learner]  # by client id
-    tamper: Mapping[int, Tamper] = field(default_factory=dict)  # of clients that violate the protocol
+    tamper: Mapping[int, Tamper] = field(default_factory=dict)  # by id, of clients that attack the sums
     begin_round: Callable[[int], None] | None = None  # is called with the number of every round
 
 
@@ -41,7 +40,7 @@ MakeWorkerClients: TypeAlias = Callable[[Any, Mapping[int, Any]], WorkerClients]
 
 @dataclass(frozen=True)
 class ClientFactory:
-    """What workers make their clients from: `make(shared, owned)` returns the clients of one worker."""
+    """Makes clients in workers: a worker calls `make(shared, owned)` with `owned` of its own clients only."""
 
     make: MakeWorkerClients  # a function of an importable module; its name is pickled
     shared: Any
@@ -106,7 +105,7 @@ class LoadClientData:
 
 @dataclass(frozen=True)
 class RestoreState:
-    """Make the clients. Restore their states from `saved`, if any, and record their answers since then."""
+    """Make the clients. Restore their states from `saved`, if any, and record later answers (`answered`)."""
 
     saved: Mapping[int, bytes] | None = field(repr=False)
     answered: Mapping[int, list[AnswerEntry]] = field(repr=False)
@@ -122,7 +121,7 @@ class BeginRound:
 
 @dataclass(frozen=True)
 class JoinSession:
-    """Connect these clients for a session. In a seeded run, their secrets depend on its `number`."""
+    """Connect these clients for session `number`. In a seeded run, their secrets depend on this number."""
 
     number: int
     members: tuple[int, ...]

@@ -42,7 +42,7 @@ Missing: TypeAlias = Callable[[int, Stage], bool]  # whether a client is to drop
 
 
 class ProcessSession:
-    """A session that runs in the event loop of the supervisor. Its methods wait for the loop."""
+    """A session that runs in the supervisor's event loop. Its public methods block until the loop is done."""
 
     is_plain = False
 
@@ -116,7 +116,7 @@ class ProcessSession:
             self.dropped |= dropouts - set(self._machine.members)
 
     def _count(self, session: Session) -> None:
-        """Use the counters of the session, so that they stay available if its set-up fails."""
+        """Share the byte and frame counters of `session`, so that they stay available if its set-up fails."""
         self.bytes_up, self.bytes_down = session.bytes_up, session.bytes_down
         self.frames_up, self.frames_down = session.frames_up, session.frames_down
 
@@ -190,7 +190,7 @@ class ProcessSession:
             self._stage_begins(STAGE_OF[state])
 
     def _stage_begins(self, stage: Stage) -> None:
-        """Report the stage to the log, which `plan.absent` does. Its answer is not needed here."""
+        """Report the stage to the log, by a call of `plan.absent`. The return value is not needed here."""
         self._plan.absent(self._plan.members[0], stage, self._machine.sums_asked - 1)
 
 
@@ -214,7 +214,7 @@ class _SumCounts:
 
 
 def _server(plan: SessionPlan, keys: Mapping[int, bytes], hooks: ServerHooks) -> ServerMachine:
-    """Return a server machine like that of `sims.runtime.secure` for the same session."""
+    """Return the server machine that `sims.runtime.secure` would make for this session."""
     setting, policy = plan.setting, plan.policy
     return ServerMachine(
         table=plan.table,

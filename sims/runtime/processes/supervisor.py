@@ -1,6 +1,6 @@
 """Runs the server and the worker pool of a channel in a thread with a trio event loop.
 
-The thread of the algorithm is synchronous and waits for the event loop. The thread of the event loop is a
+The thread that runs the algorithm blocks while the event loop works for it. The thread of the event loop is a
 daemon: if the main thread ends, the program and its workers end too (see `sims.workers.process_lifetime`).
 """
 
@@ -76,7 +76,7 @@ class WorkerSlot:
 
 
 class WorkerSupervisor:
-    """Runs the server and the worker pool in a thread. It is started once and stopped once."""
+    """Runs the server and the worker pool in a thread. Call `start` once, and `stop` at the end."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class WorkerSupervisor:
             slot.causes.append(ended.cause)
 
     async def command(self, commands: Mapping[int, object]) -> dict[int, messages.WorkerReply]:
-        """Send a command to the worker of each slot. Return the replies of those that do not end before."""
+        """Send a command to the worker of each slot. Return the replies by slot, without ended workers."""
         for slot_index, message in commands.items():
             slot = self.slots[slot_index]
             slot.reply = None
