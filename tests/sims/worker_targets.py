@@ -151,6 +151,8 @@ def _tell(*words: object) -> None:
 
 
 if __name__ == "__main__":
+    # A shell starts a program in the background with SIGINT ignored, and its children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # The target has to be a function of an importable module, and this one is executed.
     from tests.sims import worker_targets
 
