@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from fl.data.least_squares import LeastSquaresProblem, least_squares
+from fl.data.least_squares_problem import LeastSquaresProblem, least_squares
 from papers.heterogeneity import at_optimum
 
 FILE: Final = "splitting-limits.jsonl"

@@ -22,8 +22,8 @@ from fl.data import (
     gaussian_classes,
     leaf,
     leaf_synthetic,
-    least_squares,
-    logistic,
+    least_squares_problem,
+    logistic_problem,
     mnist,
     npz,
     shakespeare,
@@ -41,11 +41,11 @@ Generate: TypeAlias = Callable[..., Any]
 
 
 def _least_squares(**given: Any) -> Federation:
-    return least_squares.least_squares(**given).federation()
+    return least_squares_problem.least_squares(**given).federation()
 
 
 def _logistic(**given: Any) -> Federation:
-    return logistic.logistic(**given).federation()
+    return logistic_problem.logistic(**given).federation()
 
 
 def _synthetic(**given: Any) -> Federation:
@@ -80,8 +80,8 @@ _GENERATED: Final[Mapping[str, Generate]] = {
     "synthetic": _presets(),
     "leaf-synthetic": leaf_synthetic.leaf_synthetic,
     "fedplus-regression": fedplus_regression.fed_plus_regression,
-    "least-squares": _of(_least_squares, least_squares.least_squares),
-    "logistic": _of(_logistic, logistic.logistic),
+    "least-squares": _of(_least_squares, least_squares_problem.least_squares),
+    "logistic": _of(_logistic, logistic_problem.logistic),
     "classification": gaussian_classes.classification,
     "quantile-task": gaussian_classes.quantile_task,
 }

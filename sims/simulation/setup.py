@@ -23,7 +23,6 @@ from sims.scenario.data_and_model import first_model
 from sims.scenario.settings import CHANNEL_KINDS, Settings, insecure_seed
 from sims.simulation import client_data
 from sims.simulation.client_data import stream
-from sims.simulation.error_histogram import PeriodicErrorHistogram
 from sims.simulation.learners import (
     clients_of,
     first_module,
@@ -33,6 +32,7 @@ from sims.simulation.learners import (
     training_of,
 )
 from sims.simulation.observers import DivergenceObserver, observe_divergence
+from sims.simulation.private_error_histogram import PeriodicErrorHistogram
 
 # (part of the run, "training" or "tail"; its algorithm) -> the logger of its sums.
 MakeLog: TypeAlias = Callable[[str, AnyAlgorithm], SumLogger]

@@ -12,8 +12,8 @@ from torch import nn
 
 from fl.attacks import attack, corrupt_learners, slow_down
 from fl.crowd import Crowd
-from fl.data.least_squares import least_squares
-from fl.data.logistic import logistic
+from fl.data.least_squares_problem import least_squares
+from fl.data.logistic_problem import logistic
 from fl.errors import DataError, TrainingError
 from fl.exact_proximal import ExactLeastSquares, ExactLogistic
 from fl.federation import ClientData

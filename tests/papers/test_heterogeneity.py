@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fl.data.least_squares import LeastSquaresProblem, least_squares
-from fl.data.logistic import LogisticProblem, logistic
+from fl.data.least_squares_problem import LeastSquaresProblem, least_squares
+from fl.data.logistic_problem import LogisticProblem, logistic
 from fl.errors import DataError, FLError
 from fl.samples import Array
 from papers.heterogeneity import (

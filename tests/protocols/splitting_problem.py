@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fl.data.least_squares import LeastSquaresProblem, least_squares
+from fl.data.least_squares_problem import LeastSquaresProblem, least_squares
 from protocols.catalogue import CATALOGUE
 from protocols.learner import Learner, Score, Steering
 from protocols.run import Run

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fl.crowd import Crowd
-from fl.data.least_squares import least_squares
-from fl.data.logistic import logistic
+from fl.data.least_squares_problem import least_squares
+from fl.data.logistic_problem import logistic
 from fl.errors import FLError
 from fl.models import build
 from fl.training_settings import Training

@@ -1,6 +1,6 @@
 """The logistic regression problem of "A unifying framework for federated learning".
 
-The docstring of fl/data/least_squares.py explains the notation.
+The docstring of fl/data/least_squares_problem.py explains the notation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fl.checks import checked_seed, counted, not_negative
-from fl.data.least_squares import SEED, as_federation, check_shapes, positive_eta
+from fl.data.least_squares_problem import SEED, as_federation, check_shapes, positive_eta
 from fl.errors import DataError
 from fl.exact_proximal import minimum, sigmoid
 from fl.federation import Federation

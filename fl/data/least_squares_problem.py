@@ -2,8 +2,8 @@
 
 Every user i of m has n rows: a matrix A_i and targets b_i. Users jointly minimise the sum of
 
-    f_i(w) = 1/2 |A_i w - b_i|^2                                   (least squares: `LeastSquaresProblem`)
-    f_i(w) = sum_j log(1 + exp(-b_ij a_ij w)) + |w|^2 / (2 m n)    (logistic regression: fl/data/logistic.py)
+    f_i(w) = 1/2 |A_i w - b_i|^2                         (least squares: `LeastSquaresProblem`)
+    f_i(w) = sum_j log(1 + exp(-b_ij a_ij w)) + |w|^2 / (2 m n)  (logistic: fl/data/logistic_problem.py)
 
 Both classes compute gradients, proximal operators argmin_w f_i(w) + |w - u_i|^2 / (2 eta), and the joint
 optimum in double precision: the chapter plots the distance of an algorithm from that optimum.
