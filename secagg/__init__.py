@@ -1,10 +1,10 @@
 """Secure aggregation: a server learns the sum of its clients' vectors, but no single vector.
 
-`sum_securely` is the simplest entry point. `ClientMachine` and `ServerMachine` implement the protocol without
-IO; `LocalSession` runs them in one process. `Table`, `SumSpec` and `Part` describe what is summed. `Policy`
-has the requirements of a client. `preflight` checks the settings of a session before it starts.
-`calibrate_vector`, `calibrate_counts` and `calibrate_elements` compute the noise that meets a privacy `Goal`
-under `NoiseAssumptions`. `sum_rho` returns the privacy cost of a sum.
+`sum_securely` is the simplest entry point. `ClientMachine` and `ServerMachine` are the two sides of the
+protocol, without IO; `LocalSession` runs them in one process. A `Table` lists the kinds of sums, a `SumSpec`
+describes one kind, and a `Part` one vector in it. A `Policy` says what a client requires of a session, and
+`preflight` checks the settings of a session before it starts. `calibrate_vector`, `calibrate_counts` and
+`calibrate_elements` compute how much noise a privacy `Goal` needs. `sum_rho` returns a sum's privacy cost.
 """
 
 from secagg.client import ClientMachine

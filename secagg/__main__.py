@@ -15,7 +15,7 @@ _USER_ERROR = 2
 
 
 def main() -> int:
-    """Run the command and return its exit status. Print an error and return 2 if other packages hide ours."""
+    """Run the command. Return its exit status: 2, with an error text, if a foreign package hides ours."""
     complaint = _complaint()
     if complaint is not None:
         print(complaint, file=sys.stderr)
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def _complaint() -> str | None:
-    """Return an error text if other packages hide ours, else None. The check is loaded by its file path."""
+    """Return an error text if a foreign package hides ours, else None. Imports none of these packages."""
     spec = spec_from_file_location("_secagg_package_conflicts", _CHECK)
     assert spec is not None
     assert spec.loader is not None

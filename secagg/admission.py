@@ -1,7 +1,7 @@
 """The server's record of its clients: accepted keys and shares, and which clients answered or left.
 
-The server repeats the clients' checks of keys and signatures. It can then exclude a client with bad keys and
-continue the session. Without these checks, honest clients would refuse the whole session.
+The server checks keys and signatures just as clients do, so that it can exclude a client with bad keys and
+continue the session. Otherwise every honest client would refuse the key list, and the session would end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from secagg.topology import Graph, Topology
 
 
 class Admission:
-    """Collects public keys (adverts), encrypted shares (envelopes), and reports of unreadable envelopes."""
+    """Collects clients' public keys (adverts) and encrypted shares (envelopes), and counts bad envelopes."""
 
     def __init__(self, form: Format, *, context: bytes, registry: Registry | None, most: int) -> None:
         self._form = form
@@ -56,7 +56,7 @@ class Admission:
         self._adverts[sender] = advert
 
     def withdraw(self, member: int) -> None:
-        """Remove the advert of a client that left before the key list was made."""
+        """Remove the advert of client `member`, which left before the key list was made."""
         self._adverts.pop(member, None)
 
     def _check_signature(self, advert: Advert) -> None:
@@ -76,7 +76,7 @@ class Admission:
         self._keys.update(keys)
 
     def key_lists(self, topology: Topology, *, invitation: bytes) -> tuple[Cohort, list[Outgoing]]:
-        """Return the cohort of all clients that advertised keys, and frames with their key lists."""
+        """Return the cohort (clients with an advert), and frames that tell its members each other's keys."""
         adverts = tuple(self._adverts[member] for member in self.advertised)
         if topology.is_ring:
             return self._ring(adverts, topology, invitation)
@@ -88,7 +88,7 @@ class Admission:
     def _ring(
         self, adverts: tuple[Advert, ...], topology: Topology, invitation: bytes
     ) -> tuple[Cohort, list[Outgoing]]:
-        """Return the cohort of a ring, and for each client a frame with the adverts of its neighbourhood."""
+        """Return the cohort on a ring, and for each client a frame with its and its neighbours' adverts."""
         size, threshold, ring = len(adverts), topology.threshold, ring_digest(adverts)
         neighbours = topology.graph.neighbours
         session = ring_session_id(
@@ -115,7 +115,7 @@ class Admission:
         self._signatures[sender] = message.signature
 
     def parcels_for(self, receiver: int, cohort: Cohort, graph: Graph) -> bytes:
-        """Return the encoded parcels for `receiver`: one for each neighbour that sent it an envelope."""
+        """Return an encoded parcel (sender, envelope, signature) for each envelope that is for `receiver`."""
         position, parcels = cohort.position[receiver], []
         for peer, place in zip(graph.neighbourhood(position), graph.places(position), strict=True):
             sender = cohort.ids[peer]
@@ -129,7 +129,7 @@ class Admission:
         self._envelopes.clear()
 
     def add_lost(self, sender: int, message: Lost, cohort: Cohort, graph: Graph) -> None:
-        """Count the envelopes that `sender` could not open. Raise `OutOfOrder` for a second report."""
+        """Record whose envelopes `sender` cannot open. Raise `OutOfOrder` if it reports twice or unasked."""
         if sender not in self._signatures or sender in self._reporters:
             raise OutOfOrder(sender, "reports lost envelopes unasked, or twice")
         around = graph.neighbourhood(cohort.position[sender])
@@ -138,12 +138,15 @@ class Admission:
         self._lost.update(cohort.ids[around[place]] for place in places)
 
     def convicted(self, *, corrupt: int) -> tuple[int, ...]:
-        """Return the ids of clients that more than `corrupt` others reported for unreadable envelopes."""
+        """Return the ids of clients whose envelopes more than `corrupt` others could not open.
+
+        At least one of these others is honest, so the client must have sent unreadable envelopes.
+        """
         return tuple(sorted(dealer for dealer, count in self._lost.items() if count > corrupt))
 
 
 class Attendance:
-    """The server's record of which clients (by id) were asked, have answered, and have left."""
+    """Tracks, by client id, who was asked and who answered in the current stage, and who left the session."""
 
     def __init__(self) -> None:
         self.gone: set[int] = set()
@@ -161,17 +164,17 @@ class Attendance:
         return self._asked is not None and not self._waiting
 
     def here(self, members: Iterable[int]) -> tuple[int, ...]:
-        """Return those of `members` that have not left."""
+        """Return those client ids in `members` whose clients have not left the session."""
         return tuple(member for member in members if member not in self.gone)
 
     def expect(self, asked: Iterable[int]) -> None:
-        """Begin a stage that waits for the clients in `asked`."""
+        """Begin a stage: forget earlier answers, and wait for those clients in `asked` that have not left."""
         self._asked = frozenset(asked)
         self._waiting = set(self._asked - self.gone)
         self.answered = set()
 
     def check(self, sender: int, stage: str) -> None:
-        """Raise `OutOfOrder` if `sender` was not asked in this stage, or has already answered."""
+        """Raise `OutOfOrder` if `sender` was not asked, or has answered. The error text names `stage`."""
         if sender in self.answered:
             raise OutOfOrder(sender, f"a second answer while {stage}")
         if self._asked is not None and sender not in self._asked:
@@ -182,6 +185,6 @@ class Attendance:
         self._waiting.discard(sender)
 
     def lose(self, member: int) -> None:
-        """Record that a client has left for good."""
+        """Record that client `member` has left the session for good."""
         self.gone.add(member)
         self._waiting.discard(member)

@@ -15,12 +15,12 @@ from secagg.errors import MalformedMessage, Peer
 
 
 def bitmap_bytes(size: int) -> int:
-    """Return the length in bytes of a bitmap over `size` members."""
+    """Return the length in bytes of a bitmap for a cohort of `size` members."""
     return (size + 7) // 8
 
 
 class PositionSet(AbstractSet[int]):
-    """An immutable set of positions in a cohort, iterated in ascending order."""
+    """An immutable set of clients, as positions in the cohort. Iteration is in ascending order."""
 
     __slots__ = ("_bits",)
     _bits: int
@@ -40,7 +40,7 @@ class PositionSet(AbstractSet[int]):
 
     @classmethod
     def parse(cls, bitmap: bytes, size: int, *, sender: Peer) -> PositionSet:
-        """Return the set in `bitmap`. Raise `MalformedMessage` if it is not a valid bitmap of `size` bits."""
+        """Return the set in `bitmap`. Raise `MalformedMessage` unless it is a valid bitmap of `size` bits."""
         bits = int.from_bytes(bitmap, "little") if len(bitmap) == bitmap_bytes(size) else -1
         if bits < 0 or bits >> size:
             raise MalformedMessage(sender, f"a bitmap that is not over {size} members")
@@ -53,7 +53,7 @@ class PositionSet(AbstractSet[int]):
         return made
 
     def pack(self, size: int) -> bytes:
-        """Return the bitmap over `size` members. All positions must be below `size`."""
+        """Return this set as a bitmap for a cohort of `size` members. All positions must be below `size`."""
         return self._bits.to_bytes(bitmap_bytes(size), "little")
 
     def __contains__(self, position: object) -> bool:
@@ -82,7 +82,7 @@ class PositionSet(AbstractSet[int]):
 
 
 def pack_positions(positions: Iterable[int], size: int) -> bytes:
-    """Return a bitmap over `size` members, with a bit set for each of `positions`. All are below `size`."""
+    """Return the set `positions` as a bitmap for a cohort of `size` members. All must be below `size`."""
     return PositionSet(positions).pack(size)
 
 

@@ -23,7 +23,7 @@ _LONG: Final = 1 << 16  # bytes; the length of a string from here on is written 
 
 
 def encode_fields(*fields: int | bytes | str) -> bytes:
-    """Return the canonical frame of `fields`. There may be at most 15."""
+    """Return `fields` (at most 15) as a frame: the one valid encoding of an array of these fields."""
     if any(map(_is_long, fields)):
         return b"".join([bytes([0x90 | len(fields)]), *chain.from_iterable(map(_pieces, fields))])
     packed: bytes = msgpack.packb(fields)
@@ -41,7 +41,7 @@ def _pieces(field: int | bytes | str) -> tuple[bytes, ...]:
 
 
 class Reader:
-    """Reads the fields of one frame in order. Raises `MalformedMessage` for a field not in canonical form."""
+    """Reads a frame, one field per call. Raises `MalformedMessage` if a field is not in its valid form."""
 
     def __init__(self, frame: bytes, *, sender: Peer) -> None:
         self._frame = frame
@@ -52,7 +52,7 @@ class Reader:
         return MalformedMessage(self._sender, why)
 
     def array(self, size: int) -> None:
-        """Read the header of an array of exactly `size` elements, at most 15."""
+        """Read the header of the frame. Raise unless it is an array of exactly `size` fields (at most 15)."""
         if self._byte() != 0x90 | size:
             raise self.fail(f"not an array of {size} fields")
 

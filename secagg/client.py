@@ -1,4 +1,4 @@
-"""`ClientMachine`: the client of one session, as a state machine without sockets and without a clock.
+"""`ClientMachine`: one client in one session, as a state machine without sockets and without a clock.
 
     step = client.receive(frame)          # send step.frames, look at step.events
     answer = client.answer(asked.sum_index, values)      # after an Asked event; send answer.frame
@@ -41,7 +41,7 @@ from secagg.vault import Vault
 
 
 class ClientMachine(OneTime):
-    """One client in one session.
+    """One client, with the id `member`, in one session.
 
     `receive` takes a frame of the server and returns frames to send and events. After an `Asked` event, call
     `answer` or `decline`. The constructor raises `LocalError` if its parameters do not fit together.
@@ -116,8 +116,8 @@ class ClientMachine(OneTime):
     def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
         """Process one frame from the server. Return frames to send to the server, and events.
 
-        Raises `PeerError`, and sets the state to `FAILED`, if a check refuses the frame. `now` is the Unix
-        time in seconds. It is needed for an invitation if the registry has an expiry date.
+        Raises `PeerError` if a check refuses the frame, and `ExpiredRegistry`; the state is then `FAILED`.
+        `now` is the Unix time in seconds. It is needed for an invitation if the registry can expire.
         """
         self._now = now
         if self._hooks.on_message is not None:
@@ -134,11 +134,11 @@ class ClientMachine(OneTime):
             raise
 
     def answer(self, sum_index: int, values: Mapping[str, ArrayLike]) -> Answer:
-        """Encode and mask `values` for the query of sum `sum_index`. Return the frame to send.
+        """Mask `values` (by part name) for sum `sum_index`. Return the frame to send, and the clipped parts.
 
-        Raises `StateError` if this query is not the current one. Raises `InputError` if the values do not
+        Raises `StateError` if this sum is not the one being asked. Raises `InputError` if the values do not
         match the spec, and `UnchangedValues` if values of a static kind were summed before over nearly the
-        same clients. Neither of these two changes the state; after `UnchangedValues`, call `decline`.
+        same clients. The last two leave the state unchanged; after `UnchangedValues`, call `decline`.
         """
         question = self._require_asked(sum_index)
         try:
@@ -193,7 +193,7 @@ class ClientMachine(OneTime):
         }
 
     def _stop(self, state: ClientState) -> None:
-        """Erase all secrets, end the session in memory, and set the state to `state`."""
+        """Erase all secrets, close the session in the client's `Memory`, and set the state to `state`."""
         self._state = state
         self._question = None
         self._vault.erase()
@@ -241,7 +241,7 @@ class ClientMachine(OneTime):
         )
 
     def _enter_cohort(self, cohort: CohortView) -> ClientStep:
-        """Record the session id of a verified cohort. Return the frame with the shares for the neighbours."""
+        """Record the session id of a verified cohort, and return the frame with shares for neighbours."""
         client_checks.check_new_session(cohort.session, self._memory)
         self._rules.check_cohort(cohort)
         self._memory.remember_session(cohort.session)
@@ -305,7 +305,7 @@ class ClientMachine(OneTime):
         return m.Decline(self._context, sum_index).encode()
 
     def _remember(self, question: Question) -> None:
-        """Record the answer permanently in memory. Call this before the masked input is sent."""
+        """Store the answer in the client's `Memory` for good. Call this before the masked input is sent."""
         query = question.query
         group, adjacency = self._table.group_of(query.kind), self._policy.adjacency
         entry = AnswerEntry.to(question, group=group, adjacency=adjacency, sequences=self._sequences)
@@ -343,7 +343,7 @@ class ClientMachine(OneTime):
         return self._reveal(question)
 
     def _reveal(self, question: Question) -> ClientStep:
-        """Record the survivors. Return the frame that reveals shares of neighbours' secrets to the server."""
+        """Record the survivors. Return the frame with shares that lets the server remove the sum's masks."""
         asked = [position for position in self._cohort.neighbourhood if position in question.roster]
         shares = self._vault.take_shares(
             question.sum_index,
@@ -367,7 +367,7 @@ class ClientMachine(OneTime):
     # --- endings ---
 
     def _on_group_closed(self, message: m.GroupClosed, _: bytes) -> ClientStep:
-        """Erase the secrets of an abandoned sum, even if its query never arrived, and close its group."""
+        """Erase the secrets of an abandoned sum, even if its query never arrived. Close its group of sums."""
         client_checks.check_closed_sum(message.sum_index, self._last_sum, self._form.sums)
         self._vault.erase_before(message.sum_index + 1)
         if message.sum_index > self._last_sum:

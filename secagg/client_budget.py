@@ -23,13 +23,13 @@ _FORGIVEN_BITS: Final = 20  # a limit may be exceeded by its 2^-20th part, to ma
 
 
 def sum_charge(spec: SumSpec, *, roster: int, adjacency: Adjacency) -> int | None:
-    """Return the cost of a sum over `roster` clients, in units of 2^-40 rho; None if a part has no noise."""
+    """Return the privacy cost of a sum of `roster` clients, in 2^-40 rho; None if a part has no noise."""
     rho = sum_rho(spec, roster=roster, adjacency=adjacency)
     return None if rho is None else charge(rho)
 
 
 def check_priced(table: Table) -> None:
-    """Raise `SpecError` if the noise of a sum in `table` is so small that its rho cannot be computed."""
+    """Raise `SpecError` if the noise of a sum in `table` is so small that its privacy cost is infinite."""
     for kind, spec in table.items():
         if spec.promise is not None and sum_rho(spec, roster=spec.promise.clients) == math.inf:
             raise SpecError(
@@ -40,7 +40,7 @@ def check_priced(table: Table) -> None:
 
 @dataclass(frozen=True)
 class Spend:
-    """The total cost of several sums, for example of all sums that a client has answered.
+    """The total privacy cost of several sums, for example of all sums that a client has answered.
 
     `charge`     the cost of all sums with noise, in units of 2^-40 rho.
     `noised`     the number of sums with noise.
@@ -63,9 +63,9 @@ class Spend:
         return self.noised + self.unnoised
 
     def plus(self, charge: int | None, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Spend:
-        """Return the spend after one more sum. `charge` is None for a sum without noise.
+        """Return the spend after one more sum, which costs `charge` (None for a sum without noise).
 
-        Raises `ParameterError` if costs under `adjacency` cannot be added to this spend.
+        Raises `ParameterError` if a cost under `adjacency` cannot be added to this spend.
         """
         if charge is None:
             return Spend(self.charge, self.noised, self.unnoised + 1, self.adjacency)
@@ -74,7 +74,7 @@ class Spend:
         return Spend(self.charge + charge, self.noised + 1, self.unnoised, first)
 
     def check_adjacency(self, adjacency: Adjacency) -> None:
-        """Raise `ParameterError` if costs under `adjacency` cannot be added to this spend."""
+        """Raise `ParameterError` if rhos under `adjacency` must not be added to those of this spend."""
         replaced = Adjacency.REPLACE
         if self.noised > 0 and (adjacency is replaced) != (self.adjacency is replaced):
             raise ParameterError(
@@ -85,20 +85,20 @@ class Spend:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Limits on the `Spend` of an identity in its whole lifetime. None means no limit."""
+    """A client's lifetime limits: on sums without noise, and on `charge`, in 2^-40 rho. None: no limit."""
 
     unnoised_sums: int | None = None
     charge: int | None = None
 
     def check(self, spend: Spend, charge: int | None) -> None:
-        """Raise `PolicyError` if one more sum exceeds a limit. `charge` is None for a sum without noise."""
+        """Raise `PolicyError` if a sum of cost `charge` (None: no noise) after `spend` exceeds a limit."""
         if charge is not None:
             self._check_charge(spend, charge)
         elif self.unnoised_sums is not None and spend.unnoised >= self.unnoised_sums:
             raise TooManySums(SERVER, f"{self.unnoised_sums} sums without noise were answered")
 
     def _check_charge(self, spend: Spend, charge: int) -> None:
-        """Raise `BudgetExceeded` if the charges exceed the limit by more than an allowance for rounding.
+        """Raise `BudgetExceeded` if old and new charges exceed the limit by more than a rounding allowance.
 
         Every charge was rounded up by less than one unit. Without an allowance, a limit of ten times the rho
         of a sum would allow only nine such sums. The allowance is one unit for each sum, but at most 2^-20 of

@@ -46,7 +46,7 @@ def check_registry(invitation: Invitation, registry: Registry | None) -> None:
 
 
 def check_registry_is_current(registry: Registry, memory: Memory) -> None:
-    """Check that `registry` is the newest one that this client has seen before, or newer."""
+    """Check that `registry` is newer than all that this client has seen, or equal to the newest of them."""
     version, digest = memory.registry
     if registry.version < version:
         raise e.WrongRegistry(SERVER, f"registry {registry.version} is older than {version}, seen before")
@@ -97,7 +97,7 @@ def check_ring_size(size: int, policy: Policy) -> None:
 
 
 def check_ring(size: int, neighbours: int, threshold: int, policy: Policy) -> None:
-    """Check that colluders are unlikely to hold `threshold` shares of a client, or to cut the ring in two."""
+    """Check that colluders are unlikely to hold `threshold` shares of a secret, or to disconnect the ring."""
     if neighbours % 2 or not 2 <= neighbours < size:
         raise e.BadRoster(SERVER, f"{neighbours} neighbours on a ring of {size}")
     if not 2 <= threshold <= neighbours + 1:
@@ -166,7 +166,7 @@ def check_kind(kind: str, table: Table) -> None:
 
 
 def check_budget(memory: Memory, policy: Policy, spec: SumSpec, *, roster: int) -> None:
-    """Check that the budget covers this sum. `Memory.remember_answer` repeats the check before sending."""
+    """Check that the privacy budget covers a sum of `roster` clients. `remember_answer` checks this again."""
     charge = sum_charge(spec, roster=roster, adjacency=policy.adjacency)
     policy.budget.check(memory.spend, charge)
 
@@ -242,7 +242,7 @@ def check_noise_kept(survivors: int, roster: Collection[int], spec: SumSpec) -> 
 
 
 def check_group_survivors(survivors: AbstractSet[int], roster: AbstractSet[int]) -> None:
-    """Check that no client dropped out of a sum that is not the first of its group."""
+    """Check that no client dropped out of a later sum of a group (of sums over the same vectors)."""
     if survivors != roster:
         raise e.GroupChanged(SERVER, "survivors differ from the roster in the midst of a group")
 
@@ -255,7 +255,7 @@ def check_confirmations(
     cohort: CohortView,
     registry: Registry,
 ) -> None:
-    """Check that at least `cohort.threshold` survivors signed the same `fields` as this client."""
+    """Check the (id, signature) pairs: at least `cohort.threshold` survivors must have signed `fields`."""
     alive = {cohort.ids[position] for position in survivors}
     for member, signature in signatures:
         if member not in alive:

@@ -25,24 +25,22 @@ NEVER: Final = -1
 
 @dataclass(frozen=True, kw_only=True)
 class SumFacts:
-    """Public facts about an answered sum, for auditors who read the ledger.
-
-    `query` is the digest of the query's frame. `cohort` and `roster` are numbers of clients.
-    """
+    """Public facts about an answered sum, for auditors. `cohort` and `roster` are numbers of clients."""
 
     session: bytes
     sum_index: int
     kind: str
-    query: bytes
+    query: bytes  # the digest of the query's frame
     spec: SumSpec
     cohort: int
-    roster: int
+    roster: int  # those asked
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerEntry:
     """The record of one answer to a query. It is stored before the answer is sent.
 
+    `group`      the name of the group of the sum: sums of the same vector (see `secagg.sum_groups`).
     `content`    the digest of the query's kind and payload (`query_context.content_digest`).
     `charge`     the privacy cost of the sum, in units of 2^-40 rho; None for a sum without noise.
     `adjacency`  the adjacency to which that charge refers.
@@ -69,7 +67,7 @@ class AnswerEntry:
         adjacency: Adjacency,
         sequences: tuple[SumSequence, ...] = (),
     ) -> Self:
-        """Return the record of an answer to `question`. The charge is computed from the planned noise."""
+        """Return the record of an answer to `question`. The privacy charge is computed from its noise."""
         query, spec, roster = question.query, question.spec, len(question.roster)
         return cls(
             group=group,
@@ -102,8 +100,8 @@ class Memory(Protocol):
     together cannot exceed the budget. A memory shared by processes also raises for an answered query.
     `remember_survivors` stores a set of clients for the comparisons of `secagg.sequence_rules`. A client
     calls it before it reveals any share.
-    `note_confirmed` writes an entry for auditors. It does not raise if it cannot write.
-    `tag` returns a message authentication code of `data`, under a secret key of this client.
+    `note_confirmed` records for auditors how many clients a sum had. It does not raise if it cannot write.
+    `tag` returns a code of `data` under this client's secret key, to recognise values without storing them.
     """
 
     def check_owner(self, member: int, public_key: bytes) -> None: ...
@@ -172,7 +170,7 @@ class VolatileMemory:
         self.take_answer(answer)
 
     def take_answer(self, answer: AnswerEntry) -> None:
-        """Record `answer` without checking the budget. The budget was checked before the answer was sent."""
+        """Record `answer` without a check of the budget, for callers that have checked it before."""
         self._spend = self._spend.plus(answer.charge, answer.adjacency)
         self._queries.add(answer.content)
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
@@ -187,7 +185,7 @@ class VolatileMemory:
 
     @property
     def sets(self) -> SetLog:
-        """The sets of clients of earlier sums, which `secagg.sequence_rules` compares with new ones."""
+        """The sets of clients of earlier sums, for `sequence_rules` to compare with those of a new sum."""
         return self._sets
 
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None:
@@ -199,7 +197,7 @@ class VolatileMemory:
 
     @property
     def registry(self) -> tuple[int, bytes]:
-        """The version and digest of the newest registry seen; version `NEVER` if there was none."""
+        """The (version, digest) of the newest registry of identities seen; (`NEVER`, b"") if none was."""
         return self._registry
 
     def remember_registry(self, version: int, digest: bytes) -> None:

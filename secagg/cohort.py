@@ -18,22 +18,22 @@ from secagg.message_records import ID_BYTES, Advert
 
 
 def invitation_digest(frame: bytes) -> bytes:
-    """Return the digest of an invitation. Messages carry it as long as there is no session id."""
+    """Return the digest of an invitation. Messages carry it until there is a session id to carry instead."""
     return digest("invitation", frame)
 
 
 def session_id(invitation: bytes, key_list: bytes) -> bytes:
-    """Return the id of a session on a complete graph: the digest of the two frames of its set-up."""
+    """Return the id of a session on a complete graph: the digest of its invitation and key list."""
     return digest("session", invitation, key_list)
 
 
 def ring_digest(adverts: Sequence[Advert]) -> bytes:
-    """Return the digest of the adverts of all clients on a ring. No client receives all of them."""
+    """Return the digest of all clients' adverts on a ring, where no client receives all adverts itself."""
     return digest("ring", *(advert.encode() for advert in adverts))
 
 
 def ring_session_id(invitation: bytes, *, size: int, neighbours: int, threshold: int, ring: bytes) -> bytes:
-    """Return the id of a session on a ring: the digest of the data that is the same for all its clients."""
+    """Return the id of a session on a ring: the digest of these arguments, which all its clients know."""
     numbers = (number.to_bytes(4, "big") for number in (size, neighbours, threshold))
     return digest("ring session", invitation, *numbers, ring)
 
@@ -58,7 +58,7 @@ class Cohort:
 
     @property
     def neighbourhood(self) -> Sequence[int]:
-        """The positions of the members whose keys are known: here, all of them."""
+        """The positions of the members whose keys a client knows: on a complete graph, all of them."""
         return range(self.size)
 
     @cached_property
@@ -72,7 +72,7 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """The part of a cohort on a ring that one client knows: the client itself and its neighbours."""
+    """What a client on a ring knows of its cohort: the `size`, and the adverts of itself and neighbours."""
 
     session: bytes
     threshold: int

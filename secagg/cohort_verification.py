@@ -21,7 +21,7 @@ _SMALL_FIELDS: Final = 256  # enough for all fields of a frame that are not list
 
 @dataclass(frozen=True)
 class Introduction:
-    """The client's own data, with which it compares a received list of keys."""
+    """A client's own data, with which it checks the list of other clients' keys that the server sends."""
 
     policy: Policy
     registry: Registry | None
@@ -31,7 +31,7 @@ class Introduction:
     own: Advert
 
     def by_key_list(self, message: KeyList, frame: bytes) -> Cohort:
-        """Check a key list of a complete graph. Return the cohort of all its clients. Raises `PeerError`."""
+        """Check the key list of a complete graph, and return it as a `Cohort`. Raises `PeerError`."""
         policy = self.policy
         adverts = parse_adverts(message.adverts, self.form, most=min(policy.max_cohort, MAX_COMPLETE))
         client_checks.check_cohort_size(len(adverts), policy)
@@ -41,7 +41,7 @@ class Introduction:
         return Cohort(session_id(self.invitation, frame), message.threshold, adverts)
 
     def by_neighbours(self, message: Neighbours) -> Neighbourhood:
-        """Check the keys of the neighbours on a ring. Return a `Neighbourhood`. Raises `PeerError`."""
+        """Check the neighbours' keys on a ring, and return them as a `Neighbourhood`. Raises `PeerError`."""
         size, threshold = message.size, message.threshold
         client_checks.check_ring_size(size, self.policy)
         adverts = parse_neighbours(message.adverts, self.form, size=size, most=MAX_COMPLETE)
@@ -71,7 +71,7 @@ def largest_frame(policy: Policy, table: Table) -> int:
 
 
 def fewest_contributors(cohort: CohortView, policy: Policy) -> int:
-    """Return how many survivors a sum needs at least. On a ring, the survivors must also stay connected."""
+    """Return the fewest survivors with which a client accepts a sum. On a ring, they must stay connected."""
     least = max(cohort.threshold, policy.min_contributors)
     if isinstance(cohort, Cohort):
         return least

@@ -23,7 +23,7 @@ Pair: TypeAlias = tuple[bytes, bytes, bool]  # the other client's key, HKDF info
 
 @dataclass(frozen=True)
 class SelfMask:
-    """The self mask of a survivor, to be removed from the total."""
+    """The self mask of a survivor, to be removed from the total. `secret` and `info` determine its seed."""
 
     secret: bytes = field(repr=False)
     info: bytes
@@ -35,13 +35,13 @@ class SelfMask:
 
 @dataclass(frozen=True)
 class PairMasks:
-    """The pair masks between one client, with the private key `mask_key`, and each client in `pairs`."""
+    """The pair masks of one client, whose private key is `mask_key`, with each of the clients in `pairs`."""
 
     mask_key: bytes = field(repr=False)
     pairs: tuple[Pair, ...]
 
     def seeds(self, salt: bytes) -> Seeds:
-        """Return two lists: the seeds of pair masks that were subtracted, and of those that were added."""
+        """Return two lists of seeds: of the pair masks that were subtracted, and of those that were added."""
         agreement = Agreement(self.mask_key)
         seeds: Seeds = ([], [])
         for key, info, added in self.pairs:
@@ -73,13 +73,13 @@ def own_mask(question: Question, *, position: int, secret: bytes) -> SelfMask:
 
 
 def masks_with(question: Question, *, dropped: int, mask_key: bytes, survivors: Iterable[int]) -> PairMasks:
-    """Return the pair masks between the drop-out at position `dropped` and its neighbours `survivors`."""
+    """Return the pair masks of the drop-out at position `dropped` with its neighbours at `survivors`."""
     pairs = (_pair(question, dropped, peer, added=peer > dropped) for peer in survivors)
     return PairMasks(mask_key, tuple(pairs))
 
 
 def seeds_of(removals: Iterable[Removal], *, salt: bytes) -> Seeds:
-    """Return the seeds of masks to add to the total and of masks to subtract, to apply all `removals`."""
+    """Return two lists of seeds for `removals`: of masks to add to the total, and of masks to subtract."""
     return joined(removal.seeds(salt) for removal in removals)
 
 
@@ -93,7 +93,7 @@ def joined(several: Iterable[Seeds]) -> Seeds:
 
 
 def take_off(residues: Sequence[Residues], removals: Iterable[Removal], *, salt: bytes) -> None:
-    """Remove the masks that `removals` describe from the total `residues`, in place."""
+    """Remove the masks in `removals` from the total `residues`, in place. `salt` is the session id."""
     plus, minus = seeds_of(removals, salt=salt)
     apply_masks(residues, plus=plus, minus=minus)
 

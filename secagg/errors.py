@@ -1,4 +1,4 @@
-"""The exceptions of this package, grouped by the side that causes them.
+"""The exceptions of this package, grouped by the party that causes them.
 
 `LocalError`  The caller passed a spec, an input or a call that cannot work. Nothing was sent.
 `PeerError`   Another party broke the protocol. The error names this peer.
@@ -30,7 +30,7 @@ class LocalError(SecaggError):
 
 
 class SpecError(LocalError):
-    """The spec of a sum is invalid. If it has too few bits, `bits_needed` says how many are enough."""
+    """The spec of a sum is invalid. If a part has too few bits for its total, `bits_needed` are enough."""
 
     def __init__(self, why: str, *, bits_needed: int | None = None) -> None:
         super().__init__(why)
@@ -38,7 +38,7 @@ class SpecError(LocalError):
 
 
 class SpecTooLarge(SpecError):
-    """The masked input of a sum would have more bytes than the limit."""
+    """A masked input for this spec would have more bytes than a client may send in one sum."""
 
 
 class InputError(LocalError):
@@ -46,7 +46,7 @@ class InputError(LocalError):
 
 
 class ParameterError(LocalError):
-    """A parameter or a combination is invalid. `parameter` is the name of a single one, otherwise None."""
+    """A parameter or a combination of parameters is invalid. `parameter` names it if it is a single one."""
 
     def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
         super().__init__(message)
@@ -54,11 +54,11 @@ class ParameterError(LocalError):
 
 
 class StateError(LocalError):
-    """The state of the machine does not allow this call."""
+    """The current state of the client or server machine does not allow this call."""
 
 
 class LedgerError(LocalError):
-    """A ledger cannot be used. It is never replaced by an empty one, which would reset the privacy budget."""
+    """A ledger file cannot be used. An empty one never replaces it: that would reset the privacy budget."""
 
 
 class MissingLedger(LedgerError):
@@ -74,7 +74,7 @@ class NewerLedger(LedgerError):
 
 
 class ForeignLedger(LedgerError):
-    """A ledger belongs to another identity, so it does not have the privacy costs of this one."""
+    """A ledger belongs to another identity, so it does not have the privacy costs of this identity."""
 
 
 class KeyFileError(LocalError):
@@ -110,7 +110,7 @@ class PeerError(SecaggError):
 
 
 class MalformedMessage(PeerError):
-    """A frame is not the canonical encoding of a known message. Several encodings could hide extra data."""
+    """A frame is not the one valid encoding of a message. A choice of encodings could carry hidden data."""
 
 
 class OversizeMessage(PeerError):
@@ -130,7 +130,7 @@ class WrongSession(PeerError):
 
 
 class OutOfOrder(PeerError):
-    """The state does not allow this message. A second survivor list, for example, could unmask a client."""
+    """A message came in a state that does not allow it. A second survivor list could unmask a client."""
 
 
 class BadKey(PeerError):
@@ -146,7 +146,7 @@ class UnknownPeer(PeerError):
 
 
 class BadRoster(PeerError):
-    """A list of clients lacks this client or is no valid ring, or this client got its own envelope."""
+    """A list of clients lacks this client or is no valid ring, or a client got back its own envelope."""
 
 
 class BadSurvivors(PeerError):
@@ -161,7 +161,7 @@ class SecretReused(PeerError):
 
 
 class RepeatedSum(PeerError):
-    """The index of a sum is not above the last one. The same masks would be used for two inputs."""
+    """The index of a sum is not above that of the last sum. The same masks would be used for two inputs."""
 
 
 class RepeatedSession(PeerError):
@@ -195,8 +195,8 @@ class BadShare(PeerError):
 class CorruptDealer(PeerError):
     """A client (the dealer) sent unreadable shares of its secret, or revealed shares do not reconstruct it.
 
-    `proven` is true if the tolerated number of corrupt share holders cannot explain the failure. Otherwise
-    either the dealer or the holders may be corrupt.
+    `proven` is true if the dealer must be corrupt, because the tolerated number of corrupt clients that hold
+    its shares cannot explain the failure. Otherwise either the dealer or these clients may be corrupt.
     """
 
     def __init__(self, peer: Peer, why: str, *, proven: bool) -> None:
@@ -220,7 +220,7 @@ class WrongTable(PolicyError):
 
 
 class WrongRegistry(PolicyError):
-    """The registry of identities differs from this client's, or is older than one that it has seen."""
+    """A registry is not this client's, is older than one seen before, or is not signed by the authority."""
 
 
 class SmallCohort(PolicyError):
@@ -232,11 +232,11 @@ class LargeCohort(PolicyError):
 
 
 class SmallThreshold(PolicyError):
-    """Colluders could reach the threshold, or two groups of clients that are told different things could."""
+    """The threshold is so low that colluders, or two groups told of different survivors, could reach it."""
 
 
 class FewContributors(PolicyError):
-    """The total would be over fewer clients than this client requires."""
+    """The total would be over fewer clients than the policy, the threshold or the planned noise requires."""
 
 
 class TooManySums(PolicyError):
@@ -248,7 +248,7 @@ class BudgetExceeded(PolicyError):
 
 
 class UnchangedValues(PolicyError):
-    """The same values were summed over nearly the same clients. The difference would reveal a few vectors."""
+    """The same values were summed over nearly the same clients. The totals would differ by a few vectors."""
 
 
 class SmallDifference(PolicyError):
@@ -256,7 +256,7 @@ class SmallDifference(PolicyError):
 
 
 class HiddenMembers(PolicyError):
-    """This client compares the clients of successive sums, but on a ring it knows only its neighbours."""
+    """The policy compares the clients of successive sums, but on a ring a client knows only neighbours."""
 
 
 class UnknownSum(PolicyError):
@@ -271,11 +271,11 @@ class SessionLive(PolicyError):
 
 
 class SumFailed(SecaggError):
-    """The base class of errors for a sum that failed. No total was released, and no side need be at fault."""
+    """The base class of errors for a sum without a released total. Perhaps no party broke the protocol."""
 
 
 class TooFewClients(SumFailed):
-    """Too few clients are left: `present`, but `needed` are required. Each number is None if not known."""
+    """Too few clients are left for a sum: `present` of `needed`. Each number is None if it is not known."""
 
     def __init__(self, why: str, *, present: int | None = None, needed: int | None = None) -> None:
         super().__init__(why)
@@ -288,7 +288,7 @@ class TooFewClients(SumFailed):
 
 
 class CorruptTotal(SumFailed):
-    """The total was discarded: masks are left (its hidden count is wrong), or adding was interrupted."""
+    """A total was discarded: masks are left in it, adding was interrupted, or its values are impossible."""
 
 
 class CohortChanged(SumFailed):
@@ -296,7 +296,7 @@ class CohortChanged(SumFailed):
 
 
 class Unrecoverable(SumFailed):
-    """Secrets of the clients in `dealers` could not be reconstructed, so their masks cannot be removed."""
+    """Some clients' secrets could not be reconstructed, so masks remain. `dealers` has an error for each."""
 
     def __init__(self, dealers: Sequence[CorruptDealer]) -> None:
         super().__init__("; ".join(str(dealer) for dealer in dealers))

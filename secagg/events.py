@@ -25,7 +25,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class EnvelopeLost:
-    """The envelope of client `peer` could not be decrypted. This client has no shares of `peer`'s secrets."""
+    """The envelope of client `peer` was undecryptable, so this client holds no shares of `peer`'s secrets."""
 
     peer: int
 
@@ -53,7 +53,8 @@ class Asked:
 class Answer:
     """The result of `ClientMachine.answer`: the frame to send, and the parts that were clipped.
 
-    `clipped` maps the name of each clipped part to its scaling factor. It is private: do not send it.
+    `clipped` maps the name of each part that exceeded its bound to the factor by which it was scaled down. It
+    is private: do not send it.
     """
 
     frame: bytes = field(repr=False)
@@ -62,7 +63,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class SatOut:
-    """This client declined a query, because it does not know the survivors of the last sum of the group."""
+    """This client declined a query, because it never learned the survivors of the last sum of its group."""
 
     sum_index: int
     kind: str
@@ -78,7 +79,7 @@ class Confirmed:
 
 @dataclass(frozen=True)
 class Abandoned:
-    """The server abandoned the sum and closed its group. The client erased the secrets of the sum."""
+    """The server abandoned the sum and closed its group of sums. The client erased the secrets of the sum."""
 
     sum_index: int
 
@@ -124,7 +125,7 @@ class Late:
 
 @dataclass(frozen=True)
 class WrongShares:
-    """`holders` revealed shares of `dealer` that do not fit the other shares. Either side may be corrupt."""
+    """Shares of client `dealer` that `holders` revealed do not fit the others. Either side may be corrupt."""
 
     dealer: int
     holders: tuple[int, ...]

@@ -27,16 +27,16 @@ def levels(bits: int, cohort: int) -> int:
 
 
 class Code(Protocol):
-    """Converts the values of one part to residues, and the residues of a total to numbers."""
+    """Converts the values of one part to residues modulo 2^bits, and the residues of a total to numbers."""
 
-    scale: float
+    scale: float  # grid points (steps of a residue) per unit of the values
 
     def encode(self, array: NDArray[Any], stream: KeyStream, /) -> tuple[Residues, float]:
         """Return the residues, and the factor by which clipping scaled the values down (1 if not clipped)."""
         ...
 
     def buffer(self) -> Values:
-        """Return an array for the result of `decode`, already filled, because the first write is slow."""
+        """Return an array for `decode` to fill, written to once already: first writes to memory are slow."""
         ...
 
     def decode(self, total: Residues, buffer: Values) -> Values:
@@ -45,7 +45,7 @@ class Code(Protocol):
 
 
 class FixedPoint:
-    """The `Code` of a part of real numbers without noise."""
+    """The `Code` of a part of real numbers without noise, for a total of at most `cohort` clients."""
 
     def __init__(self, part: Part, bound: L2 | LInf, *, cohort: int) -> None:
         self._part = part
@@ -75,7 +75,7 @@ class FixedPoint:
 
 
 class Whole:
-    """The `Code` of a part of counts or residues without noise."""
+    """The `Code` of a part of counts or residues without noise: the values are sent unchanged."""
 
     scale = 1.0
 
@@ -105,7 +105,7 @@ def write_signed(total: Residues, bits: int, scale: float, out: Values) -> None:
 
 
 def checked(part: Part, value: ArrayLike) -> NDArray[Any]:
-    """Return `value` as an array. Raises `InputError` if it does not match the spec of `part`."""
+    """Return `value` as an array. Raises `InputError` if its shape, type or range does not match `part`."""
     array = _as_array(part, value)
     if array.shape != (part.size,):
         raise InputError(f"part {part.name!r} needs shape ({part.size},), not {array.shape}")
@@ -120,7 +120,7 @@ def largest(array: NDArray[Any]) -> float:
 
 
 def _as_array(part: Part, value: ArrayLike) -> NDArray[Any]:
-    """Return `value` as an array. Lists of large ints stay exact, though numpy could make them floats."""
+    """Return `value` as an array. Lists of large ints stay exact; numpy alone may make them floats."""
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"part {part.name!r} is a masked array: fill or remove what is masked")
     if isinstance(value, (list, tuple)) and all(type(item) is int and 0 <= item < 1 << 64 for item in value):

@@ -2,7 +2,8 @@
 
 On a ring of n clients in random order, every client shares its secrets with the k nearest, and t shares
 reconstruct a secret (Bell et al., Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, 2020). Of
-the n clients, A are corrupt and D drop out. A random order can fail in three ways, each with a union bound:
+the n clients, A are corrupt and D drop out. A random order can fail in three ways. The union bound on
+each probability must be as small as the caller demands with sigma and eta:
 
 * corrupt: some client has t corrupt neighbours. If X of its k neighbours are corrupt,
       n P[X >= t] <= 2^-(sigma + 1).
@@ -54,7 +55,7 @@ CHEAP_COMPLETE: Final = 128
 
 
 class ServerClass(StrEnum):
-    """The assumption about the server: what an attacker who controls it can do."""
+    """How the server may cheat: not at all, only after an honest draw of the ring, or in any way."""
 
     CURIOUS = "curious_server"
     SEMI_MALICIOUS = "semi_malicious_server"
@@ -62,7 +63,7 @@ class ServerClass(StrEnum):
 
 
 class Form(StrEnum):
-    """How neighbours are drawn in the bounds: from the n - 1 other clients, or from all n, as Google does."""
+    """How the bounds model neighbours: drawn from the n - 1 other clients, or from all n, as Google does."""
 
     EXACT = "exact"
     GOOGLE = "google"
@@ -77,24 +78,24 @@ class GraphChoice(StrEnum):
 
     @classmethod
     def parse(cls, name: str) -> GraphChoice:
-        """Return the graph called `name`. Raises `ParameterError` with the possible names."""
+        """Return the graph called `name`. Raise `ParameterError`, which lists all names, if there is none."""
         return one_of(cls, name, "graph")
 
 
 @dataclass(frozen=True)
 class RingParameters:
-    """Neighbours and threshold of a ring, and log2 of the probability bound on each failure; None for 0."""
+    """A ring's neighbours per client and threshold, and log2 of the bound on each failure's probability."""
 
     neighbours: int
     threshold: int
-    log2_corrupt: float | None
+    log2_corrupt: float | None  # None: the probability is 0
     log2_disconnected: float | None
     log2_unrecoverable: float | None
 
 
 @dataclass(frozen=True)
 class GraphParameters(RingParameters):
-    """Parameters of either graph. On a complete graph, the failures are impossible: `log2_*` are None."""
+    """`RingParameters`, also for a complete graph, which cannot fail in these ways: its `log2_*` are None."""
 
     graph: GraphChoice
 
@@ -105,13 +106,13 @@ class GraphParameters(RingParameters):
 def few_corrupt_neighbours(
     clients: int, neighbours: int, threshold: int, *, corrupt: int, sigma: int
 ) -> bool:
-    """Return whether P[some client has `threshold` corrupt neighbours] is at most 2^-(sigma + 1)."""
+    """Return whether some client has `threshold` corrupt neighbours with probability <= 2^-(sigma + 1)."""
     around = Hypergeometric(clients - 1, corrupt, neighbours)
     return around.rare_from(times=clients, bits=sigma + 1) <= threshold
 
 
 def stays_connected(clients: int, neighbours: int, *, corrupt: int, dropped: int, sigma: int) -> bool:
-    """Return whether P[the honest survivors are disconnected] is below 2^-(sigma + 1)."""
+    """Return whether the ring of honest survivors is disconnected with probability below 2^-(sigma + 1)."""
     missing = corrupt + dropped
     if missing < neighbours:
         return True
@@ -129,7 +130,7 @@ def stays_connected(clients: int, neighbours: int, *, corrupt: int, dropped: int
 
 
 def least_connected(clients: int, neighbours: int, *, corrupt: int, sigma: int) -> int:
-    """Return the fewest survivors, corrupt ones included, for which `stays_connected` is true.
+    """Return the fewest survivors, honest and corrupt, for which `stays_connected` is true.
 
     The result is `clients` + 1 if the corrupt clients alone can disconnect the ring.
     """
@@ -141,7 +142,7 @@ def least_connected(clients: int, neighbours: int, *, corrupt: int, sigma: int) 
 
 
 def most_dropped(clients: int, neighbours: int, threshold: int, *, eta: int) -> int:
-    """Return the most drop-outs for which P[some client keeps < `threshold` neighbours] <= 2^-eta."""
+    """Return the most drop-outs that leave all clients `threshold` neighbours with probability 1 - 2^-eta."""
 
     def too_many(dropped: int) -> bool:
         around = Hypergeometric(clients - 1, dropped, neighbours)
@@ -154,12 +155,12 @@ def most_dropped(clients: int, neighbours: int, threshold: int, *, eta: int) -> 
 
 
 def dropout_over(sums: int, dropout: Fraction) -> Fraction:
-    """Return the fraction of a cohort that is lost after `sums` sums, if each loses `dropout` of the rest."""
+    """Return the fraction of a cohort lost after `sums` sums, if each sum loses `dropout` of those left."""
     return 1 - (1 - dropout) ** sums
 
 
 def part_of(clients: int, part: Fraction) -> int:
-    """Return `part` (a fraction) of `clients`, rounded down."""
+    """Return the fraction `part` of the number of clients, rounded down."""
     return floor(part * clients)
 
 
@@ -177,7 +178,11 @@ def ring_parameters(
     eta: int = 30,
     min_neighbours: int = 2,
 ) -> RingParameters:
-    """Return the fewest neighbours that satisfy all bounds, and their least threshold. Raise if none do."""
+    """Return the fewest neighbours per client that are safe on a ring, with their least safe threshold.
+
+    Safe: privacy fails with probability at most 2^-sigma, and drop-outs prevent a sum with at most 2^-eta.
+    Raises `ParameterError` if no ring is safe.
+    """
     if server is ServerClass.MALICIOUS:
         raise ParameterError(
             f"a {server} that draws a ring can surround a client: take the complete graph, or trust it more"
@@ -203,7 +208,7 @@ def ring_parameters(
 
 @dataclass(frozen=True)
 class _Ring:
-    """The three failure bounds for one cohort. Methods take the number of neighbours k."""
+    """The bounds on the three failures of a ring, for one cohort. Methods take the number of neighbours k."""
 
     clients: int
     corrupt: int
@@ -229,12 +234,12 @@ class _Ring:
             raise ParameterError(f"sigma and eta must be from 1 to {MAX_BITS}")
 
     def connected_from(self, most: int) -> int:
-        """Return the least even number of neighbours that keeps the ring connected, or one above `most`."""
+        """Return the least even number of neighbours that keep a ring connected; over `most` if none do."""
         choices = range(2, most + 1, 2)
         return 2 + 2 * bisect_left(choices, True, key=self._is_connected)
 
     def needed(self, neighbours: int) -> int:
-        """Return the next number of neighbours to try. It is at most `neighbours` if this number works."""
+        """Return a number that is at most `neighbours` if so many are safe, else the next number to try."""
         corrupt_from, dropped_from = self._corrupt_from(neighbours), self._dropped_from(neighbours)
         if self.server is ServerClass.SEMI_MALICIOUS:
             # The least t with 2t - k >= t1 is at most k + 1 - d1 if t1 + k <= 2(k + 1 - d1).
@@ -242,7 +247,7 @@ class _Ring:
         return max(corrupt_from, LEAST_THRESHOLD) + dropped_from - 1
 
     def parameters(self, neighbours: int) -> RingParameters:
-        """Return the parameters for this number of neighbours, with the least threshold."""
+        """Return the ring's parameters for this number of neighbours, with the least safe threshold."""
         corrupt_from = self._corrupt_from(neighbours)
         if self.server is ServerClass.SEMI_MALICIOUS:
             threshold = (corrupt_from + neighbours + 1) // 2
@@ -259,11 +264,11 @@ class _Ring:
         )
 
     def _corrupt_from(self, neighbours: int) -> int:
-        """Return t1: the least count of corrupt neighbours that satisfies the bound on corruption."""
+        """Return t1: the least count such that the chance of so many corrupt neighbours is small enough."""
         return self._around(self.corrupt, neighbours).rare_from(times=self.clients, bits=self.sigma + 1)
 
     def _dropped_from(self, neighbours: int) -> int:
-        """Return d1: the least count of dropped neighbours that satisfies the bound on recovery."""
+        """Return d1: the least count such that the chance of so many dropped neighbours is small enough."""
         return self._around(self.dropped, neighbours).rare_from(times=self.clients, bits=self.eta)
 
     def _around(self, marked: int, neighbours: int) -> Hypergeometric:
@@ -307,7 +312,7 @@ def graph_parameters(
     eta: int = 30,
     min_neighbours: int = 2,
 ) -> GraphParameters:
-    """Return safe parameters of `graph` (chosen here if `AUTO`). Raise `ParameterError` if none exist."""
+    """Return safe parameters of `graph`, or of the cheaper graph if `AUTO`. Raise if none are safe."""
 
     def complete() -> GraphParameters:
         threshold = _complete_threshold(clients, corrupt, dropped, server)
@@ -341,7 +346,7 @@ def graph_parameters(
 
 
 def _complete_threshold(clients: int, corrupt: int, dropped: int, server: ServerClass) -> int:
-    """Return the threshold of the complete graph. Raise `ParameterError` if no threshold is safe."""
+    """Return a safe threshold of shares on the complete graph. Raise `ParameterError` if there is none."""
     if not 2 <= clients <= MAX_COMPLETE:
         raise ParameterError(
             f"the complete graph takes from 2 to {MAX_COMPLETE} clients, not {clients}: "

@@ -14,7 +14,7 @@ DIGEST_BYTES: Final = 32
 
 
 def label(purpose: str) -> bytes:
-    """Return the domain separator for `purpose` in this version of the protocol."""
+    """Return a prefix that separates hashes for `purpose`, in this protocol version, from all others."""
     return f"secagg/{VERSION} {purpose}".encode("ascii")
 
 

@@ -41,7 +41,7 @@ class ClientHooks:
     on_message: Callable[[type[Message]], None] | None = None
 
     def rounding_stream(self, question: Question) -> KeyStream:
-        """Return the key stream that rounds the answer, and draws the noise that stays in the total."""
+        """Return the key stream for the rounding of an answer, and for its noise that stays in the total."""
         return KeyStream(self.random(SEED_BYTES)) if self.rounding is None else self.rounding(question)
 
     def transformed(self, question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
@@ -53,7 +53,7 @@ class ClientHooks:
 class ServerHooks:
     """Replaceable and observable parts of a `ServerMachine`.
 
-    `random`      returns random bytes, for the nonce and the order of a ring.
+    `random`      returns random bytes, for the nonce of the invitation and the order of clients on a ring.
     `on_stage`    is called with each state that the machine enters.
     `on_message`  is called with the sender and the message that the machine has accepted.
     """

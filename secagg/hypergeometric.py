@@ -1,4 +1,4 @@
-"""The hypergeometric distribution: tail probabilities, and the least count with a small tail.
+"""The hypergeometric distribution: P[X >= count], and the least count for which this is small enough.
 
 Of `population` members, `marked` are marked. `drawn` members are drawn without replacement, and X of the
 drawn ones are marked. The ratio
@@ -48,7 +48,7 @@ class Hypergeometric:
 
     @cached_property
     def mode(self) -> int:
-        """The most probable count, or the larger one if there are two."""
+        """The most probable value of X, or the larger one if there are two."""
         return (self.drawn + 1) * (self.marked + 1) // (self.population + 2)
 
     @property
@@ -97,7 +97,7 @@ class Hypergeometric:
         return favourable * times << bits <= comb(self.population, self.drawn)
 
     def _weights_above(self, start: int, least: float) -> list[float]:
-        """Return weights of start + 1, start + 2, ... down to `least`. The weight of `start` is `_MODE`."""
+        """Return weights P[X = x] / P[X = start] * `_MODE` of x = start + 1, ..., while at least `least`."""
         weights = []
         weight = _MODE
         for x in range(start, self.most):
@@ -109,7 +109,7 @@ class Hypergeometric:
         return weights
 
     def _weights_below_mode(self) -> list[float]:
-        """Return the weights of mode - 1, mode - 2, ..., from the distribution of the unmarked members."""
+        """Return weights P[X = x] / P[X = mode] * `_MODE` of x = mode - 1, mode - 2, ..., in this order."""
         unmarked = Hypergeometric(self.population, self.population - self.marked, self.drawn)
         return unmarked._weights_above(self.drawn - self.mode, _MODE * _NEGLIGIBLE)
 

@@ -67,7 +67,7 @@ class Registry:
         )
 
     def sign(self, authority: Identity) -> bytes:
-        """Return the registry as a file that clients verify with the authority's public key."""
+        """Return the bytes of a registry file, signed by `authority`. `verify_registry` reads it."""
         signature = authority.sign(_PURPOSE, self.digest)
         return encode_fields(self.version, self.expires, self.records, signature)
 
@@ -90,7 +90,7 @@ class Registry:
 
 @dataclass(frozen=True)
 class SignedRegistry:
-    """The contents of a registry's file. Call `verified` to check the signature before using `claimed`."""
+    """A parsed registry file whose signature is not checked. Call `verified` before you trust `claimed`."""
 
     claimed: Registry
     signature: bytes
@@ -136,7 +136,7 @@ def _wrong(why: Exception) -> WrongRegistry:
 
 
 def check_identity(member: int, trust: Trust, identity: Identity | None, registry: Registry | None) -> None:
-    """Raise `ParameterError` unless `identity` and `registry` fit the level `trust`.
+    """Raise `ParameterError` unless `identity` and `registry` fit the trust level.
 
     Under `malicious_server` the registry must list the identity as `member`; otherwise both must be None.
     """

@@ -1,7 +1,8 @@
 """The encoding of a whole input: from a client's values to residues, and from a total's residues to numbers.
 
 Each part has its own `Code` (in `secagg.fixed_point`, or in `secagg.noise.noisy_encoding` if it has noise).
-The hidden count follows: one 64-bit element, to which each client adds one. It is wrong if masks remain.
+After the parts comes the hidden count: a 64-bit number, to which each client adds 1. It is wrong if masks are
+left in the total.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class Encoded(OneTime):
 
 
 class Encoding:
-    """Encodes inputs and decodes totals of `spec`, for `cohort` clients. `roster` of them are asked.
+    """Encodes inputs and decodes totals of `spec`, for `cohort` clients, of which `roster` are asked.
 
-    `rotation` is the public seed that rotates parts with noise. Client and server use the same arguments.
+    `rotation` is the public seed of the random rotation of parts with noise. Both sides use the same seed.
     """
 
     def __init__(
@@ -78,15 +79,15 @@ class Encoding:
                 return Whole(part)
 
     def levels(self, part: Part) -> int:
-        """Return the largest absolute grid point that one client may send in a real part without noise."""
+        """Return the largest absolute integer that a client may send in `part`, a real part without noise."""
         return levels(part.bits, self.cohort)
 
     def scale(self, part: Part) -> float:
-        """Return the number of grid points per unit of the values of `part`."""
+        """Return the number of integer steps (grid points) per unit of the values of `part`."""
         return self._codes[self.spec.parts.index(part)].scale
 
     def noise(self) -> Layers:
-        """Return the noise layers that each client of the roster adds to its input."""
+        """Return the components ("layers") of the noise that each asked client adds to its input."""
         return Layers(self.spec, roster=self._roster)
 
     # --- the client's side ---
@@ -94,7 +95,7 @@ class Encoding:
     def encode(
         self, values: Mapping[str, ArrayLike], stream: KeyStream, *, noise: Sequence[KeyStream] = ()
     ) -> Encoded:
-        """Check, clip and round the values of all parts, add noise, and return the result.
+        """Check, clip and round the values (by part name), add noise, and return the residues to be masked.
 
         `stream` is the key stream for rounding and for the noise that stays in the total. `noise` has one key
         stream for each removable noise layer. Raises `InputError` if values do not match the spec.
@@ -117,11 +118,11 @@ class Encoding:
     # --- the server's side ---
 
     def zeros(self) -> tuple[Residues, ...]:
-        """Return an array of zeros for each part, to which masked inputs are added."""
+        """Return an array of zeros for each part and one for the hidden count, to add masked inputs to."""
         return tuple(np.zeros(size, residue_ring.dtype_for(bits)) for size, bits in self._layout)
 
     def pack(self, residues: Sequence[Residues]) -> bytes:
-        """Reduce each part in `residues` modulo 2^bits, in place. Return the bytes of the masked input."""
+        """Return masked `residues` as bytes to send. Each part is first reduced modulo 2^bits, in place."""
         chunks = []
         for part, (_, bits) in zip(residues, self._layout, strict=True):
             residue_ring.reduce(part, bits)

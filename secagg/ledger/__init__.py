@@ -1,4 +1,4 @@
-"""Ledgers: files that record which sums were asked, answered and released, and what they cost.
+"""Ledgers: files that record which sums were asked, answered and released, and their privacy cost.
 
 A client uses `ClientLedger` as its memory, a server records in `ServerLedger`, auditors call `read_ledger`.
 """

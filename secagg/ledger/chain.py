@@ -19,7 +19,7 @@ Body: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Head:
-    """The number of rows and the hash of the last row. An older copy of a ledger has another head."""
+    """The state of a ledger: its number of rows and last hash. An older copy of it has another head."""
 
     rows: int
     hash: bytes
@@ -42,7 +42,7 @@ class Row:
 
 
 def text_of(body: Body) -> bytes:
-    """Return the canonical text of a body. It is JSON, so that people can read it."""
+    """Return the only valid text of a row's body, to be stored and hashed. It is JSON, for human readers."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
 
 

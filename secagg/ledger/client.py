@@ -54,7 +54,7 @@ class ClientLedger(Ledger):
 
     @classmethod
     def open(cls, path: Path | str, *, member: int, identity: bytes = b"") -> Self:
-        """Open the ledger of client `member`, and verify all rows. `identity` is its public key."""
+        """Open the ledger of client `member`, and verify its rows. `identity` is the client's public key."""
         return cls(path, Owner.client(member, identity))
 
     # --- rows in ---
@@ -160,13 +160,13 @@ class ClientLedger(Ledger):
         }
 
     def remember_survivors(self, sum_id: SumId, survivors: tuple[int, ...]) -> None:
-        """Record the survivors of an answered sum, before any share is released."""
+        """Record the ids of the survivors of an answered sum. Call this before any share is revealed."""
         dropped = sorted(set(self._rosters[sum_id]) - set(survivors))
         body = {"entry": "survivors", "session": sum_id[0].hex(), "sum index": sum_id[1], "dropped": dropped}
         self._file.append(lambda: body)
 
     def _answer_of(self, body: Body) -> AnswerEntry:
-        """Return an "answer" row as an `AnswerEntry`. Fields that only auditors need are left out."""
+        """Return an "answer" row as an `AnswerEntry`, without the facts for auditors. Remember its roster."""
         about: dict[str, Any] = {}
         if "sequences" in body:
             sum_id = (bytes.fromhex(body["sum"]["session"]), body["sum"]["sum index"])
@@ -190,9 +190,9 @@ class ClientLedger(Ledger):
         return self._now.sets
 
     def tag(self, data: bytes) -> bytes:
-        """Return a message authentication code of `data`. Its key is in a file beside this ledger.
+        """Return a message authentication code of `data`, by which it is recognised if it occurs again.
 
-        The first call creates the key. Raises `LedgerError` if the key was created before and is missing.
+        The first call creates the key, in a file beside this ledger. Raises `LedgerError` if that is lost.
         """
         self._file.catch_up()
         if not self._tag_key:
@@ -216,7 +216,7 @@ class ClientLedger(Ledger):
         return key
 
     def _new_tag_key(self) -> Body:
-        """Write a new key file and return the row for it. Called while no other process can write."""
+        """Write a new key file and return a row that identifies the key. The caller holds the write lock."""
         if self._tag_check:
             raise LedgerError(f"{self._path} got a tag key from another process just now; try again")
         path, key = tag_key_path(self._path), secrets.token_bytes(KEY_BYTES)
@@ -233,7 +233,7 @@ class ClientLedger(Ledger):
         return {"entry": "tag key", "check": hmac.digest(key, b"", "sha256").hex()}
 
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None:
-        """Record the number of clients in a sum. Write errors are ignored; the next answer raises them."""
+        """Record for auditors how many clients a sum had. Ignore write errors; the next answer raises one."""
         self._file.check_process()  # a forked copy of this client must not reveal anything
         body = {
             "entry": "confirmed",

@@ -90,7 +90,7 @@ os.register_at_fork(after_in_child=_forks.count)
 
 
 def create_file(path: Path, body: Body) -> None:
-    """Create a ledger with one row, atomically. Raises `LedgerError` if there is, or was, one at `path`."""
+    """Create a ledger with the first row `body`, atomically. Raise `LedgerError` if `path` has or had one."""
     try:
         with _directory(path.parent) as handle:
             _check_unused(path)
@@ -114,7 +114,7 @@ def _directory(directory: Path) -> Iterator[int]:
 
 
 def _check_unused(path: Path) -> None:
-    """Raise `LedgerError` if a ledger, a seal or a non-empty log exists. Delete an empty log and index."""
+    """Raise `LedgerError` if `path` has a ledger, seal or non-empty log. Delete an empty log and index."""
     log = log_path(path)
     for left in (path, seal_path(path), log):
         if left.exists() and not (left == log and log.stat().st_size == 0):
@@ -157,7 +157,7 @@ def _insert(connection: sqlite3.Connection, before: Head, text: bytes, after: He
 
 
 def _connect(path: Path, access: str) -> sqlite3.Connection:
-    """Return a connection that begins no transactions by itself, and returns texts as bytes."""
+    """Return an SQLite connection that begins no transactions by itself, and returns texts as bytes."""
     uri = f"{path.as_uri()}?{access}"
     connection = sqlite3.connect(
         uri, uri=True, isolation_level=None, timeout=_PATIENCE / 1000, check_same_thread=False
@@ -169,7 +169,7 @@ def _connect(path: Path, access: str) -> sqlite3.Connection:
 class LedgerFile:
     """An open ledger file. It calls `apply` with each row: first with all old rows, then with every new row.
 
-    `path` is a result of `file_path.one_path`. `mutex` serialises threads.
+    `path` is a result of `file_path.one_path`. `access` is `WRITING`, `READING` or `READING_AT_REST`.
     """
 
     def __init__(self, path: Path, apply: Apply, *, access: str = WRITING) -> None:
@@ -237,7 +237,7 @@ class LedgerFile:
     # --- reading ---
 
     def catch_up(self) -> None:
-        """Apply the rows that other processes have appended."""
+        """Read the rows that other processes have appended, and call `apply` with each of them."""
         self.check_process()
         with self.mutex:
             if self._connection is None:
@@ -284,7 +284,7 @@ class LedgerFile:
             self._check_place()
 
     def _settle(self, *, resting: bool) -> None:
-        """Empty the log if no reader needs it, and write the seal. Hash a large file only if `resting`."""
+        """Empty the log if nobody reads it, and write the seal. Hash a large file only if `resting`."""
         emptied = self._empty_log()
         with self._transaction("BEGIN"):
             self._take_new()
@@ -355,7 +355,7 @@ class LedgerFile:
 
     @contextmanager
     def _clear_errors(self, *, opening: bool = False) -> Iterator[None]:
-        """Convert SQLite's errors to `LedgerError`. If `opening`, a missing table counts as damage too."""
+        """Convert SQLite's errors to `LedgerError`. When `opening`, a missing table means a damaged file."""
         damage = (*_DAMAGE, sqlite3.SQLITE_ERROR) if opening else _DAMAGE
         try:
             yield

@@ -22,7 +22,7 @@ _DRAFT_BYTES: Final = 8
 
 
 def one_path(path: Path | str) -> Path:
-    """Return `path` as an absolute path, with all symbolic links resolved."""
+    """Return the one absolute path of a ledger: `path` with all symbolic links resolved."""
     try:
         return Path(path).resolve()
     except (OSError, RuntimeError) as error:  # links that lead back to themselves
@@ -40,7 +40,7 @@ def index_path(path: Path) -> Path:
 
 
 def tag_key_path(path: Path) -> Path:
-    """Return the path of the file with the secret key of `ClientLedger.tag`. The ledger has no secrets."""
+    """Return the path of the key file of `ClientLedger.tag`. Auditors read the ledger, so it has no key."""
     return path.with_name(path.name + "-tag-key")
 
 
@@ -59,7 +59,7 @@ def draft_path(path: Path) -> Path:
 
 
 def check_usable(path: Path, *, writing: bool) -> None:
-    """Raise `LedgerError` if `path` is not a regular file, or this user may not read or write it."""
+    """Raise `LedgerError` unless `path` is a regular file that this user may read (if `writing`, write)."""
     mode = _look(path).st_mode
     if not stat.S_ISREG(mode):
         kind = "directory" if stat.S_ISDIR(mode) else "special file"
@@ -69,7 +69,7 @@ def check_usable(path: Path, *, writing: bool) -> None:
 
 
 def check_one_name(path: Path) -> None:
-    """Raise `LedgerError` if the file has several hard links. Delete a leftover `draft_path` link first."""
+    """Delete a hard link left by an interrupted creation. Raise `LedgerError` if there are other links."""
     if _look(path).st_nlink == 1:
         return
     for draft in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 2 * _DRAFT_BYTES}"):
@@ -112,7 +112,7 @@ class Place:
 
 
 def resting(path: Path) -> tuple[int, ...] | None:
-    """Return the inode, size and mtime of a ledger, to detect changes; None if it has a log (is in use)."""
+    """Return device, inode, size, mtime of a ledger, to detect changes; None if it has a log (is in use)."""
     found = _look(path)
     if log_path(path).exists():
         return None

@@ -40,11 +40,11 @@ class Ledger(ABC):
 
     @abstractmethod
     def _take(self, body: Body) -> bool:
-        """Update the state with the row `body`. Return False if its type is unknown."""
+        """Update the state of this ledger from the `body` of one row. Return False if its type is unknown."""
 
     @property
     def head(self) -> Head:
-        """The number of rows and the last hash. Store it elsewhere to detect an older copy of the ledger."""
+        """The number of rows and the last hash. A copy kept elsewhere shows if an old ledger was put back."""
         self._file.catch_up()
         return self._file.head
 
@@ -104,7 +104,7 @@ def read_ledger(path: Path | str) -> Reading:
 
 
 def _read_at_rest(path: Path) -> Reading | None:
-    """Read a ledger that is not in use. Return None if it is in use, or was changed meanwhile."""
+    """Read a ledger without locks or its log. Return None if it is in use, or changed while it was read."""
     before = resting(path)
     if before is None:
         return None

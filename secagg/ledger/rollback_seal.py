@@ -67,7 +67,7 @@ def _parse(data: bytes, path: Path) -> Sealed:
 
 
 class Seal:
-    """An open seal file. A ledger that is open for writing has one."""
+    """The open seal file of the ledger at `path`. A ledger that is open for writing keeps one open."""
 
     def __init__(self, path: Path) -> None:
         self._path = seal_path(path)
@@ -78,7 +78,7 @@ class Seal:
         self.place = Place.of(self._path, self._file)
 
     def write(self, sealed: Sealed, *, sync: bool) -> None:
-        """Write the seal. Without `sync`, a power failure may leave the older seal, which is still valid."""
+        """Write `sealed`. Without `sync`, a power failure may leave the older seal, which is still valid."""
         try:
             os.pwrite(self._file, sealed.encode(), 0)
             if sync:
@@ -87,7 +87,7 @@ class Seal:
             raise LedgerError(f"{self._path} could not be written: {error.strerror}") from None
 
     def lock(self) -> bool:
-        """Lock the seal. Return False if another session has locked it, in this process or another."""
+        """Lock the seal for a session. Return False if another session, in any process, has locked it."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -63,20 +63,20 @@ class ServerLedger(Ledger):
 
     @property
     def spend(self) -> Spend:
-        """The cost of all released sums for a client that was in each of them."""
+        """The privacy cost of all released sums, for a client that was in each of them."""
         self._file.catch_up()
         return self._spend
 
     @property
     def history(self) -> SetLog:
-        """The survivor sets of earlier queries. Pass it to the next `ServerMachine`."""
+        """Survivors of earlier sums. The next `ServerMachine` uses them to avoid sums that clients refuse."""
         self._file.catch_up()
         return self._history
 
     # --- what happens ---
 
     def note_asked(self, frame: bytes, table: Table, *, adjacency: Adjacency = Adjacency.ZERO_OUT) -> None:
-        """Record the query in `frame`. Call this before the frame is sent.
+        """Record the query in `frame`, with its privacy cost under `adjacency`. Call this before it is sent.
 
         Raises `ParameterError` if the cost of the sum cannot be added to earlier costs (see `Spend.plus`).
         """
