@@ -16,7 +16,7 @@ from secagg.query_context import Question, content_digest
 
 
 class SeededRandom:
-    """A deterministic replacement of `secrets.token_bytes`: the AES-CTR stream of a hashed seed."""
+    """Replaces `secrets.token_bytes` in tests: each call returns the next bytes of a stream set by `seed`."""
 
     def __init__(self, *seed: bytes) -> None:
         self._stream = KeyStream(digest("insecure test seed", *seed))
@@ -26,31 +26,31 @@ class SeededRandom:
 
 
 def insecure_client_hooks(seed: bytes, member: int, *, rounding: bytes | None = None) -> ClientHooks:
-    """Return hooks for a client that draws all its secrets from `seed`.
+    """Return hooks that make a client, with the id `member`, draw all its secrets from `seed`.
 
-    If `rounding`, a second seed, is given, answers to the same query are rounded alike in every session.
+    With a second seed, `rounding`, the same query is answered with the same random rounding in every session.
     """
     random = SeededRandom(seed, b"client", _id_bytes(member))
     return ClientHooks(random=random, rounding=None if rounding is None else _repeatable(rounding, member))
 
 
 def insecure_server_hooks(seed: bytes) -> ServerHooks:
-    """Return hooks for a server that draws its session nonce and its random ring order from `seed`."""
+    """Return hooks that make a server draw its session nonce and the clients' order on a ring from `seed`."""
     return ServerHooks(random=SeededRandom(seed, b"server"))
 
 
 def insecure_rounding(seed: bytes, member: int, content: bytes) -> KeyStream:
-    """Return the key stream for rounding a client's answer; `content` is the query's `content_digest`."""
+    """Return the random bits that round `member`'s answer to the query with `content_digest` `content`."""
     return KeyStream(digest("insecure rounding", seed, _id_bytes(member), content))
 
 
 def seeded_identity(seed: bytes, member: int) -> Identity:
-    """Return the identity of a member, with a signing key that is derived from `seed`."""
+    """Return the identity of client `member`, whose private signing key is derived from `seed`."""
     return Identity.from_secret(SeededRandom(seed, b"identity", _id_bytes(member))(32))
 
 
 def seeded_registry(seed: bytes, members: Iterable[int], *, version: int = 0) -> Registry:
-    """Return a registry with the `seeded_identity` of every member."""
+    """Return the registry that maps each member to the public key of its `seeded_identity`."""
     return Registry(version, {k: seeded_identity(seed, k).public for k in members})
 
 

@@ -42,7 +42,7 @@ def public_key(secret: bytes) -> bytes:
 
 
 def check_public_key(key: bytes, *, peer: Peer) -> None:
-    """Raise `BadKey` if an X25519 public key is not reduced modulo p, or is a point of small order."""
+    """Raise `BadKey` for an X25519 key of `peer` that is not canonical or makes all shared secrets zero."""
     value = int.from_bytes(key, "little")
     if len(key) != KEY_BYTES or value >= _FIELD or value in _SMALL_ORDER:
         raise BadKey(peer, "not the canonical encoding of a public key of full order")
@@ -61,7 +61,7 @@ class OneTime:
 class Agreement(OneTime):
     """X25519 key agreement between one private key and many peers' public keys.
 
-    The shared point with a peer is computed once and kept, because several keys are derived from it.
+    The shared secret with a peer is computed once and kept, because several keys are derived from it.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -69,7 +69,7 @@ class Agreement(OneTime):
         self._shared: dict[bytes, bytes] = {}  # peer's public key -> shared point
 
     def derive(self, peer_key: bytes, *, salt: bytes, info: bytes) -> bytes:
-        """Return 32 bytes of HKDF-SHA256 of the secret shared with `peer_key`, a checked public key."""
+        """Return 32 bytes that HKDF-SHA256 derives from the secret shared with `peer_key`, a checked key."""
         if peer_key not in self._shared:
             self._shared[peer_key] = self._private.exchange(X25519PublicKey.from_public_bytes(peer_key))
         return hkdf(self._shared[peer_key], salt=salt, info=info)
@@ -90,7 +90,7 @@ def mask_context(
 
 
 def pair_info(context: bytes, one: int, other: int) -> bytes:
-    """Return the HKDF info for the pair mask of clients `one` and `other`, in either order."""
+    """Return the HKDF info for the pair mask of clients `one` and `other`: the same if they are swapped."""
     low, high = sorted((one, other))
     return framed("pair mask", context, _u32(low), _u32(high))
 
@@ -111,7 +111,7 @@ def noise_info(context: bytes, owner: int, layer: int) -> bytes:
 
 
 def noise_commitment(secret: bytes, *, owner: int, sum_index: int, layer: int) -> bytes:
-    """Return the commitment to the seed of a removable noise component. Clients publish it with keys."""
+    """Return the public commitment to a noise seed `secret`; a reconstructed seed is compared with it."""
     return digest("noise commitment", _u32(owner), _u32(sum_index), _u32(layer), secret)
 
 
@@ -120,7 +120,7 @@ def envelope_info(sender: int, receiver: int) -> bytes:
 
 
 def seed_commitment(secret: bytes, *, owner: int, sum_index: int) -> bytes:
-    """Return the commitment to a self-mask secret; clients publish it with their keys."""
+    """Return the public commitment to a self-mask `secret`; a reconstructed one is compared with it."""
     return digest("self mask commitment", _u32(owner), _u32(sum_index), secret)
 
 
@@ -132,7 +132,7 @@ def _u32(value: int) -> bytes:
 
 
 class Identity:
-    """A long-term Ed25519 signing key. A signature is valid for one `purpose` only, which is signed too.
+    """A long-term Ed25519 signing key. `sign` covers a `purpose`: a signature is invalid for any other.
 
     >>> identity = Identity.generate()
     >>> len(identity.public)
@@ -167,7 +167,7 @@ class Identity:
 
 
 def verify(public: bytes, signature: bytes, purpose: str, *fields: bytes, peer: Peer) -> None:
-    """Raise `BadSignature` if `signature` of `purpose` and `fields` does not verify with key `public`."""
+    """Raise `BadSignature`, which names `peer`, if `public` did not sign `fields` for `purpose`."""
     key = Ed25519PublicKey.from_public_bytes(public)
     try:
         key.verify(signature, framed(f"signature: {purpose}", *fields))
@@ -188,12 +188,12 @@ def shares_bytes(seeds: int) -> int:
 
 
 def envelope_bytes(sums: int, seeds: int = 0) -> int:
-    """Return the bytes of an envelope: one client's encrypted shares for another client, for `sums` sums."""
+    """Return the bytes of an envelope: a client's encrypted shares for one other client, for all `sums`."""
     return shares_bytes(seeds) * sums + TAG_BYTES
 
 
 class EnvelopeCipher(OneTime):
-    """Encrypts and decrypts the envelopes (shares) between client `owner` and all others in one session."""
+    """Seals and opens envelopes, the encrypted shares between `owner` and other clients in one session."""
 
     def __init__(self, secret: bytes, *, session: bytes, owner: int) -> None:
         self._agreement = Agreement(secret)

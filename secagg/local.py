@@ -86,16 +86,16 @@ def local_machines(
     client_hooks: Callable[[int], ClientHooks] = lambda _member: CLIENT_DEFAULTS,
     make_identity: Callable[[int], Identity] = lambda _member: Identity.generate(),
 ) -> tuple[ServerMachine, dict[int, ClientMachine]]:
-    """Create a server and one client per member, with matching policies and, if needed, new identities.
+    """Create a server and one client per member id, with policies and identities that fit `params`.
 
-    `max_cohort` of `params` is replaced by the number of members. `memories` has a memory for each member,
-    such as a ledger; by default, memories last as long as the clients. `max_rho` is each client's zCDP limit.
-    `unnoised_sums` is by default 0 with a budget, and the number of sums of this session without one.
-    `enrolled` are the ids in the registry, by default the members. If memories are reused, `enrolled` and
-    `make_identity` must give the same registry in every session. `min_difference`, `static`, `content_of` and
-    `history` are those of `Policy` and of the two machines.
+    `max_cohort` of `params` is replaced by the number of members. `memories` maps each member to what its
+    client remembers of earlier sessions, such as a ledger; by default, nothing. `max_rho` is each client's
+    zCDP limit. `unnoised_sums`, the most sums without noise, is by default 0 if `max_rho` is given, and
+    otherwise all sums of the session. `enrolled` are the ids in the registry, by default the members. If
+    memories are reused, `enrolled` and `make_identity` must give the same registry in every session. `Policy`
+    explains `min_difference`, `ClientMachine` `static` and `content_of`, and `ServerMachine` `history`.
 
-    Returns the server and a dictionary of clients, both for a `LocalSession`. Raises `ParameterError` or
+    Returns the server, and the clients by member id, both for a `LocalSession`. Raises `ParameterError` or
     `SpecError` if no session is possible with these arguments.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
@@ -181,8 +181,8 @@ def _identities(
 class LocalSession:
     """Runs one server and its clients in memory, stage by stage.
 
-    `answer(member, asked)` returns the values of one client, or None if it declines. `absent(member, stage,
-    sum_index)` returns whether the client is absent in a stage.
+    `answer(member, asked)` returns the values of one client by part name, or None if it declines.
+    `absent(member, stage, sum_index)` returns whether the client is absent in a stage.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> server, clients = local_machines(
@@ -241,7 +241,7 @@ class LocalSession:
         self._raise_failure()
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
-        """Run one sum and return its total. Raises `SumFailed` if no total was released."""
+        """Ask clients for a sum of `kind`, and return its total. Raises `SumFailed` if none is released."""
         step = self._server.ask(kind, payload, round_number=round_number)
         self._sum_index += 1
         self._refusal = None
@@ -260,12 +260,12 @@ class LocalSession:
 
     @property
     def contributors(self) -> tuple[int, ...]:
-        """The ids of the clients in the last released total."""
+        """The ids of the clients whose values are in the last released total; empty before the first."""
         released = (event for event in reversed(self.events) if isinstance(event, events.SumReleased))
         return next((event.contributors for event in released), ())
 
     def end(self) -> None:
-        """End the session for all clients, absent ones included."""
+        """End the session for all clients, also for those that are absent."""
         self._server.end()
         for client in self._clients.values():
             client.leave()
@@ -282,7 +282,7 @@ class LocalSession:
             self.events.append(event)
 
     def _send(self, outgoing: Iterable[events.Outgoing]) -> None:
-        """Deliver frames and the replies to them. All clients receive a query before one of them answers."""
+        """Deliver frames and the replies to them. `prepare` gets all clients' queries before one answers."""
         stage = self._stage = STAGE_OF.get(self._server.state, self._stage)
         asked: dict[int, Asked] = {}
         for packet in outgoing:

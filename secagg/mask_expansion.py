@@ -42,7 +42,7 @@ def mask_count(removals: Sequence[Removal]) -> int:
 
 
 def divided(removals: Sequence[Removal], ranges: Sequence[Range]) -> list[list[Removal]]:
-    """Return, for each of the consecutive `ranges` of masks, a list of its removals, split where needed."""
+    """Divide the masks: return, for each of `ranges` of mask numbers, the removals of just these masks."""
     lists: list[list[Removal]] = [[] for _ in ranges]
     at = done = 0  # the index of the range that is being filled, and the number of masks before the removal
     for removal in removals:
@@ -71,7 +71,7 @@ def _cut(removal: Removal, start: int, stop: int) -> list[Removal]:
 
 
 def portions(total: int, *, sharers: int, least: int) -> list[Range]:
-    """Divide the numbers below `total` into ranges, which `sharers` processes claim one after another.
+    """Divide the numbers below `total` into ranges of work, which `sharers` processes claim one by one.
 
     The first ranges are large, so that there are few. The last are small, so that at the end no process waits
     long for the others: "Guided self-scheduling: a practical scheduling scheme for parallel supercomputers".
@@ -95,7 +95,7 @@ def seeds_between(seeds: Seeds, portion: Range) -> Seeds:
 
 @dataclass(frozen=True)
 class Slice:
-    """A stretch of a vector: its range in each part. `skip` counts the key-stream bytes before it."""
+    """A stretch of a vector: its range in each part. `skip`: the key-stream bytes of the elements before."""
 
     ranges: tuple[Range, ...]
     skip: int

@@ -49,7 +49,7 @@ _WAKE: Final = bytes(ForkingPickler.dumps(()))  # tells a worker that a task wil
 
 
 class ProcessPool:
-    """An `Expander` that divides the work among this process and `processes - 1` worker processes."""
+    """An `Expander` that removes masks in this process and in `processes - 1` worker processes."""
 
     def __init__(self, processes: int) -> None:
         if not 1 <= processes <= MAX_PROCESSES:
@@ -122,7 +122,7 @@ class ProcessPool:
             self._expand([stretch.of(residues) for stretch in stretches], stretches, seeds)
 
     def _agree(self, removals: Sequence[Removal], salt: bytes) -> Seeds:
-        """Return the seeds of all masks, in any order, derived by all processes together."""
+        """Return the seeds of all masks, in any order. This process and the workers each derive some."""
         lists = divided(removals, self._portions(mask_count(removals), _AGREEMENTS))
         found: dict[int, Seeds] = {}
         if len(lists) > 1:
@@ -135,7 +135,7 @@ class ProcessPool:
         return joined([*found.values(), seeds_of(left, salt=salt)])
 
     def _rounds(self, residues: Sequence[Residues], total: int) -> Iterator[list[Slice]]:
-        """Cut a vector of `total` bytes into stretches; return lists of up to one for each process."""
+        """Cut a vector of `total` bytes into stretches; yield them in lists of at most one per process."""
         count = min(len(self._queues), max(1, total // _SHORT))
         stretches = slices(
             residues, count * max(1, -(-total // (count * mask_pool_worker.MAX_STRETCH_BYTES)))
@@ -143,7 +143,7 @@ class ProcessPool:
         return (stretches[start : start + count] for start in range(0, len(stretches), count))
 
     def _expand(self, views: Sequence[list[Residues]], stretches: Sequence[Slice], seeds: Seeds) -> None:
-        """Apply the masks of all seeds to the stretches in `views`, with or without live workers."""
+        """Apply all masks to `views`, the elements of `stretches`. Redo what dead workers did not report."""
         size = sum(part.nbytes for part in views[0]) + _CIPHER
         ranges = self._portions(sum(map(len, seeds)), -(-_GRAIN // size))
         job = ExpansionJob(
@@ -214,7 +214,7 @@ class _Worker:
         self._attempt(1, self._tasks.send_bytes, task)
 
     def finish(self) -> Any:
-        """Wait for the next result of the worker and return it, or None if the worker is dead."""
+        """Wait for the result of the worker's oldest task and return it, or None if the worker is dead."""
         result, seconds = self._attempt(-1, mask_pool_worker.receive_awake, self._results) or (None, 0.0)
         self.cpu_seconds += seconds
         return result

@@ -38,9 +38,9 @@ Layout: TypeAlias = tuple[tuple[int, str], ...]  # (elements, type) of each part
 
 @dataclass(frozen=True)
 class ExpansionJob:
-    """A job: apply the masks of all `portions` to all `stretches` (layout, key-stream bytes before it)."""
+    """A task for the pool's processes: apply the masks of all `portions` of seeds to all `stretches`."""
 
-    stretches: tuple[tuple[Layout, int], ...]
+    stretches: tuple[tuple[Layout, int], ...]  # of each, its layout and the key-stream bytes before it
     portions: list[Seeds] = field(repr=False)
 
     def expand(self, number: int, portion: int, parts: Sequence[Residues]) -> None:
@@ -71,14 +71,14 @@ class PortionQueue:
 
 
 def claims(end: Connection) -> Iterator[int]:
-    """Take numbers out of a queue and yield them, until the queue is empty."""
+    """Take numbers of portions out of a queue and yield them, until the queue is empty."""
     with suppress(BlockingIOError):
         while number := os.read(end.fileno(), 1):
             yield number[0]
 
 
 def receive_awake(end: Connection) -> Any:
-    """Return the next object from a pipe. Poll for `_ATTENTION` seconds before waiting asleep."""
+    """Return the next object from a pipe. Poll for `_ATTENTION` seconds first, because waking up is slow."""
     until = time.monotonic() + _ATTENTION
     while not end.poll() and time.monotonic() < until:
         os.sched_yield()
@@ -125,14 +125,14 @@ def agree(workspace: Workspace, lists: Sequence[Sequence[Removal]], salt: bytes)
 
 
 def claimed_seeds(queue: Connection, lists: Sequence[Sequence[Removal]], salt: bytes) -> dict[int, Seeds]:
-    """Claim lists of removals until `queue` is empty. Return the mask seeds, by the number of the list."""
+    """Claim numbers of `lists` until `queue` is empty. Return the mask seeds of each list by its number."""
     return {number: seeds_of(lists[number], salt=salt) for number in claims(queue)}
 
 
 def expand_shared(workspace: Workspace, job: ExpansionJob) -> list[tuple[int, list[int]]]:
     """Claim portions of the worker's own stretch, then of others; add up their masks in shared memory.
 
-    Return, for each used slot of the memory, the number of its stretch and the numbers of its portions.
+    Return, for each used slot (the memory for one stretch), its stretch's number and its portions' numbers.
     """
     found: list[tuple[int, list[int]]] = []
     for step in range(len(job.stretches)):
@@ -143,7 +143,7 @@ def expand_shared(workspace: Workspace, job: ExpansionJob) -> list[tuple[int, li
 
 
 def _expand_slot(workspace: Workspace, job: ExpansionJob, number: int, *, slot: int) -> list[int]:
-    """Claim what is left of stretch `number`, add up its masks in `slot`, and return the claimed portions."""
+    """Claim the portions left of stretch `number`, add up their masks in `slot`, and return their numbers."""
     done: list[int] = []
     parts = shared_views(workspace.memory, job.stretches[number][0], slot)
     for portion in claims(workspace.queues[number]):

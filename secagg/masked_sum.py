@@ -65,7 +65,7 @@ class Tally:
         self.contributors.add(position)
 
     def fix_survivors(self) -> PositionSet:
-        """Return the survivors: the clients whose inputs were added. Allocate the memory of the total."""
+        """Return the survivors: the positions whose inputs were added. Prepare to collect their shares."""
         self._buffer = self.question.encoding.buffer()
         self.survivors = PositionSet(self.contributors)
         self._surplus = self.question.surplus(len(self.survivors))
@@ -102,7 +102,7 @@ class Tally:
     # --- unmasking ---
 
     def check_reach(self, present: PositionSet | set[int], threshold: int) -> None:
-        """Raise `TooFewClients` if fewer than `threshold` share holders of any client are in `present`."""
+        """Raise `TooFewClients` if `present` has fewer than `threshold` holders of some client's shares."""
         around = self._graph.present_around(present)
         worst = min(self.question.roster, key=around.__getitem__)
         if around[worst] < threshold:
@@ -114,7 +114,7 @@ class Tally:
             )
 
     def unmask(self) -> tuple[Total, tuple[WrongShares, ...]]:
-        """Remove all masks. Return the total and the wrong shares. Raises `SumFailed` if it cannot."""
+        """Remove masks; return the total and who revealed wrong shares. Raises `SumFailed` if this fails."""
         cohort = self.question.cohort
         self.check_reach(self.revealed, cohort.threshold)
         self._expander.get_ready()
@@ -161,7 +161,7 @@ class Tally:
     def _reconstruct(
         self, reconstruction: Reconstruction
     ) -> tuple[dict[_Secret, bytes], list[CorruptDealer]]:
-        """Return the secrets of all clients, and the dealers whose secrets could not be reconstructed."""
+        """Return the secrets by (position, layer), and an error for each dealer whose secrets were lost."""
         secrets: dict[_Secret, bytes] = {}
         blamed: list[CorruptDealer] = []
         answered = self._graph.present_around(self.revealed)
@@ -259,7 +259,7 @@ class Reconstruction:
         return found
 
     def _no_lie_explains(self, shares: int, *, searched_all: bool) -> bool:
-        """Return whether the failure, with this number of shares, proves that the dealer is corrupt.
+        """Return whether the failure to find a secret from this many shares proves its dealer corrupt.
 
         If the dealer is honest, at most `corrupt` shares are wrong. Then the decoder succeeds with 2 *
         `corrupt` shares more than the threshold, and a search of all subsets with `corrupt` shares more.

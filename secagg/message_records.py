@@ -51,10 +51,10 @@ class Format:
 
 @dataclass(frozen=True)
 class Advert:
-    """What a member publishes: its id, its channel key, and its mask key and commitments for each sum.
+    """What a member publishes: its id, its public key for envelopes (`channel_key`), and a mask key per sum.
 
     `commitments` has a commitment to the self-mask secret of each sum. If noise is removable, commitments to
-    all seeds of the first sum follow, then those of the second sum, and so on.
+    all noise seeds of the first sum follow, then those of the second sum, and so on.
     """
 
     member: int
@@ -81,7 +81,7 @@ class Advert:
 
 @dataclass(frozen=True)
 class Parcel:
-    """An envelope as the server delivers it, with its sender's id and signature on the session id."""
+    """An envelope (encrypted shares) as delivered, with its sender's id and signature on the session id."""
 
     sender: int
     envelope: bytes = field(repr=False)

@@ -69,7 +69,7 @@ _NAMES: Final[dict[type, tuple[str, ...]]] = {}
 
 @dataclass(frozen=True)
 class Message:
-    """The base class of all messages. `SCHEMA` has one entry for each field, the context included."""
+    """The base class of all messages. `SCHEMA` says what each field may hold, beginning with `context`."""
 
     TYPE: ClassVar[int]
     SCHEMA: ClassVar[tuple[Field, ...]]
@@ -101,7 +101,7 @@ def _names(kind: type[Message]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, repr=False)
 class Invitation(Message):
-    """Proposes a session: trust level, number of sums, digests of the table and the registry, and a nonce."""
+    """Proposes a session: trust level, number of sums, digests of sum table and client registry, a nonce."""
 
     TYPE = 1
     SCHEMA = (Blob((0,)), Text(), Uint(MAX_SUMS), _DIGEST, Blob((0, DIGEST_BYTES)), _DIGEST)
@@ -115,7 +115,7 @@ class Invitation(Message):
 
 @dataclass(frozen=True, repr=False)
 class KeyList(Message):
-    """Sends the adverts of all clients, with their keys, and the threshold of the secret sharing."""
+    """Sends all clients' adverts (public keys and commitments), and the threshold of the secret sharing."""
 
     TYPE = 2
     SCHEMA = (_DIGEST, Uint(1 << 16), Blob())
@@ -136,7 +136,7 @@ class Delivery(Message):
 
 @dataclass(frozen=True, repr=False)
 class Query(Message):
-    """Asks for one sum. `roster` is a bitmap of the clients that are asked, `payload` the broadcast."""
+    """Asks for one sum. `roster` is a bitmap of the clients asked, `payload` the data sent to all of them."""
 
     TYPE = 4
     SCHEMA = (_DIGEST, _SUM, Uint(MAX_ROUND), Text(), Blob(), _ANY)
@@ -172,7 +172,7 @@ class Confirmations(Message):
 
 @dataclass(frozen=True, repr=False)
 class GroupClosed(Message):
-    """Announces that the server abandons the sum, and asks no further sum of its group in this round."""
+    """Announces that the server abandons a sum, and asks no other of the same private vector this round."""
 
     TYPE = 7
     SCHEMA = (_DIGEST, _SUM)

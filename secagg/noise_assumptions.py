@@ -99,7 +99,7 @@ class NoiseAssumptions:
 
     @cached_property
     def levels(self) -> int:
-        """The base-2 logarithm of the number of equal units into which the removable noise is divided."""
+        """The base-2 logarithm of the number of equal units in the variance of a client's removable noise."""
         finest = self.dropouts / (_SURPLUS * (self.clients - self.dropouts))
         return (max(self.dropouts, ceil(finest)) - 1).bit_length()
 
@@ -116,7 +116,7 @@ class NoiseAssumptions:
     def components(self, roster: int) -> tuple[Fraction, ...]:
         """Return the variances of one client's noise components, as fractions of the target.
 
-        The first component always stays, and the others are removable. `roster` is a number of clients.
+        The first component always stays, and the others are removable. `roster` counts the asked clients.
         """
         whole = Fraction(1, roster - self.dropouts - self.colluders)
         if not self.seeds:
@@ -139,13 +139,13 @@ class NoiseAssumptions:
         return tuple(1 + index for index, kept in enumerate(stays) if not kept)
 
     def left(self, roster: int) -> Fraction:
-        """Return the variance left of one client's noise if none drops out, as a fraction of the target."""
+        """Return the fraction of the target variance that one client's noise keeps if nobody drops out."""
         removed = self.surplus(roster, roster)
         shares = enumerate(self.components(roster))
         return sum((share for index, share in shares if index not in removed), Fraction(0))
 
     def _kept(self, roster: int, dropped: int) -> Fraction:
-        """Return the fraction of the target that each survivor must leave if `dropped` clients drop out."""
+        """Return the fraction of the target variance that each survivor must keep if `dropped` drop out."""
         honest = Fraction(roster - self.dropouts, roster - self.dropouts - self.colluders)
         return honest / (roster - dropped)
 
@@ -176,7 +176,7 @@ class NoisyPart(Protocol):
 def bits_for_noise(
     part: NoisyPart, noise: Noise, promise: NoiseAssumptions, clients: int, *, stddevs: float = LEAST_STDDEVS
 ) -> int:
-    """Return the fewest bits per element that leave room for `stddevs` standard deviations of noise."""
+    """Return the fewest bits per element that hold the total of `clients` plus `stddevs` sigmas of noise."""
     variance = clients * promise.left(clients) * noise.variance
     reach = clients * float(getattr(part.bound, "limit", 0)) * noise.scale
     if part.is_rotated:
@@ -190,9 +190,9 @@ def bits_for_noise(
 
 
 def fewest_clients(parts: Iterable[NoisyPart], promise: NoiseAssumptions) -> int:
-    """Return the fewest clients with which a total has room for five standard deviations of noise.
+    """Return the fewest clients with which all totals have room for five standard deviations of their noise.
 
-    If the planned number of clients leaves less room, four, three or two standard deviations are enough.
+    If `promise.clients` clients leave less room, four, three or two standard deviations are enough.
     """
     noisy = [(part, part.noise) for part in parts if part.noise is not None]
 
@@ -219,13 +219,13 @@ _FINE: Final = 1 << 64
 
 
 def rounded_norm2(norm: Fraction, size: int) -> int:
-    """Return the limit on the squared norm of a rounded vector, if its norm was at most `norm` before."""
+    """Return the limit on the squared norm of `size` rounded numbers, if their norm was at most `norm`."""
     root = _root(Fraction(size))
     return floor(min(norm**2 + Fraction(size, 4) + norm + root / 2, (norm + root) ** 2))
 
 
 def rounded_norm2_of_elements(limit: Fraction, size: int) -> int:
-    """Return the limit on the squared norm of a rounded vector, if its elements were within +-`limit`."""
+    """Return the limit on the squared norm of `size` rounded numbers, if each was within +-`limit`."""
     return min(rounded_norm2(_root(size * limit**2), size), size * ceil(limit) ** 2)
 
 

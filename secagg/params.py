@@ -36,7 +36,7 @@ class SessionParams:
     `min_contributors`, `min_cohort`  by default the least that is safe, `corrupt` + 2.
     `max_cohort`      by default the largest cohort that trust and graph admit.
     `min_neighbours`  the least number of neighbours on a ring; set it to have more than safety needs.
-    `security_bits`   on a ring, colluders gain from the random order with a probability below 2^-this.
+    `security_bits`   on a ring, the random order lets colluders break privacy with probability below 2^-this.
     `liveness_bits`   on a ring, the expected drop-outs stop a sum with a probability below 2^-this.
 
     The constructor checks each field, and `check` the combination of all. Both raise `ParameterError`.
@@ -97,12 +97,12 @@ def check_ring_trust(trust: Trust) -> None:
 
 
 def largest_cohort(trust: Trust) -> int:
-    """Return the most clients of a session: `MAX_COMPLETE` without a ring, which needs a curious server."""
+    """Return the most clients of a session. More than `MAX_COMPLETE` need a ring, so a curious server."""
     return MAX_COHORT if trust is Trust.CURIOUS else MAX_COMPLETE
 
 
 def check_bits(name: str, value: int) -> None:
-    """Raise `ParameterError` unless `value`, which stands for the probability 2^-`value`, is supported."""
+    """Raise `ParameterError` unless `value` (for the probability 2^-`value`) is from 1 to `MAX_BITS`."""
     check_whole(name, value)
     if not 1 <= value <= MAX_BITS:
         raise ParameterError(f"{name} must be from 1 to {MAX_BITS}", parameter=name)

@@ -38,8 +38,8 @@ class Policy:
     `min_difference`     if above 0, the client compares a sum with all earlier sums of the same kind. It
                          refuses the sum if its set of clients differs from an earlier set by at least one
                          client, but by fewer than this number.
-    `security_bits`      on a ring, colluders gain from the random order in one sum with a probability below
-                         2^-`security_bits`; in L sums with different drop-outs, L times that.
+    `security_bits`      on a ring, the random order lets colluders break privacy in one sum with probability
+                         below 2^-`security_bits`; in L sums with different drop-outs, L times that.
 
     A cohort of more than 1024 clients needs a ring, which needs a `curious_server`.
 
@@ -90,7 +90,7 @@ class Policy:
 
     @cached_property
     def budget(self) -> Budget:
-        """The limits for the lifetime of the identity, as `Memory.remember_answer` takes them."""
+        """The lifetime limits on unnoised sums and on rho, in the form for `Memory.remember_answer`."""
         limit = None if self.max_rho is None else charge(self.max_rho)
         return Budget(unnoised_sums=self.unnoised_sums, charge=limit)
 

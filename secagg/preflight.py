@@ -24,13 +24,13 @@ _SUM_INDEX: Final = 1  # bytes of an encoded sum index, which is below 128
 
 @dataclass(frozen=True)
 class PartReport:
-    """Reports on a part: its bits, the fewest bits it needs, and its grid step in the unit of its values."""
+    """Reports on a part of one kind of sum: its bits per element, and the fewest bits that it needs."""
 
     kind: str
     part: str
     bits: int
     bits_needed: int
-    resolution: float | None  # the grid step; None for whole numbers, or if the part has too few bits
+    resolution: float | None  # the grid step in values; None for whole numbers, or if bits are too few
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Preflight:
     `quorum`  the fewest clients that have to stay for a sum to be released.
     `margin`  the most clients that may drop out. On a ring it may be less than `clients` - `quorum`, because
               a client could be left with too few neighbours.
+    `setup_bytes_up`, `sum_bytes_up`  bytes that one client sends in set-up, and in a sum of each kind.
     """
 
     clients: int
@@ -60,7 +61,7 @@ class Preflight:
 
 
 def preflight(table: Table, clients: int, params: SessionParams) -> Preflight:
-    """Compute quorum, bits, drop-out margin and bytes sent of a session with `clients` clients.
+    """Compute what a session with `clients` clients needs: quorum, drop-out margin, bits and bytes sent.
 
     Returns a `Preflight` with all problems. Raises `ParameterError` only if `clients` is not an int above 0.
 
@@ -128,7 +129,7 @@ def _misfits(spec: SumSpec, clients: int) -> list[str]:
 
 
 def _lacks(spec: SumSpec, clients: int, corrupt: int, dropout: Fraction | float) -> Iterator[str]:
-    """Yield a problem if there may be more colluders or drop-outs than the noise is planned for."""
+    """Yield one sentence each if more clients may collude, or drop out, than the noise is planned for."""
     promise = spec.promise
     if promise is not None and promise.colluders < corrupt:
         yield f"its noise is planned for {promise.colluders} colluders, but {corrupt} clients may be corrupt"

@@ -17,20 +17,21 @@ from secagg.sum_spec import SumSpec
 
 
 def content_digest(kind: str, payload: bytes) -> bytes:
-    """Return a digest of a query's kind and payload, which is the same in each round and session."""
+    """Return a digest of a query's kind and payload, to recognise the same query in any round or session."""
     return digest("query content", kind.encode("ascii"), payload)
 
 
 def query_digest(frame: bytes) -> bytes:
-    """Return the digest of the bytes of a query's frame, the broadcast included."""
+    """Return the digest of an encoded `Query`, payload and all. Masks depend on it: if a server sends clients
+    different queries, their masks do not cancel."""
     return digest("query", frame)
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A query with its cohort and spec. `digest` is its frame's digest, `roster` has the asked positions.
+    """A query with its cohort and spec. `roster` has the positions in the cohort of the clients asked.
 
-    `later_in_group` is true if the group of this kind of sum had an earlier sum in this round.
+    `digest` is the `query_digest`. `later_in_group`: the same private vector was summed before in this round.
     """
 
     cohort: CohortView
@@ -55,7 +56,7 @@ class Question:
 
     @cached_property
     def encoding(self) -> Encoding:
-        """The encoding of the sum. Both sides derive the same rotations, which differ for every sum."""
+        """The encoding of vectors as residues. Client and server derive the same rotations, new every sum."""
         fields = (self.cohort.session, self.sum_index.to_bytes(4, "big"), self.spec.digest)
         return Encoding(
             self.spec,
@@ -66,7 +67,7 @@ class Question:
 
     @cached_property
     def mask_context(self) -> bytes:
-        """The digest of the values two clients must agree on. If it differs, their masks do not cancel."""
+        """The digest of all that two clients must agree on: if it differs, their masks do not cancel."""
         return mask_context(
             session=self.cohort.session,
             sum_index=self.sum_index,
@@ -82,7 +83,7 @@ class Question:
         return hkdf(secret, salt=self.cohort.session, info=info)
 
     def noise_streams(self, secrets: Sequence[bytes], position: int) -> list[KeyStream]:
-        """Return a key stream for each removable noise component of the client at `position`."""
+        """Return a key stream, from `secrets`, per removable noise component of the client at `position`."""
         layers = enumerate(secrets[: self.spec.seeds], start=1)
         return [KeyStream(self.noise_seed(secret, position, layer)) for layer, secret in layers]
 
@@ -93,7 +94,7 @@ class Question:
         return len(self.roster) - promise.dropouts if promise is not None else 0
 
     def surplus(self, survivors: int) -> tuple[int, ...]:
-        """Return the numbers of the noise components to remove if `survivors` clients contribute."""
+        """Return the numbers of the noise components to remove, from each of `survivors` contributors."""
         promise = self.spec.promise
         return promise.surplus(len(self.roster), survivors) if promise is not None else ()
 

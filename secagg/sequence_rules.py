@@ -71,7 +71,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True)
 class SumSequence:
-    """Identifies a sequence: `rule` compares the sets of clients of all sums that have the same `key`."""
+    """Identifies a sequence of sums: `rule` compares the sets of clients of all sums with the same `key`."""
 
     rule: Rule
     key: bytes
@@ -129,7 +129,7 @@ class SetLog:
         The total of a sum that was answered and never confirmed may be over any part of its roster. For
         `STATIC` sequences, `members` are therefore also compared with the rosters of such sums: they must be
         the same, or have `least` clients that the roster does not have. (The same roster is safe: if another
-        total was released, a majority confirmed it and refuses now.) `current` is a sum to leave out.
+        total was released, a majority confirmed it and refuses now.) The sum `current` is not compared.
 
         The other rules do not need this. A total that was released under `malicious_server` was confirmed by
         more than half of the honest clients. If they are asked again, they refuse.
@@ -160,7 +160,7 @@ class SetLog:
 
 
 def content_sequence(kind: str, payload: bytes, content_of: ContentOf) -> SumSequence:
-    """Return the sequence of the queries that are equal to this one except for their round."""
+    """Return the `CONTENT` sequence: that of all queries that equal this one except for their round."""
     content = content_of(kind, payload)
     return SumSequence(Rule.CONTENT, digest("repeated content", kind.encode("ascii"), content))
 
@@ -175,7 +175,7 @@ class SequenceMemory(Protocol):
 
 
 class SequenceRules:
-    """Applies the rules for one client. The values of `static` kinds do not depend on the query."""
+    """Applies the rules for one client. `static`: kinds of sums whose values do not depend on the query."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class SequenceRules:
         return bool(self._static or policy.min_difference or policy.trust is Trust.MALICIOUS)
 
     def check_cohort(self, cohort: CohortView) -> None:
-        """Check, if a rule applies, that this client knows all members and that a majority has to reveal.
+        """If a rule applies, raise `PeerError` if this client does not know all ids or a minority can reveal.
 
         Two disjoint sets of clients could otherwise reveal two sums, each without knowing of the other.
         """
@@ -245,7 +245,7 @@ class SequenceRules:
         return tuple(SumSequence(Rule.STATIC, self._memory.tag(_canonical(p, values))) for p in parts)
 
     def check(self, sequences: Iterable[SumSequence], question: Question, positions: PositionSet) -> None:
-        """Check the roster or the survivors of a sum. Raises the error of the rule that they break."""
+        """Raise a rule's error if `positions`, a sum's roster or survivors, are close to an earlier set."""
         for sequence in sequences:
             policy, members = self._policy, question.member_ids(positions)
             least = policy.min_difference if sequence.rule is Rule.KIND else policy.min_contributors

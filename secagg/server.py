@@ -127,7 +127,7 @@ class ServerMachine:
 
     @property
     def advertised(self) -> tuple[int, ...]:
-        """The ids of the clients whose keys were accepted."""
+        """The ids of the clients that joined: the server has accepted their public keys."""
         return self._admission.advertised
 
     @property
@@ -138,7 +138,7 @@ class ServerMachine:
 
     @property
     def around(self) -> Counter[tuple[int, int]]:
-        """How many clients revealed shares in the last sum, by (asked, surviving) clients around them.
+        """How many clients revealed shares in the last sum, by the (asked, surviving) clients next to them.
 
         Both numbers include the client itself. They determine the length of the message with its shares.
         """
@@ -154,7 +154,7 @@ class ServerMachine:
     # --- calls ---
 
     def receive(self, sender: int, frame: bytes) -> tuple[ServerEvent, ...]:
-        """Process one frame from client `sender`. If it breaks the protocol, return an `Excluded` event."""
+        """Process a frame of client `sender`; return events: `Excluded` if it breaks the protocol."""
         if sender in self._attendance.gone:
             return ()
         try:
@@ -178,14 +178,16 @@ class ServerMachine:
         return self._full()
 
     def drop(self, member: int) -> tuple[ServerEvent, ...]:
-        """Remove a client that takes no further part, for example because its connection is lost."""
+        """Remove a client, for example because its connection is lost. Return `StageFull` if it was the last
+        that the stage waited for."""
         self._attendance.lose(member)
         if self._state is _S.INVITING:
             self._admission.withdraw(member)
         return self._full()
 
     def ask(self, kind: str, payload: bytes, *, round_number: int) -> ServerStep:
-        """Begin a sum: return the query to send. Raises `CohortChanged` if a client of its group has left."""
+        """Begin a sum: return the query to send. Raises `CohortChanged` if a client of an earlier sum of the
+        same group (the same private vector in this round) has left."""
         if self._state is not _S.READY:
             raise errors.StateError(f"the server is {self._state.value}, not {_S.READY.value}")
         self._agenda.check(kind, payload, round_number)
@@ -263,7 +265,7 @@ class ServerMachine:
         self._tally.confirmations[self._cohort.position[sender]] = message.signature
 
     def _take_report(self, sender: int, message: m.Lost) -> tuple[ServerEvent, ...]:
-        """Note a report of lost envelopes. Exclude a dealer if more clients report it than may be corrupt."""
+        """Note whose envelopes do not open. Exclude a dealer that more clients report than may be corrupt."""
         if self._state in (_S.ENDED, _S.FAILED):
             return (events.Late(sender),)
         if self._state in (_S.INVITING, _S.SHARING):
@@ -361,7 +363,7 @@ class ServerMachine:
         return Question(self._cohort, spec, query, query_digest(frame), roster, later is not None), frame
 
     def _abort(self, error: errors.SumFailed) -> ServerStep:
-        """Abort the sum: release nothing, close the group, keep the session."""
+        """Abort the sum: release nothing, ask no more of its group, keep the session. Return what to send."""
         question = self._tally.question
         self._agenda.close(question.query.kind, question.query.round)
         self._enter(_S.READY)

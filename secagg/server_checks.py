@@ -45,7 +45,7 @@ def check_enough(present: int, what: str, least: int) -> None:
 
 
 def topology_for(present: int, params: SessionParams, random: Random) -> Topology:
-    """Draw the graph for `present` clients. Raises `TooFewClients` if they are too few for a safe graph."""
+    """Draw the graph of neighbours for `present` clients. Raises `TooFewClients` if no graph is safe."""
     check_enough(present, "came", params.min_cohort)
     try:
         return lay_out(params, present, random)
@@ -54,7 +54,7 @@ def topology_for(present: int, params: SessionParams, random: Random) -> Topolog
 
 
 def check_dealt(dealt: int, *, stranded: int, least: int) -> None:
-    """Raise `TooFewClients` if fewer than `least` clients dealt shares and keep enough neighbours."""
+    """Raise `TooFewClients` if under `least` clients dealt shares, not counting those without neighbours."""
     what = "dealt shares and keep enough neighbours" if stranded else "dealt shares"
     check_enough(dealt - stranded, what, least)
 
@@ -73,5 +73,5 @@ def check_survivors(survivors: PositionSet, tally: Tally, topology: Topology) ->
 
 
 def few_suspects(error: Unrecoverable, params: SessionParams) -> bool:
-    """Return whether `error` names so few dealers that all may be corrupt. The server then excludes them."""
+    """Return whether `error` names so few dealers that all may be corrupt; the server then excludes them."""
     return len(error.dealers) <= params.corrupt

@@ -24,7 +24,7 @@ class ShareExchange:
     registry: Registry | None
 
     def seal_shares(self) -> bytes:
-        """Deal shares of all one-time secrets: store this client's own, return envelopes for others."""
+        """Share this client's one-time secrets: keep its own shares, return the neighbours' envelopes."""
         cohort = self.cohort
         plaintexts = self.vault.deal(threshold=cohort.threshold, holders=len(cohort.neighbourhood))
         channel = self.vault.channel(cohort.session)
@@ -54,7 +54,7 @@ class ShareExchange:
         return {position[self.member], *(position[parcel.sender] for parcel in parcels)}, lost
 
     def _open(self, parcel: Parcel, channel: EnvelopeCipher) -> bool:
-        """Store the shares in the envelope. Return False if it does not open or holds invalid shares."""
+        """Store the shares in a parcel's envelope. Return False if it does not open or they are invalid."""
         position = self.cohort.position[parcel.sender]
         key = self.cohort.adverts[position].channel_key
         plaintext = channel.open(parcel.envelope, sender=parcel.sender, sender_key=key)

@@ -24,8 +24,8 @@ _KIND = "sum"
 class SecureSum:
     """The result of `sum_securely`.
 
-    `values` is the sum over the `count` clients that stayed. `clipped` maps each client whose vector exceeded
-    the bound to the factor by which the vector (`L2`) or its largest element (`LInf`) was reduced.
+    `values` is the sum over the `count` clients that stayed. `clipped` maps the id of each client with a
+    vector beyond the bound to the factor, below 1, that scaled it (`L2`) or its largest element (`LInf`).
 
     >>> vectors = [[3.0, 4.0], [0.0, 1.0]]
     >>> params = SessionParams(trust="curious_server", corrupt=0)

@@ -29,7 +29,7 @@ class _Group:
 
 
 class GroupBook:
-    """The state of the groups of one session. `memory` has the last rounds of earlier sessions, by group.
+    """The state of the groups of one session. `memory` has each group's last round in earlier sessions.
 
     A client uses it to refuse queries. A server uses it to ask only queries that clients accept.
     """
@@ -62,7 +62,7 @@ class GroupBook:
         return group.confirmed if group is not None else None
 
     def check_new(self, kind: str, round_number: int) -> None:
-        """Raise `PeerError` if the group is closed or its round is past, or `kind` had all declared sums."""
+        """Raise `PeerError` if the group is closed, its round is past, or `kind` had all its `times` sums."""
         group = self._current(kind, round_number)
         name = self._table.group_of(kind)
         if group is None:
@@ -135,11 +135,11 @@ class Agenda:
             raise errors.StateError(error.why) from None
 
     def later_roster(self, kind: str, round_number: int) -> PositionSet | None:
-        """Return the clients to ask for a later sum of a group; None if this is the group's first sum."""
+        """Return the positions of the clients to ask for a later sum of a group; None for its first sum."""
         return self._groups.confirmed(kind, round_number)
 
     def note(self, query: Query) -> None:
-        """Record a query before it is sent."""
+        """Record a query before it is sent, so that `check` refuses to repeat it."""
         entry = AnswerEntry(
             group=self._table.group_of(query.kind),
             round_number=query.round,
@@ -151,7 +151,7 @@ class Agenda:
         self.next_sum += 1
 
     def confirm(self, query: Query, survivors: PositionSet, *, revealed: set[int]) -> None:
-        """Record a released total. Close the group if a survivor revealed nothing: it would decline next."""
+        """Record a released total. Close its group if a survivor revealed nothing: it declines later sums."""
         self._groups.confirm(query.kind, query.round, survivors)
         if revealed != survivors:
             self._groups.close(query.kind, query.round)

@@ -208,7 +208,7 @@ class Part:
             )
 
     def canonical(self) -> list[Any]:
-        """Return the fields of this part that the digest of a spec covers."""
+        """Return the fields of this part, in the order in which the digest of a spec hashes them."""
         limit = getattr(self.bound, "limit", 0)
         value = limit if isinstance(self.bound, Count) else float(limit)
         row = [self.name, self.size, self.bits, type(self.bound).__name__, value]
@@ -224,7 +224,7 @@ class SumSpec:
     `times`    the most sums of this kind that a client answers in one round.
     `group`    sums with the same group name have the *same private vector*: within a round, clients require
                the same survivor set for all of them. By default, a kind is its own group.
-    `promise`  the numbers of clients for which noise is planned; needed if any part has noise.
+    `promise`  the numbers of clients, drop-outs and colluders assumed for noise; needed if a part has noise.
 
     Raises `SpecError` if a field is invalid or the parts do not fit together.
 
@@ -265,7 +265,7 @@ class SumSpec:
 
     @property
     def seeds(self) -> int:
-        """The number of removable noise components, which is the number of their seeds; 0 without noise."""
+        """The number of a client's removable noise components in a sum, each with a seed; 0 without noise."""
         return self.promise.seeds if self.promise is not None else 0
 
     @cached_property
@@ -338,7 +338,7 @@ class Table(Mapping[str, SumSpec]):
 
     @property
     def seeds(self) -> int:
-        """The largest number of removable noise components of any kind in the table."""
+        """The most removable noise components that a client adds in a sum of any kind in the table."""
         return max(spec.seeds for spec in self.kinds.values())
 
     def group_of(self, kind: str) -> str:

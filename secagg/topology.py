@@ -1,4 +1,4 @@
-"""The graph of a session, complete or a ring, and its threshold. Clients deal shares to neighbours.
+"""The graph of a session: which clients are neighbours, and so share pair masks and hold secret shares.
 
 `plan` chooses the kind of graph and the threshold for a number of clients. `lay_out` also draws the graph.
 """
@@ -29,7 +29,7 @@ from secagg.trust_levels import MAX_COMPLETE, Trust, dropouts_allowed
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """The kind of graph, the number of neighbours of a client, and the threshold of the secret sharing.
+    """A graph that is not drawn yet: its kind, the neighbours per client, and the secret-sharing threshold.
 
     `least` is the number of survivors that privacy needs: the threshold, and on a ring enough to keep it
     connected. After up to `spare` drop-outs, `threshold` holders of each client's shares are left; on a ring,
@@ -85,7 +85,7 @@ def _may_be_ring(clients: int, params: SessionParams) -> bool:
 
 @dataclass(frozen=True)
 class Topology:
-    """A graph and its threshold. A sum is unmasked only if it has at least `least` clients."""
+    """A graph and its secret-sharing threshold. A sum is unmasked only if it has at least `least` clients."""
 
     graph: Graph
     threshold: int

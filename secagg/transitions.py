@@ -96,7 +96,7 @@ _ORDER: Final = list(COLLECTED)
 
 
 def next_state(trust: Trust, state: ClientState, message: m.Message) -> ClientState:
-    """Return the state after `message` arrives in `state`. Raises `OutOfOrder` if it is not allowed."""
+    """Return a client's state after `message`. Raises `OutOfOrder` if `state` does not allow the message."""
     move = CLIENT_MOVES[trust].get((state, type(message)))
     if move is None:
         raise OutOfOrder(SERVER, f"{type(message).__name__} to a client that is {state.value}")

@@ -84,5 +84,5 @@ def dropouts_allowed(cohort: int, dropout: Fraction | float) -> int:
 
 
 def liars_around(corrupt: int, threshold: int) -> int:
-    """Return the most corrupt clients in one neighbourhood: at most `corrupt`, and fewer than `threshold`."""
+    """Return the most corrupt clients in one neighbourhood; a safe graph has fewer than `threshold` there."""
     return min(corrupt, threshold - 1)

@@ -65,9 +65,9 @@ class Vault(OneTime):
         self._channels.clear()
 
     def deal(self, *, threshold: int, holders: int) -> list[bytes]:
-        """Secret-share all secrets among `holders` clients. Return an envelope's plaintext for each of them.
+        """Secret-share all secrets among `holders` clients. Return the bytes of shares for each of them.
 
-        A plaintext has, sum by sum, a share of the self-mask secret, the mask key and each noise seed.
+        Each has, sum by sum, a share of the self-mask secret, of the mask key and of each noise seed.
         """
         secrets = [
             secret
@@ -108,7 +108,7 @@ class Vault(OneTime):
         survivors: AbstractSet[int],
         surplus: Iterable[int] = (),
     ) -> dict[int, bytes]:
-        """Return the shares to reveal for each position in `roster`, and erase all shares of the sum.
+        """Return the shares to reveal, by the position of their dealer, and erase all shares of the sum.
 
         For a survivor, these are the share of its self mask, then those of its noise layers in `surplus`
         (numbered from 1). For a drop-out, it is the share of its mask key. As all shares are erased, no party

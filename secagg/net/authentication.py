@@ -29,7 +29,7 @@ UNAUTHENTICATED = -1  # the id of a peer that has not authenticated
 
 @dataclass(frozen=True)
 class AuthenticatedClient:
-    """A client with a verified identity: its first packet and its connection."""
+    """A client whose id the server has accepted: its first packet, and its connection."""
 
     hello: Hello
     connection: Connection
@@ -123,7 +123,7 @@ class ServerConnector:
     async def connect(self, link: bytes, received: int) -> tuple[Connection, Welcome]:
         """Connect, and return the connection and the server's answer to the first packet.
 
-        `link` is the name of the `Link`, and `received` the number of frames received on it. Raises
+        `link` names the `Link` to continue, and `received` is how many frames arrived on it before. Raises
         `DismissedByServer` if the server refuses with a reason, `ConnectionLost` if the connection fails, and
         `PeerError` if the peer is not a server of this protocol.
         """
@@ -164,7 +164,7 @@ class ServerConnector:
 
 
 def _network(error: BaseException) -> str:
-    """Return the operating system's message for `error`, or for the first error in a group."""
+    """Return the operating system's message for a failed connection; of a group, for its first error."""
     if isinstance(error, BaseExceptionGroup):
         return _network(error.exceptions[0])
     if isinstance(error, socket.gaierror):
@@ -175,6 +175,6 @@ def _network(error: BaseException) -> str:
 
 
 def backoff(attempt: int) -> float:
-    """Return a random delay in seconds after `attempt` failures in a row. Its limit doubles up to 30."""
+    """Return the seconds to wait after `attempt` failures to connect: random, doubling up to at most 30."""
     most: float = min(_LONGEST, _FIRST * 2 ** min(attempt, 16))
     return most * (1 + secrets.randbelow(1 << 16) / (1 << 16)) / 2

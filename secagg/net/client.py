@@ -150,7 +150,7 @@ class Client:
             await trio.sleep(backoff(attempt))
 
     async def _connect(self) -> bool:
-        """Use one connection until it ends. Return False if it did not open or the server broke rules."""
+        """Open a connection and use it until it ends. Return False if it fails or the server broke rules."""
         link = self._link
         try:
             connection, welcome = await self._connector.connect(link.name, link.received)

@@ -20,7 +20,7 @@ import trio
 
 @asynccontextmanager
 async def background_nursery() -> AsyncIterator[trio.Nursery]:
-    """Yield a nursery. Its tasks are cancelled when the block ends, not as soon as the block is cancelled."""
+    """Yield a nursery. Its tasks run on while a cancelled block cleans up, and are cancelled when it ends."""
     failure: BaseException | None = None
     async with trio.open_nursery() as outer:
         nursery: trio.Nursery = await outer.start(_run_shielded)

@@ -63,7 +63,7 @@ _SIZES: Final = {
 
 @dataclass(frozen=True)
 class Hello:
-    """A client's first packet. `received` counts the frames that the client has received on link `link`."""
+    """A client's first packet. `received` counts the frames that it got before on the `Link` named `link`."""
 
     member: int
     link: bytes
@@ -72,7 +72,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Welcome:
-    """The server's answer to `Hello`. `received` counts the frames that the server has received.
+    """The server's answer to `Hello`. `received` counts the frames that the server has got on that link.
 
     If `resumed` is False, the server does not know the link, and the session on this link is lost.
     """

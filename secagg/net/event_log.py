@@ -48,12 +48,12 @@ class LogLine(NamedTuple):
 
 
 def to_log(text: str, facts: Mapping[str, Fact]) -> None:
-    """Write a line to the standard library's log, with facts as `key=value`. This is the default sink."""
+    """Write a line to the log of `logging`, with facts as `key=value`. `EventLog` does so by default."""
     _logger.info("%s", LogLine(text, facts))
 
 
 class EventLog:
-    """An `on_event` callback that writes every event to `sink`. Each client or server needs its own.
+    """An `on_event` callback that writes events by `sink(text, facts)`. Each client or server needs its own.
 
     >>> from secagg.net.events import ClientConnected
     >>> log = EventLog(lambda text, facts: print(text, dict(facts)))
@@ -111,7 +111,7 @@ class EventLog:
 
 
 def render(event: NetworkEvent) -> LogLine | None:
-    """Return the line for `event`, or None if no line is written for it."""
+    """Return the log line that describes `event`, or None if it is not logged."""
     if isinstance(event, net_events.ClientSideEvent):
         return _client_side(event)
     if isinstance(event, net_events.ServerSideEvent):

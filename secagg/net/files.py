@@ -194,7 +194,7 @@ def _holds_private_key(data: bytes) -> bool:
 
 
 def _why_not_a_key(labels: list[bytes]) -> str:
-    """Return why a file with these labels of PEM blocks is not the key file of an identity."""
+    """Return, for an error, why a file with these labels of PEM blocks is not an identity's key file."""
     if not labels:
         return "is not a private key: there is no PEM in it"
     if len(labels) > 1:
@@ -237,14 +237,14 @@ def read_signed(path: Path, *, authority: bytes) -> Registry:
 
 
 def bundle_path(path: Path) -> Path:
-    """Return the path of the members' certificates, for the registry at `path`."""
+    """Return the path of the file with the members' certificates, which is beside the registry at `path`."""
     if path.suffix == ".pem" or not path.name:
         raise RegistryError(f"{path} cannot be a registry: .pem is for the members' certificates beside it")
     return path.with_suffix(".pem")
 
 
 def read_bundle(path: Path, registry: Registry) -> dict[int, bytes]:
-    """Return the certificate of each member, from the file that belongs to the registry at `path`.
+    """Return the members' certificates as PEM by member id, from the file beside the registry at `path`.
 
     Raises `RegistryError` unless the certificates are those of the members of `registry`.
     """
@@ -261,7 +261,7 @@ def read_bundle(path: Path, registry: Registry) -> dict[int, bytes]:
 def write_registry(
     path: Path, registry: Registry, authority: Identity, certificates: Mapping[int, bytes]
 ) -> None:
-    """Replace the registry at `path` and its file of certificates; sign the registry as `authority`."""
+    """Sign `registry` as `authority`; replace the file at `path`, and the certificates (by id) beside it."""
     bundle = bundle_for(registry, certificates.values())
     BUNDLE.replace(bundle_path(path), b"".join(bundle.values()), mode=PUBLIC)
     REGISTRY.replace(path, registry.sign(authority), mode=PUBLIC)

@@ -132,7 +132,7 @@ class Link:
     async def run(
         self, connection: Connection, *, first: bytes = b"", received: int, deliver: Deliver
     ) -> SecaggError:
-        """Exchange frames over `connection` until it ends, and return the reason.
+        """Exchange frames over `connection` until it ends, and return the error that ended it.
 
         `first` is the packet to send first. The other side has `received` frames of this side. `deliver` is
         called with each frame that arrives. The caller holds `run_lock`.
@@ -172,7 +172,7 @@ class Link:
             self._flushed = trio.Event()
 
     def _settle(self, received: int, *, most: int) -> None:
-        """Discard the first `received` frames: the other side has them. It cannot have more than `most`."""
+        """Discard the first `received` sent frames, which the other side has. It has no more than `most`."""
         if received > most:
             raise MalformedMessage(self.peer, "acknowledged what it cannot have received")
         while self._acked < received:

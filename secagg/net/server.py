@@ -180,7 +180,7 @@ class Server:
         return link is not None and link.name == hello.link
 
     def _link_of(self, hello: Hello) -> tuple[Link, bool]:
-        """Return the link with the name in `hello` and True, or a new link and False if it is unknown."""
+        """Return (the client's link, True) if `hello` names it, or else (a new link, False)."""
         old = self._links.get(hello.member)
         if old is not None and self._knows(hello):
             self._stop_grace_period(old)
@@ -347,7 +347,7 @@ async def serve_sums(
 ) -> None:
     """Open a server, run `conduct(server)`, and close the server, as one task of the caller's nursery.
 
-    `settings` are those of `open_server`. `await nursery.start(serve_sums, ...)` returns the address.
+    `settings` are those of `open_server`. `await nursery.start(serve_sums, ...)` returns `server.address`.
 
     Raises what `open_server` and `conduct` raise.
     """

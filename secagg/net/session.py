@@ -39,7 +39,7 @@ def no_op(_event: ServerEvent) -> None:
 class Session:
     """A session of a server with its clients, in which `ask` computes sums; `Server.session` makes it.
 
-    `bytes_up` and `frames_up` count the frames from clients by stage; `*_down` count the frames to clients.
+    `bytes_up` and `frames_up` count by stage what clients sent; `bytes_down` and `frames_down` what they got.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Session:
     # --- stages ---
 
     async def _run_stage(self) -> tuple[ServerEvent, ...]:
-        """Wait for all answers of the current stage or its deadline, close it, and return its events."""
+        """Wait for all answers or the deadline of this stage, close it, and return the resulting events."""
         with trio.move_on_after(self._deadlines.of(self._machine.state)):
             await self._complete.wait()
         async with self._holding():

@@ -115,7 +115,7 @@ def expiry(certificate: bytes) -> int:
 
 
 def bundle_for(registry: Registry, certificates: Iterable[bytes]) -> dict[int, bytes]:
-    """Return the certificate of each member as PEM, in the order of their ids.
+    """Return the certificates of all members as PEM, by member id in ascending order.
 
     Raises `CertificateError` unless `certificates` has exactly one for every member, and no other.
     """
@@ -250,7 +250,7 @@ def client_context(identity: Identity, certificate: bytes, server: bytes) -> ssl
 
 
 def peer_key(stream: trio.SSLStream[Any]) -> bytes:
-    """Return the peer's public key. Call this after the handshake, which proves that it has the key pair."""
+    """Return the peer's public key. Call this after the handshake: it proves that the peer has the key."""
     return certificate_key(stream.getpeercert(binary_form=True))
 
 

@@ -55,7 +55,7 @@ _RHO_ROOM: Final = 1 + 2.0**-49
 class Adjacency(StrEnum):
     """The relation of two inputs that differential privacy makes hard to distinguish.
 
-    `ZERO_OUT`    One client's vector is replaced by zeros, and its noise is kept, as Theorem 1 assumes.
+    `ZERO_OUT`    One client's vector is replaced by zeros, and its noise is kept (as the paper assumes).
     `ADD_REMOVE`  One client is present or absent. The list of clients, and so the amount of noise, is public.
                   Only the vector is hidden, so the cost is that of zero-out.
     `REPLACE`     One client's vector is replaced by another one. Real vectors may point in opposite
@@ -71,7 +71,7 @@ class Adjacency(StrEnum):
     REPLACE = "replace"
 
     def norm2_factor(self, bound: Bound) -> int:
-        """Return the largest ratio of the squared distance of two inputs to the squared norm of one."""
+        """Return the largest squared L2 distance of two adjacent inputs, over the squared norm of one."""
         if self is not Adjacency.REPLACE:
             return 1
         return 2 if isinstance(bound, Count) else 4
@@ -92,14 +92,14 @@ class Cost(NamedTuple):
 
 
 def tau(variances: Iterable[float | Fraction]) -> float:
-    """Return tau for noise components of these variances. The largest are added first, for a small tau."""
+    """Return tau (see this module's docstring) of components of these variances, added largest first."""
     components = np.sort(np.array([float(variance) for variance in variances]))[::-1]
     so_far, added = np.cumsum(components)[:-1], components[1:]
     return _of_overlaps(added * (so_far / (so_far + added)))
 
 
 def tau_equal(count: int, variance: float | Fraction) -> float:
-    """Return tau for `count` noise components of the same variance, in grid points squared."""
+    """Return tau of the sum of `count` noise components, each of this variance in grid points squared."""
     before = np.arange(1, count)
     return _of_overlaps(float(variance) * (before / (before + 1)))
 
@@ -126,7 +126,7 @@ def promised_tau(promise: NoiseAssumptions, roster: int, variance: Fraction) -> 
 
 
 def _of_overlaps(overlaps: NDArray[np.float64]) -> float:
-    """Return tau from `overlaps`, the value S v / (S + v) of each added component but the first."""
+    """Return tau from `overlaps`: S v / (S + v) for each component v but the first, added to a sum S."""
     if overlaps.min(initial=math.inf) < _LEAST_OVERLAP:
         return math.inf
     return 10 * float(np.exp(-2 * np.pi**2 * overlaps).sum()) * _TAU_ROOM
@@ -139,7 +139,7 @@ def renyi_costs(
     norm2: float | Fraction, norm1: float, variance: Fraction, size: int, tau: float
 ) -> tuple[Cost, Cost, Cost]:
     """Return the three bounds on the privacy cost of one part of a sum (see the docstring of this module).
-    Each is valid by itself, so that callers may use the least.
+    Each is valid by itself, so callers may use the least.
 
     `norm2`, `norm1`  squared L2 norm and L1 norm of the largest change of the total by one client, in grid
                       points.
@@ -163,7 +163,7 @@ def part_rho(norm2: float | Fraction, norm1: float, variance: Fraction, size: in
 
 
 def most_norm1(norm2: float, size: int) -> float:
-    """Return a bound on the L1 norm of an integer vector of `size` elements with squared L2 norm `norm2`."""
+    """Return an upper bound on the L1 norm of `size` integers whose squared L2 norm is `norm2`."""
     return min(math.sqrt(size * norm2) * _RHO_ROOM, norm2)
 
 
@@ -209,7 +209,7 @@ def _part_rho(part: Part, promise: NoiseAssumptions, roster: int, adjacency: Adj
 
 
 def charge(rho: float) -> int:
-    """Return `rho` as an integer in units of 2^-40, rounded up. Such integers can be added exactly."""
+    """Return a zCDP `rho` as an integer in units of 2^-40, rounded up, for exact sums in ledgers."""
     if rho == math.inf:
         raise ParameterError(
             "nothing is known about the privacy of noise this small: what one client adds needs a variance "
@@ -221,7 +221,7 @@ def charge(rho: float) -> int:
 
 
 def rho_of(charge: int) -> float:
-    """Return the rho of `charge`, which is in units of 2^-40, rounded up to a float."""
+    """Return the zCDP rho of `charge`, an integer in units of 2^-40, rounded up to a float."""
     exact = Fraction(charge, 1 << _CHARGE_BITS)
     rho = float(exact)
     return rho if rho >= exact else math.nextafter(rho, math.inf)

@@ -32,7 +32,7 @@ def real(value: object, what: str, least: float, most: float) -> float:
 
 
 def probability(value: object, what: str) -> float:
-    """Return `value` as a float, if it is above 0 and below 1, also after the conversion to a float."""
+    """Return `value` as a float, if it and the float are above 0 and below 1. `what` names it in errors."""
     value = _plain(value)
     if not _is_real(value) or not 0 < value < 1 or not 0 < float(value) < 1:
         raise ParameterError(f"{what} must be a number above 0 and below 1")

@@ -39,13 +39,13 @@ _MOST_ORDER: Final = math.log(1e12)
 
 
 def epsilon(costs: Iterable[Cost | float], *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
-    """Return the epsilon at `delta` of all `costs` together. A cost that is a float is a rho of zCDP."""
+    """Return the epsilon at `delta` of the composition of all `costs`. A float cost is a rho of zCDP."""
     events = Counter(_checked(cost if isinstance(cost, Cost) else Cost(cost)) for cost in costs)
     return _best(events, checks.probability(delta, "delta"), checks.one_of(Orders, orders, "orders"))[0]
 
 
 def _checked(cost: Cost) -> Cost:
-    """Return `cost`. Raises `ParameterError` if it is negative, as it would reduce the total cost."""
+    """Return `cost`. Raises `ParameterError` if it is negative: it would hide the cost of other sums."""
     return Cost(*(checks.real(number, "a cost", 0.0, math.inf) for number in cost))
 
 
@@ -78,7 +78,8 @@ def _of_rho(rho: float, delta: float, orders: Orders) -> tuple[float, float]:
 
 
 def _best(events: Counter[Cost], delta: float, orders: Orders) -> tuple[float, float]:
-    """Return the least epsilon at `delta` of all costs in `events` together, and its order."""
+    """Return the epsilon at `delta` of the composition of all `events` (cost -> number of sums with it), and
+    the Renyi order that gives it. Epsilon is computed at many orders, and the least is returned."""
     if orders is Orders.INTEGER:
         return _at(_INTEGERS, events, delta)
     start, stop, last = _LEAST_ORDER, _MOST_ORDER, math.inf

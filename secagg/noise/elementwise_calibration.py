@@ -97,12 +97,12 @@ def calibrate_elements(
 
 
 def _variance(goal: Goal, bound: Bound, norm2: int) -> float:
-    """Return the variance of the total's noise that meets `goal`, if one client's squared norm is `norm2`."""
+    """Return the least variance of a total's noise that meets `goal`, for clients of squared norm `norm2`."""
     return norm2 * goal.adjacency.norm2_factor(bound) / (2 * goal.rho_per_sum * vector_calibration.AIM)
 
 
 def _levels(promise: NoiseAssumptions, goal: Goal, bound: Bound, norm2: int) -> int:
-    """Return the grid points per count (or limit) that give each noise component a deviation of 4 or more."""
+    """Return the grid points per count (or limit) that give each noise component a sigma of 4 or more."""
     levels, component = 1, _variance(goal, bound, norm2) * float(least_component(promise))
     while levels**2 * component < vector_calibration.FINE_VARIANCE:
         levels *= 2
@@ -110,7 +110,7 @@ def _levels(promise: NoiseAssumptions, goal: Goal, bound: Bound, norm2: int) -> 
 
 
 def _check_norm2(norm2: int, levels: int) -> None:
-    """Raise `SpecError` if a client's squared norm, `norm2` * `levels`^2 grid points, is too large."""
+    """Raise `SpecError` if a client's squared norm in grid points, `norm2` * `levels`^2, exceeds 2^62."""
     if norm2 > _MOST_NORM2:
         raise SpecError(
             "the counts of one client may be so large that their norm exceeds 2^31; "
@@ -124,12 +124,12 @@ def _check_norm2(norm2: int, levels: int) -> None:
 
 
 def _spread(promise: NoiseAssumptions, variance: float) -> float:
-    """Return the standard deviation of noise and rounding in the total, if no client drops out."""
+    """Return the standard deviation of a total's noise and rounding errors, if no client drops out."""
     return math.sqrt(promise.clients * (float(promise.left(promise.clients)) * variance + 0.25))
 
 
 def _scale(levels: int, limit: float) -> float:
-    """Return the grid points per unit, rounded so that `limit` is at most `levels` grid points."""
+    """Return the grid points per unit of values, rounded so that `limit` is at most `levels` points."""
     scale = levels / limit
     return scale if Fraction(scale) * Fraction(limit) <= levels else math.nextafter(scale, 0.0)
 

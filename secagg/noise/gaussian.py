@@ -5,7 +5,7 @@ do not change the result. The total variation distance between the samples and t
 2^-100; `total_variation` bounds it. Up to variance 2^20, samples are drawn by inversion of the distribution
 function (`secagg.noise.inversion_sampler`), above by rejection (`secagg.noise.rejection_sampler`).
 
-Samples depend only on the seed, the variance and their number. The thresholds of the inversion are
+Samples X depend only on the seed, the variance and their number. The thresholds of the inversion are
 
     T(k) = 2^128 - t(k),  T(-k - 1) = t(k),    t(k) = round(2^128 P[X > k]),  k = 0, 1, ... while t(k) > 0.
 
@@ -54,7 +54,7 @@ class DiscreteGaussian:
 
     @property
     def total_variation(self) -> Fraction:
-        """An upper bound of the total variation distance from the exact distribution; below 2^-100."""
+        """An upper bound of the total variation distance of a sample from the exact law; below 2^-100."""
         return self._sampler.total_variation
 
     def sample(self, stream: Stream, size: int) -> NDArray[np.int64]:
@@ -68,7 +68,7 @@ class DiscreteGaussian:
         self._apply(np.add, residues, stream)
 
     def subtract_from(self, residues: Residues, stream: Stream) -> None:
-        """Undo `add_to`. `stream` must be a new stream with the same seed."""
+        """Subtract the samples that `add_to` added, in place. `stream` must be a new one of the same seed."""
         self._apply(np.subtract, residues, stream)
 
     def _apply(self, operation: np.ufunc, residues: Residues, stream: Stream) -> None:
@@ -101,7 +101,7 @@ def discrete_gaussian(variance: Fraction | int) -> DiscreteGaussian:
 
 
 class Layers:
-    """The layers of noise that each of `roster` clients adds. Layer 0 always stays, others are removable."""
+    """The noise of each of `roster` clients, in layers: 0 always stays in the total, others are removable."""
 
     def __init__(self, spec: SumSpec, *, roster: int) -> None:
         self._spec = spec

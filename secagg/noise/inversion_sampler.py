@@ -84,7 +84,7 @@ class InversionTable:
         return Fraction(len(self.high) + 2, 1 << UNIFORM_BITS)
 
     def draws(self, stream: Stream, most: int) -> TableDraws:
-        """Return a sampler that draws up to `most` samples at a time; `most` is at most `block`."""
+        """Return a sampler that reads `stream` and draws up to `most` (at most `block`) samples per call."""
         return TableDraws(self, stream, most)
 
 
@@ -167,7 +167,7 @@ def _series(x: int, bits: int) -> int:
 
 
 def tails(variance: Fraction, *, both_sides: bool) -> list[int]:
-    """Return 2^128 P[X > k], rounded to integers, for k = 0, 1, ... as long as it is not zero.
+    """Return the probability that X > k, times 2^128 and rounded, for k = 0, 1, ... while it is not zero.
 
     X is a discrete Gaussian over all integers or, if `both_sides` is false, over those from 0 on. The error
     of each returned number is at most 1/2 + 2^-40.

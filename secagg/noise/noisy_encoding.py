@@ -60,7 +60,8 @@ class NoisyReals:
         return out
 
     def _write(self, vector: Real, out: Residues, stream: KeyStream | None) -> int:
-        """Scale and round `vector` to `out`; without `stream`, towards zero. Return its squared norm."""
+        """Scale and round `vector` into `out`: at random or, without `stream`, towards zero. Return the
+        squared norm of the result, in grid points."""
         norm2 = done = 0
         for block in blocks(vector):
             real = block * self._factor
@@ -139,7 +140,7 @@ class Rotation:
 
     @property
     def factor(self) -> float:
-        """The factor by which the caller has to multiply after `apply` or `undo`, to keep the norm."""
+        """What the caller must multiply the vector by after `apply` or `undo`, to restore its norm."""
         return 1.0 / math.sqrt(self._width)
 
     def apply(self, vector: Real) -> None:

@@ -88,7 +88,7 @@ class Plan:
 
     @property
     def noise_norm(self) -> float:
-        """The approximate norm of the promised noise in a total without its padding, in units of the part."""
+        """The approximate L2 norm of the promised noise in a total without padding, in units of the part."""
         return self.sigma_central * math.sqrt(self.size)
 
     # --- what it costs ---
@@ -113,7 +113,7 @@ class Plan:
 
     @cached_property
     def epsilon(self) -> float:
-        """The epsilon of all sums together at the delta of the goal. It needs the extra "dp" installed."""
+        """The epsilon of all `goal.sums` sums, composed, at the goal's delta. Needs the extra "dp"."""
         delta, orders, sums = self.goal.delta, self.goal.orders, self.goal.sums
         if delta is None:
             raise ParameterError("epsilon means nothing without delta")
@@ -124,7 +124,7 @@ class Plan:
 
     @property
     def _moved(self) -> tuple[float, float]:
-        """The largest difference of the totals of two adjacent inputs, as (squared L2 norm, L1 norm)."""
+        """The largest (squared L2 norm, L1 norm) of the difference of adjacent inputs, in grid points."""
         adjacency = self.goal.adjacency
         norm1 = most_norm1(self.norm2, self.width)
         return self.norm2 * adjacency.norm2_factor(self.bound), norm1 * adjacency.norm1_factor

@@ -1,4 +1,4 @@
-"""The privacy goal of a plan: the epsilon and delta, or the rho, that a number of sums may cost together."""
+"""The privacy goal of a plan: the epsilon and delta, or the rho, that the composition of sums may cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST_OF_CONTINUOUS: Final = 0.1
 
 
 class Orders(StrEnum):
-    """The Renyi orders at which a bound is converted to epsilon. The least epsilon of all orders is used.
+    """The Renyi orders at which a privacy cost is converted to epsilon. The least epsilon is then used.
 
     `INTEGER`     2 to 128, and 256.
     `CONTINUOUS`  all real orders.
@@ -37,7 +37,7 @@ class Orders(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """The most that all sums together may cost: either `epsilon` at `delta`, or `rho`.
+    """The most privacy loss that the composition of all sums may have: either `epsilon` at `delta`, or `rho`.
 
     `epsilon`, `delta`  (epsilon, delta)-differential privacy. It needs the extra "dp" installed.
     `rho`               zero-concentrated differential privacy (zCDP).
@@ -92,9 +92,9 @@ class Goal:
             )
 
     def rho_beside(self, xi: float) -> float:
-        """Return the rho that each sum may cost in addition to `xi`, a constant Renyi divergence.
+        """Return the rho that each sum may cost besides `xi`, a Renyi divergence that is equal at all orders.
 
-        `xi` is subtracted from the rho or the epsilon of the goal. Return 0 if nothing is left.
+        `xi` per sum is subtracted from the rho or the epsilon of the goal. Return 0 if nothing is left.
         """
         if self.epsilon is None:
             assert self.rho is not None
@@ -108,7 +108,7 @@ class Goal:
         return rho_for(left, delta=self.delta, orders=self.orders) / self.sums
 
     def part(self, share: float) -> Goal:
-        """Return a goal, as rho, for one of several parts of a sum: the fraction `share` of this goal."""
+        """Return the goal of one part of each sum: it may cost the fraction `share` of this goal's rho."""
         share = checks.share(share, "a share")
         rho = self.rho_per_sum * self.sums * share
         if rho < _LEAST:

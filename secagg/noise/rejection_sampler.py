@@ -76,11 +76,11 @@ class Hybrid:
         return 2 * (2 * self.steps.total_variation + Fraction(2, 1 << UNIFORM_BITS))
 
     def draws(self, stream: Stream, most: int) -> HybridDraws:
-        """Return a sampler that draws up to `most` samples at a time; `most` is at most `block`."""
+        """Return a sampler that reads `stream` and draws up to `most` (at most `block`) samples per call."""
         return HybridDraws(self, stream, most)
 
     def accepts(self, product: int, upper: int, stream: Stream) -> bool:
-        """Return whether U < A, using integers. `product` is 2 y variance, `upper` the upper half of U."""
+        """Return whether to accept: U < A. `product` is 2 y variance, `upper` is the upper half of U."""
         limit = exp_minus(product / (2 * self.variance)) >> (inversion_sampler.PRECISION - UNIFORM_BITS)
         if upper != limit >> 64:
             return upper < limit >> 64

@@ -94,7 +94,7 @@ def checked_bound(limit: object, what: str) -> float:
 
 
 def rounded_up(variance: float) -> Fraction:
-    """Return the next float above `variance` as a fraction, to make up for a rounding error."""
+    """Return the next float above `variance` as a fraction, so that rounding never gives too little noise."""
     return Fraction(math.nextafter(variance, math.inf))
 
 
@@ -144,7 +144,7 @@ class _Grid:
         return (math.sqrt(1 + 4 * max(0.0, norm2 - self._rounding)) - 1) / 2
 
     def modulus(self, variance: float) -> float:
-        """Return the right side of equation (2): the least modulus of the sums with this variance."""
+        """Return the right side of equation (2): the least modulus 2^b that this variance of noise needs."""
         clients = self._promise.clients
         flat = self.clip(self.norm2(variance)) ** 2 * clients**2 / self._width
         return 2 * self._stddevs * math.sqrt(flat + (0.25 + self._kept * variance) * clients)
@@ -171,7 +171,7 @@ class _Grid:
         return _border(lambda variance: self.modulus(variance) <= 2.0**bits, least, most)[0]
 
     def fewest_bits(self) -> int:
-        """Return the fewest bits with a fine grid. Raises `SpecError` if they are more than 64."""
+        """Return the fewest bits with which rounding and tau add little noise; over 64 raise `SpecError`."""
         for_growth = self._fine_norm2() * self._factor2 / (2 * self._rho)
         fine = max(for_growth, FINE_VARIANCE / self._least_component)
         needed = _bits_above(self.modulus(fine))
@@ -213,7 +213,7 @@ def _bits_above(modulus: float) -> int:
 
 
 def _border(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Bisect: return two nearly equal numbers, between which `holds` changes from true to false."""
+    """Bisect: return two nearly equal numbers; `holds` is true at the first and false at the second."""
     while high > low * (1 + _PRECISION):
         middle = math.sqrt(low) * math.sqrt(high)
         low, high = (middle, high) if holds(middle) else (low, middle)

@@ -76,7 +76,7 @@ def faultless(_packet: Packet) -> PacketDelivery:
 
 
 def losing(absent: Absent) -> Schedule:
-    """Return a schedule that drops every packet to an absent client, which then does not answer either."""
+    """Return a schedule that drops packets to clients that are absent by the rule `absent`; none replies."""
 
     def delivery(packet: Packet) -> PacketDelivery:
         lost = isinstance(packet.receiver, int) and absent(packet.receiver, packet.stage, packet.sum_index)
@@ -150,9 +150,9 @@ class Wire:
     `sent`        all packets before any fault, by number.
     `waiting`     packets that will be delivered, in this order.
     `transcript`  packets that were delivered, after faults.
-    `failures`    the first error of every client that failed.
+    `failures`    the first error of every client that failed, by client id.
 
-    `observe` is called with every frame that a client has accepted or is about to send.
+    `observe(client, sender, frame)` is called with every frame that a client has accepted or will send.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class Wire:
         self._sum_index = SET_UP
 
     def restart_client(self, member: int, client: ClientMachine) -> None:
-        """Replace the machine of a client."""
+        """Replace the machine of a client, as if its process was restarted, and forget its failure."""
         self.clients[member] = client
         self.failures.pop(member, None)
 
@@ -308,13 +308,13 @@ _ORDER: Final = list(Stage)
 
 
 def explicit(*absences: tuple[int, Stage, int]) -> Absent:
-    """Return a rule: a member is absent exactly in the given (member, stage, sum) combinations."""
+    """Return a drop-out rule: a member is absent exactly in the given (member, stage, sum index)."""
     missing = frozenset(absences)
     return lambda member, stage, sum_index: (member, stage, sum_index) in missing
 
 
 def at_random(seed: bytes, rates: Mapping[Stage, float]) -> Absent:
-    """Return a rule: members miss stages at random, with the probability in `rates` (0 if not given)."""
+    """Return a drop-out rule: members miss each stage at random, with its probability in `rates` or 0."""
 
     def absent(member: int, stage: Stage, sum_index: int) -> bool:
         return uniform(seed, member, _ORDER.index(stage), sum_index) < rates.get(stage, 0.0)
@@ -323,27 +323,27 @@ def at_random(seed: bytes, rates: Mapping[Stage, float]) -> Absent:
 
 
 def leaves_for_good(leavers: Mapping[int, SumStage]) -> Absent:
-    """Return a rule: each member in `leavers` is absent in the stage given there and all later ones."""
+    """Return a drop-out rule: members in `leavers` are absent in the stage given there and all later ones."""
     return lambda member, *when: member in leavers and _order(*leavers[member]) <= _order(*when)
 
 
 def returns_next_sum(leavers: Mapping[int, SumStage]) -> Absent:
-    """Return a rule: each member in `leavers` is absent from its given stage to the end of that sum."""
+    """Return a drop-out rule: members in `leavers` are absent from the stage given to the end of its sum."""
     gone = leaves_for_good(leavers)
     return lambda member, stage, sum_index: gone(member, stage, sum_index) and leavers[member][1] == sum_index
 
 
 def either(*schedules: Absent) -> Absent:
-    """Return a rule: a member is absent if at least one of the rules in `schedules` says so."""
+    """Return a drop-out rule: a member is absent if at least one of the rules in `schedules` says so."""
     return lambda *stage: any(schedule(*stage) for schedule in schedules)
 
 
 def uniform(seed: bytes, *numbers: int) -> float:
-    """Return a number in [0, 1) that depends only on its arguments."""
+    """Return a pseudorandom number in [0, 1) that is the same for the same arguments."""
     fields = (number.to_bytes(8, "big", signed=True) for number in numbers)
     return int.from_bytes(digest("insecure test choice", seed, *fields)[:6], "big") / (1 << 48)
 
 
 def _order(stage: Stage, sum_index: int) -> tuple[int, int]:
-    """Return a key that sorts stages by time."""
+    """Return a key that sorts the stages of all sums by time."""
     return sum_index, _ORDER.index(stage)

@@ -10,7 +10,7 @@ from secagg.server import ServerMachine
 
 
 class InsecureSeededClient(ClientMachine):
-    """A client that draws all its secrets from `seed`. `rounding`, if given, is the seed for rounding."""
+    """A client that draws all its secrets from `seed`. `rounding` is an optional seed for random rounding."""
 
     def __init__(self, *, seed: bytes, member: int, rounding: bytes | None = None, **settings: Any) -> None:
         hooks = insecure_client_hooks(seed, member, rounding=rounding)
@@ -18,7 +18,7 @@ class InsecureSeededClient(ClientMachine):
 
 
 class InsecureSeededServer(ServerMachine):
-    """A server that draws its session nonce and its random ring order from `seed`."""
+    """A server that draws its session nonce and the order of the clients on a ring from `seed`."""
 
     def __init__(self, *, seed: bytes, **settings: Any) -> None:
         super().__init__(hooks=insecure_server_hooks(seed), **settings)
