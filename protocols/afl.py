@@ -48,8 +48,8 @@ class Presence(Query):
 
 @dataclass(frozen=True)
 class Mixed(Query):
-    """Asks for each client's update of `model`, times its weight. Clients first divide their weights by
-    `normaliser`, the sum of all weights after the last round."""
+    """Asks for each client's update of `model`, times the client's weight in the mixture of all losses.
+    Before that, clients divide their weights by `normaliser`, the sum of all weights after the last round."""
 
     kind: ClassVar[str] = "mixed"
     model: Vector
@@ -69,15 +69,15 @@ class MixtureState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class MixtureWeight:
-    """A client's weight before it is divided by the sum of all weights."""
+    """A client's memory: its weight in the mixture of losses, before division by the sum of all weights."""
 
     value: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class AFL(Algorithm[MixtureState, MixtureWeight]):
-    """The common model moves by the weighted mean of the clients' updates. The weight of a client rises while
-    its loss is above the loss of the others. Exactly `clients` clients must be in every sum. If one is
+    """AFL: the common model moves by the weighted mean of the clients' updates, and a client's weight rises
+    while its loss is above the loss of the others. Exactly `clients` clients must be in every sum. If one is
     missing, the round is given up, and every client keeps its weight."""
 
     memory_type: ClassVar[type] = MixtureWeight
@@ -107,7 +107,8 @@ class AFL(Algorithm[MixtureState, MixtureWeight]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, bits=self.bits)
 
     def raised(self, weight: float, loss: float) -> float:
-        """Return `weight` * exp(step * (min(loss, loss_cap) - loss_cap)). The result is at most `weight`."""
+        """Return a client's next weight: `weight` * exp(step * (min(loss, loss_cap) - loss_cap)). loss_cap is
+        subtracted so that the result is at most `weight`, which bounds what the client sends."""
         assert self.loss_cap is not None
         return weight * math.exp(self.step * (min(loss, self.loss_cap) - self.loss_cap))
 

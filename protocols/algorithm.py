@@ -51,10 +51,11 @@ class ModelState:
 
 @dataclass(frozen=True, kw_only=True)
 class Sum:
-    """One kind of sum of an algorithm.
+    """One kind of sum that the rounds of an algorithm may contain.
 
     `query`         the class of the queries that ask for this sum.
-    `spec`          the parts that are summed, how often in a round, and in which group.
+    `spec`          the named parts (vectors) that are summed, how often in a round, and the name of the group
+                    of sums that must all have the same clients.
     `reveals`       text for users: what a server learns from the total.
     `least_weight`  the smallest weight that a server can give to a client by its choice of the values in a
                     query, relative to the largest weight; 1 if weights do not depend on the server.
@@ -85,7 +86,7 @@ class Sum:
 
     @property
     def singles_out(self) -> bool:
-        """Whether a malicious server could choose values so that only one client contributes to this sum."""
+        """Whether a malicious server could choose query values for which only one client adds to this sum."""
         return self.least_weight < LEAST_WEIGHT and not self.spec.is_private
 
 
@@ -94,7 +95,7 @@ class ClientRound(ABC, Generic[M]):
 
     @abstractmethod
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
-        """Return what this client adds to the sum that `query` asks for: a value for each part, by name."""
+        """Return what this client adds to the sum that `query` asks for: an array for each part, by name."""
 
     def memory(self) -> M:
         """Return the memory that the client takes to the next rounds, empty by default. `Participant` stores
@@ -103,7 +104,8 @@ class ClientRound(ABC, Generic[M]):
 
 
 class TrainingClient(ClientRound[M], Generic[A, M]):
-    """A base class for clients that train with `learner`. Subclasses may set `_memory` to the new memory."""
+    """A base class for clients that train a model with `learner`, which holds their data. Subclasses set
+    `_memory` if the client is to remember something new."""
 
     def __init__(self, algorithm: A, learner: Learner, memory: M) -> None:
         self._algorithm = algorithm
@@ -170,7 +172,7 @@ class Algorithm(ABC, Generic[S, M]):
         """Return one `Sum` for each kind of sum that a round may ask for; () if clients train alone."""
 
     def start(self, model: Vector) -> S:
-        """Return the server's state before the first round. Algorithms with a larger state override this."""
+        """Return the server's state before the first round. Subclasses with more than a model override it."""
         state: S = self.state_type(as_vector(model))
         return state
 
@@ -197,7 +199,7 @@ class Algorithm(ABC, Generic[S, M]):
         """Return the object that runs a client's side of one round, with its `memory` of earlier rounds."""
 
     def first_memory(self) -> M:
-        """Return the memory of a client that has never taken part."""
+        """Return the memory of a client that has not taken part in any round."""
         memory: M = self.memory_type()
         return memory
 
@@ -209,7 +211,7 @@ class Algorithm(ABC, Generic[S, M]):
 
     @cached_property
     def table(self) -> Table | None:
-        """The specs of all sums that a server can ask for, by kind; None if there are no sums."""
+        """The specs of all sums that a server can ask for, by kind of query; None if there are no sums."""
         sums = {each.query.kind: each.spec for each in self.sums()}
         return Table(sums) if sums else None
 
@@ -232,7 +234,7 @@ class Algorithm(ABC, Generic[S, M]):
 
     @cached_property
     def max_rho(self) -> float | None:
-        """The privacy loss (zCDP rho) of a client in all rounds of the budget; None if a sum has no noise."""
+        """A client's privacy loss (zCDP rho) over all rounds of the budget; None if a sum has no noise."""
         if self.budget is None or self.table is None:
             return None
         return self.budget.rounds * rho_of_round(self.table, self.clients, self.budget)
@@ -254,7 +256,7 @@ class Algorithm(ABC, Generic[S, M]):
 
 
 def rho_of_round(table: Table, clients: int, privacy: PrivacyBudget) -> float:
-    """Return the privacy loss (zCDP rho) of one client in one round, with a margin for rounding errors."""
+    """Return a client's privacy loss (zCDP rho) in a round with all sums of `table`, rounded up slightly."""
     adjacency = privacy.goal.adjacency
     costs = (
         spec.times * (sum_rho(spec, roster=clients, adjacency=adjacency) or 0.0) for spec in table.values()

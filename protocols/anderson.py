@@ -32,10 +32,10 @@ _FALLING: Final = 1 + 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Anderson:
-    """The settings of the acceleration.
+    """The settings of Anderson acceleration, for an iteration u <- T u.
 
-    `memory`          tau: the last tau + 1 pairs are combined; 0 turns the acceleration off.
-    `regularisation`  ridge that is added to the diagonal of G, relative to the trace of G; 0 adds none.
+    `memory`          tau: the last tau + 1 pairs (u, T u) are combined; 0 turns the acceleration off.
+    `regularisation`  ridge on the diagonal of the Gram matrix of the residuals, relative to its trace.
     `damping`         fraction of the weights that is moved to the newest pair, from 0 to 1 (a plain step).
     `safeguard`       whether combinations are accepted only while a regular check finds small residuals.
     `patience`        number of combinations between two such checks.
@@ -55,10 +55,10 @@ class Anderson:
         checks.whole("patience", self.patience, 1)
 
     def weights(self, gram: Matrix) -> Vector:
-        """Return the weights pi of the pairs, in the order of the rows of `gram`, the newest last.
+        """Return the weights with which the stored pairs (u, T u) are combined, in the order of `gram`.
 
-        If the formula gives no finite weights, because all residuals are zero or G has infinite entries, all
-        weight is on the newest pair. The next point is then that of the plain iteration.
+        `gram` has the inner products of the residuals u - T u, the newest last. If all residuals are zero or
+        `gram` has infinite entries, all weight is on the newest pair, so that the next step is plain.
         """
         plain = np.zeros(len(gram))
         plain[-1] = 1.0
@@ -75,7 +75,7 @@ class Anderson:
 
 @dataclass(frozen=True)
 class AndersonSafeguard:
-    """The state of A2DR's safeguard, which rejects combinations if residuals do not fall enough.
+    """The state of A2DR's safeguard, which rejects combined points if residuals do not fall enough.
 
     `first`     norm of the first residual; 0 before there is one.
     `accepted`  number of combinations that were accepted so far.
@@ -93,11 +93,12 @@ class AndersonSafeguard:
     strict: bool = True
 
     def met(self, residual: float) -> AndersonSafeguard:
-        """Return the state after a residual of norm `residual`. Only the first one is stored."""
+        """Return the state after a residual of norm `residual`. Only the first such norm is stored."""
         return self if self.first else replace(self, first=residual)
 
     def judge(self, residual: float, *, patience: int) -> tuple[bool, AndersonSafeguard]:
-        """Return whether a combination with the residual norm `residual` is accepted, and the new state."""
+        """Return whether the next combination is accepted if the last residual has the norm `residual`, and
+        the new state. `patience` is the number of combinations that are accepted between two checks."""
         if not self.strict and self.unseen < patience:
             return True, replace(self, accepted=self.accepted + 1, unseen=self.unseen + 1)
         limit = _GENEROUS * self.first * (self.accepted / patience + 1) ** -_FALLING
@@ -107,7 +108,7 @@ class AndersonSafeguard:
 
 
 def combined(weights: Sequence[float] | Vector, vectors: Sequence[Vector]) -> Vector:
-    """Return the weighted sum of the last len(weights) vectors."""
+    """Return the sum of the last len(weights) of the `vectors`, each times its weight."""
     chosen = vectors[len(vectors) - len(weights) :]
     total = np.zeros_like(chosen[0])
     for weight, vector in zip(weights, chosen, strict=True):

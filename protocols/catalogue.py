@@ -1,4 +1,4 @@
-"""The registry of algorithms by name, which scenarios and commands use. `register` adds an algorithm."""
+"""The registry of algorithms, from which scenario files and commands select by name. `register` adds one."""
 
 from __future__ import annotations
 
@@ -68,21 +68,22 @@ _LG: Final = _OWN_START | {
 def _entry(
     label: str, make: Callable[..., AnyAlgorithm], summary: str, *values: Any, name: str = ""
 ) -> CatalogueEntry:
-    """Return a catalogue entry. `values` are its `example` and `fixed`, both optional. The default name is
-    the label in lower case, with hyphens."""
+    """Return a catalogue entry. `values` are up to two dicts by parameter name: example values, and values
+    that users cannot change. The default `name` is the label in lower case, with hyphens."""
     return CatalogueEntry(name or label.lower().replace(" ", "-"), label, make, summary, *values)
 
 
 def _plus(psi: str) -> Mapping[str, Any]:
-    """Return the fixed parameters of the Fed+ algorithm with the penalty `psi`. `groups` is fixed, too:
-    groups of parameters with different penalties can only be set in Python."""
+    """Return the parameters that users of Fed+ with the penalty `psi` cannot set, by name. `groups` is among
+    them: groups of parameters with different penalties can only be set in Python."""
     return {"psi": psi, "groups": ()}
 
 
 def _splitting(
     label: str, summary: str, alpha: float, beta: float, gamma: float, *, name: str = "", **local: Any
 ) -> CatalogueEntry:
-    """Return an entry for operator splitting. Users cannot change alpha, beta, gamma and `local`."""
+    """Return an entry for operator splitting with these values, which users cannot change. `local` are the
+    parameters of the clients' local map, by default a proximal map."""
     scheme = {"alpha": alpha, "beta": beta, "gamma": gamma, **(local or {"local_map": "proximal"})}
     return _entry(label, Splitting, summary, _STEP, scheme, name=name)
 

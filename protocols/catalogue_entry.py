@@ -1,4 +1,4 @@
-"""Entries of the catalogue. An entry builds an algorithm from named parameters, and describes them."""
+"""Entries of the catalogue of algorithms: each builds an algorithm from parameters and describes them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ INITIAL: Final = "initial"
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of an algorithm: its default, its meaning, and whether it is required.
-
-    `private`  whether it belongs to the privacy budget of the private variant.
-    """
+    """A parameter of an algorithm: its default value, its meaning in words, whether users must set it, and
+    whether it belongs to the privacy budget of the algorithm's variant with noise (`private`)."""
 
     name: str
     default: Any
@@ -57,13 +55,13 @@ class CatalogueEntry:
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The parameters that users can set, except for `dim` and `clients`."""
+        """The parameters that users can set, by name, except for `dim` and `clients`."""
         named = inspect.signature(self.make).parameters
         return {key: each for key, each in named.items() if key not in _COMMON and key not in self.fixed}
 
     @property
     def index_range_parameters(self) -> tuple[str, ...]:
-        """The names of the parameters whose values are index ranges of a model (layers in a scenario)."""
+        """The names of the parameters that select index ranges of a model. Scenarios name layers instead."""
         return tuple(name for name in index_range_parameters(self._kind) if name in self.parameters)
 
     @property
@@ -80,7 +78,7 @@ class CatalogueEntry:
 
     @property
     def budget_names(self) -> tuple[str, ...]:
-        """The names of the budget's parameters, except those of all budgets and those of the algorithm."""
+        """The names of the budget's own parameters: not those of all budgets, nor of the algorithm."""
         common = {each.name for each in fields(PrivacyBudget)}
         named = () if self.budget is None else (each.name for each in fields(self.budget))
         return tuple(name for name in named if name not in common and name not in self.parameters)
@@ -104,10 +102,9 @@ class CatalogueEntry:
     def build(
         self, *, dim: int, clients: int, initial: Vector | None = None, **settings: Any
     ) -> AnyAlgorithm:
-        """Return the algorithm. Raises `ParameterError` for unknown or invalid parameters. If several
-        required parameters are missing, one error names all of them.
-
-        `initial`  the clients' initial model, for algorithms that never send clients a whole model.
+        """Return the algorithm with the parameters `settings`. Raises `ParameterError` for unknown or invalid
+        ones. If several required parameters are missing, one error names all of them. `initial` is
+        the clients' initial model, for algorithms that never send clients a whole model.
         """
         fixed = {**self.fixed, **({INITIAL: initial} if INITIAL in self.fixed else {})}
         for key in settings:

@@ -24,15 +24,13 @@ T = TypeVar("T")
 
 
 def parameter(default: T, meaning: str, *, index_ranges: bool = False) -> T:
-    """Return a dataclass field for a parameter of an algorithm. `meaning` describes the parameter to users.
-
-    `index_ranges`  whether its value selects index ranges of the model; scenarios may name layers instead.
-    """
+    """Return a dataclass field for a parameter of an algorithm, which `meaning` describes to users. With
+    `index_ranges`, its value selects index ranges of the model, for which scenarios may name layers."""
     return field(default=default, metadata={_MEANING: meaning, _INDEX_RANGES: index_ranges})
 
 
 def meanings_of(kind: object) -> Mapping[str, str]:
-    """Return the description of each parameter of a dataclass, by name. Base classes supply missing ones."""
+    """Return what each parameter of a dataclass means, by name. Base classes supply missing texts."""
     found: dict[str, str] = {}
     for name, each in _declared(kind):
         if each.metadata.get(_MEANING):
@@ -54,7 +52,7 @@ def _declared(kind: object) -> list[tuple[str, Field[Any]]]:
 
 
 class CheckedBound:
-    """A descriptor that returns the parameter `name` as a float. `bound` must have checked it before."""
+    """A descriptor that returns the parameter `name` as a float, never None. `bound` must have checked it."""
 
     def __init__(self, name: str) -> None:
         self._name = name

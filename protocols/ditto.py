@@ -95,7 +95,7 @@ class DittoClient(TrainingClient[Ditto, OwnModel]):
         return algorithm.averaging.contribution(self._trained_from(query.model) - query.model, samples)
 
     def _trained_from(self, common: Vector) -> Vector:
-        """Return the model trained from `common`. The first call trains it, and the personal model too."""
+        """Return the model trained from `common`. Only the first call trains it, and the personal model."""
         if self._trained is None:
             self._trained = self._learner.train(common)
             start = common if self._memory.model is None else self._memory.model

@@ -58,7 +58,7 @@ class EvaluationMetrics:
     `loss_bound`   largest loss; larger losses are clipped to it.
     `cap`          largest number of held-out samples by which a client is weighted.
     `bins`         number of bins of the histogram of error rates from 0 to 1; 0 means no histogram.
-    `percentiles`  percentiles of the clients' errors that are reported, in percent.
+    `percentiles`  which percentiles of the clients' error rates are reported, from 1 to 99.
     `personal`     whether each client evaluates its personal model instead of the common one.
     `privacy`      a budget for noise on both sums, or None. The histogram gets the fraction `ratio`. The
                    count of correct samples, the count of all samples and the loss share the rest equally.
@@ -159,7 +159,7 @@ class EvaluationMetrics:
     # --- a client's side ---
 
     def answer(self, query: Scores | ErrorHistogram, score: Score) -> Mapping[str, ArrayLike]:
-        """Return what a client with this score adds to the sum of `query`. Without samples, it adds zeros."""
+        """Return what a client with this score adds to the sum, by part name; zeros without samples."""
         match query:
             case Scores():
                 return self._scored(score)
@@ -182,7 +182,7 @@ class EvaluationMetrics:
     # --- the server's side ---
 
     def steps(self, model: Vector) -> tuple[Steps[Facts], ...]:
-        """Return a generator for each sum, which yields its query and returns the metrics in its total."""
+        """Return a generator for each sum, which yields its query and returns the metrics by name."""
         scores = (self._read_scores(model),) if self.scores else ()
         return (*scores, self._read_errors(model)) if self.bins else scores
 
@@ -212,7 +212,7 @@ M = TypeVar("M")
 
 
 class _ScoreCache:
-    """Answers a client's evaluation queries. Its last score is stored, so two queries need one evaluation."""
+    """Answers a client's evaluation queries. It stores the last model's score, to evaluate no model twice."""
 
     def __init__(self, measures: EvaluationMetrics, learner: Learner) -> None:
         self._measures = measures
@@ -227,10 +227,8 @@ class _ScoreCache:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Algorithm[ModelState, NoMemory]):
-    """An algorithm that evaluates a model without changing it. The `Outcome.facts` are the results.
-
-    `measures`  the metrics. Their `personal` must be False, because there are no personal models here.
-    """
+    """An algorithm that evaluates a model without changing it. The metrics are the round's `Outcome.facts`.
+    `measures` selects them. Its `personal` must be False, because there are no personal models here."""
 
     measures: EvaluationMetrics
 
@@ -271,9 +269,8 @@ class EvaluationClient(ClientRound[NoMemory]):
 class WithEvaluation(Algorithm[S, M], Generic[S, M]):
     """Runs `algorithm` and evaluates its model after every round. The results are added to `Outcome.facts`.
 
-    If the evaluation fails, the round is still completed, and its facts contain the error.
-
-    `measures`  the metrics, of the common model or of each client's personal model.
+    If the evaluation fails, the round is still completed, and its facts contain the error. `measures`
+    selects the metrics, of the common model or of each client's personal model.
     """
 
     dim: int = field(init=False)
@@ -299,7 +296,7 @@ class WithEvaluation(Algorithm[S, M], Generic[S, M]):
 
     @property
     def privacy(self) -> PrivacyBudget | None:
-        """The budget of the evaluation. The budget of `algorithm` is separate."""
+        """The privacy budget of the evaluation's sums. The sums of `algorithm` have a budget of their own."""
         return self.measures.privacy
 
     @cached_property

@@ -65,7 +65,7 @@ class KeepsOwnModel:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
-    """Every client trains alone, from the same initial model. Without sums, the server learns nothing."""
+    """Every client trains alone, at first from `initial`. Without sums, the server learns nothing."""
 
     initial: Vector | None = field(default=None, compare=False)
 

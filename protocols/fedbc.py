@@ -38,7 +38,7 @@ MULTIPLIER_BITS: Final = 64  # bits of the sum of multipliers, by which the serv
 
 @dataclass(frozen=True)
 class Deviations(Query):
-    """Asks for the difference of each client's model from `model`, weighted by the client's multiplier."""
+    """Asks for each client's model minus `model`, times the multiplier of its distance constraint."""
 
     kind: ClassVar[str] = "deviations"
     model: Vector
@@ -49,8 +49,8 @@ class ConstraintState:
     """A client's memory: its model, and the constraint that keeps it near the common model.
 
     `model`       the client's own model x_i; None before its first round.
-    `multiplier`  lambda_i.
-    `gamma`       the square of the allowed distance.
+    `multiplier`  lambda_i, which weights the constraint. It rises while the model is too far away.
+    `gamma`       the square of the allowed distance from the common model.
     `rise`        the momentum term of `multiplier`; 0 without momentum.
     `widening`    the momentum term of `gamma`; 0 without momentum.
     """
@@ -64,7 +64,8 @@ class ConstraintState:
 
 @dataclass(frozen=True, kw_only=True)
 class FedBC(Algorithm[ModelState, ConstraintState]):
-    """The common model is the mean of the clients' own models, weighted by their multipliers."""
+    """FedBC: clients train own models that stay near the common one. The multiplier of a client rises while
+    its model is too far away. The common model is the mean of all models, weighted by the multipliers."""
 
     memory_type: ClassVar[type] = ConstraintState
 
@@ -151,7 +152,7 @@ class FedBC(Algorithm[ModelState, ConstraintState]):
     # --- a client's side ---
 
     def train(self, learner: Learner, start: Vector, common: Vector, multiplier: float) -> Vector:
-        """Return the model after local steps from `start` on the loss f(x) + multiplier * |x - common|^2."""
+        """Return the model x after local steps from `start` on loss(x) + multiplier * |x - common|^2."""
         return learner.train(start, Steering(pull=2 * multiplier, anchor=common))
 
     def next_constraint(self, before: ConstraintState, model: Vector, common: Vector) -> ConstraintState:

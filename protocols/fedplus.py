@@ -103,7 +103,8 @@ class PenaltyGroup:
         assert_never(form)
 
     def theta(self, difference: Vector) -> Vector:
-        """Return the personal part theta: the proximal operator of Psi / sigma at w - common."""
+        """Return the client's personal part theta of this group: the proximal operator of the penalty, with
+        strength `delta`, at `difference`, the client's model minus the common one."""
         form = self.form
         match form:
             case Psi.SQUARED:
@@ -124,9 +125,9 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
 
         w <- kappa (w - eta gradient) + (1 - kappa) (common + theta)      with kappa = 1 / (1 + eta sigma)
 
-    and the common model is the aggregate of all w. Table 1 of the paper has these special cases: with `sigma`
-    0 and `start_mix` 1, FedAvg, RFA or the coordinate median, by `psi`; with both 0, local SGD; and with an
-    infinite `delta` and `start_mix` 1, FedProx.
+    with the client's personal part theta. The common model is the mean or median of all w. Special cases in
+    the paper's Table 1: with `sigma` 0 and `start_mix` 1, FedAvg, RFA or the coordinate median, by `psi`;
+    with both 0, local SGD; and with an infinite `delta` and `start_mix` 1, FedProx.
 
     `privacy`    a budget for noise on every sum, with a public step length; None for sums without noise.
     """
@@ -209,7 +210,7 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
         return np.concatenate([group.theta(difference[group.start : group.stop]) for group in self.penalties])
 
     def share(self, samples: int) -> float:
-        """Return the weight of a client: min(samples, cap) / cap if `weighted`, else 1."""
+        """Return a client's weight, from 0 to 1: min(samples, cap) / cap if `weighted`, else 1."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:

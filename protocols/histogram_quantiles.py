@@ -35,10 +35,10 @@ def bin_of(value: float, edges: ArrayLike) -> int:
 def read_quantile(
     histogram: ArrayLike, edges: ArrayLike, part: float, *, count: float | None = None
 ) -> float:
-    """Return the quantile: the right edge of the bin where the running sum is closest to `part` of all.
+    """Return a quantile: the right edge of the bin up to which the counts sum most nearly to part * count.
 
     `part` is from 0 to 1. `count` is the number of clients if it is public. By default it is the sum of the
-    histogram, noise included. If several bins are equally close, the first is taken.
+    histogram, which may contain noise. If several bins are equally close, the first is taken.
     """
     borders = _borders(edges)
     heights, total = _checked(histogram, borders, part, count)
@@ -62,7 +62,7 @@ def read_percentile(histogram: ArrayLike, edges: ArrayLike, part: float) -> floa
 
 
 class Boundary(NamedTuple):
-    """The bin in which a tail begins, and the part of that bin that belongs to the tail."""
+    """The index of the bin in which the tail (the largest values) begins, and its fraction in the tail."""
 
     bin: int
     share: float
@@ -71,7 +71,7 @@ class Boundary(NamedTuple):
 def read_boundary(
     histogram: ArrayLike, edges: ArrayLike, part: float, *, count: float | None = None
 ) -> Boundary:
-    """Return the bin in which the tail begins. The tail is the fraction `part` of all values, the largest.
+    """Return the bin where the tail begins. The tail is the fraction `part` of all values, the largest ones.
 
     All bins above this bin belong to the tail, and of this bin the returned share. The search begins at the
     quantile, because with noise the running sum may cross the wanted fraction several times.
@@ -97,7 +97,7 @@ def _closest(heights: NDArray[Any], total: float, part: float) -> int:
 def _checked(
     histogram: ArrayLike, borders: NDArray[Any], part: float, count: float | None
 ) -> tuple[NDArray[Any], float]:
-    """Return the heights of the bins, and the total count. Raises `ValueError` for invalid input."""
+    """Return the counts of the bins, and `count` or else their sum. Raises `ValueError` for invalid input."""
     heights = np.asarray(histogram, np.float64)
     if heights.shape != (len(borders) - 1,):
         raise ValueError(f"{len(borders)} edges need a histogram of {len(borders) - 1} bins")
@@ -121,7 +121,7 @@ def _borders(edges: ArrayLike) -> NDArray[Any]:
 
 
 def tail_size(count: float, theta: float) -> float:
-    """Return theta * count, the number of clients in the tail, which need not be a whole number."""
+    """Return theta * count, the number of clients in the tail of the largest losses; it may be fractional."""
     if not 0 < theta <= 1:
         raise ValueError("theta is a part of all, above 0 and at most 1")
     size = theta * count

@@ -49,7 +49,8 @@ _AT: Final = 1e-3  # distances up to this part of nu count as zero
 
 @dataclass(frozen=True, kw_only=True)
 class Influence(ABC):
-    """The base class of influence functions. `bits` are the bits of every coordinate on the wire."""
+    """The base class of influence functions, which say what a client adds to the sums of a robust aggregate.
+    `bits` are the bits of every coordinate on the wire."""
 
     reveals: ClassVar[str]
     per_coordinate: ClassVar[bool] = False  # whether every coordinate has a weight of its own
@@ -62,7 +63,7 @@ class Influence(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise `ParameterError` if a bound is invalid."""
+        """Raise `ParameterError` if a parameter of the subclass is invalid."""
 
     @abstractmethod
     def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:
@@ -71,30 +72,32 @@ class Influence(ABC):
 
     @abstractmethod
     def contribution(self, residual: Vector, share: float) -> Contribution:
-        """Return what a client with this residual, and a weight `share` from 0 to 1, adds to each part."""
+        """Return what a client adds to each part, in the order of `parts`. `residual` is its vector minus the
+        current point of the iteration, and `share` its weight from 0 to 1."""
 
     @abstractmethod
     def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float | Vector]:
-        """Return the sum of the influences and the sum of the weights, from the totals of `count` clients.
+        """Return the sums of influences and of weights, from the totals of the parts over `count` clients.
         Subclasses with one weight for all coordinates raise `CorruptTotal` if its sum is not positive."""
 
     @property
     def promise(self) -> NoiseAssumptions | None:
-        """The assumptions for which noise is calibrated; None without noise."""
+        """The assumptions (clients, drop-outs) for which noise is calibrated; None without noise."""
         return None
 
     def rounding(self, clients: int) -> float:  # noqa: ARG002
-        """Return the largest absolute value of a coordinate of the sum that may be only a rounding error."""
+        """Return the size up to which a coordinate of the sum of influences may be only a rounding error."""
         return 0.0
 
     def without_rounding(self, influence: Vector, clients: int) -> Vector:  # noqa: ARG002
-        """Return the sum of influences, or zeros if the whole sum may be a rounding error."""
+        """Return `influence`, the sum of influences, or zeros if all of it may be a rounding error."""
         return influence
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeanInfluence(Influence):
-    """The mean of the residuals. Residuals longer than `clip` are scaled down to this norm."""
+    """The influence of the mean: a client's residual, its vector minus the current point. Longer
+    residuals than `clip` are scaled down to this norm."""
 
     reveals: ClassVar[str] = "the sum of the clients' residuals, and of their shares"
 
@@ -120,9 +123,10 @@ class MeanInfluence(Influence):
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricMedian(Influence):
-    """The point with the least sum of distances to the clients' vectors. Distances below `nu` count squared.
+    """The influence of the geometric median, the point with the least sum of distances to the clients'
+    vectors. Distances below `nu` count squared.
 
-    `leave`  whether clients exactly at the point get no weight, and their shares are summed separately, as A.
+    `leave`  whether clients exactly at the point get no weight; the sum of their shares, A, is computed.
              Unless the point is the median, a step is then shortened by the factor 1 - A / |sum of the other
              influences| ("The multivariate L1-median and associated data depth"). With False, a client at
              the point has the weight 1 / nu, so steps away from it are tiny even if the median is elsewhere.
@@ -162,7 +166,7 @@ class GeometricMedian(Influence):
         return influence * (1 - here / length if here else 1.0), positive_weight(totals[1])
 
     def without_rounding(self, influence: Vector, clients: int) -> Vector:
-        """Return zeros if the norm of `influence` is not above that of typical rounding errors.
+        """Return `influence`, or zeros if its norm is not above that of typical rounding errors.
 
         The rounding errors of n clients in d coordinates have a norm of about sqrt(d n) / 2 grid points, and
         rarely a much larger one.
@@ -175,7 +179,7 @@ class GeometricMedian(Influence):
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinateMedian(Influence):
-    """The median of the clients' vectors in each coordinate. Distances below `delta` count squared."""
+    """The influence of the median in each coordinate. Distances below `delta` count squared."""
 
     reveals: ClassVar[str] = "in every coordinate, the sum of clipped residuals, and of inverse distances"
     per_coordinate: ClassVar[bool] = True
@@ -199,13 +203,13 @@ class CoordinateMedian(Influence):
         return np.asarray(totals[0], np.float64), np.asarray(totals[1], np.float64)
 
     def rounding(self, clients: int) -> float:
-        """Return the largest absolute value of a coordinate of the sum that counts as zero. (With an even
+        """Return the size up to which a coordinate of the sum of influences counts as zero. (With an even
         number of clients, the exact sum is zero everywhere between the two middle values.)"""
         return _ROUNDING * math.sqrt(clients) / (2 * max(1, levels(self.bits, clients)))
 
 
 def positive_weight(total: Values) -> float:
-    """Return the sum of the weights, `total[0]`. Raises `CorruptTotal` if it is not positive."""
+    """Return `total[0]`, the sum of the clients' weights. Raises `CorruptTotal` if it is not positive."""
     weight = float(total[0])
     if weight <= 0:
         raise CorruptTotal("the clients of this sum have no weight at all")
@@ -236,7 +240,7 @@ class NoisyInfluence(Influence):
         return self.privacy.promise
 
     def plan(self, size: int) -> Plan:
-        """Return the noise plan for `size` coordinates."""
+        """Return how vectors of `size` coordinates are encoded and how much noise is added in each sum."""
         return self.privacy.plan(sums=self.sums, size=size, norm=self._norm(size), bits=self.bits)
 
     def _norm(self, size: int) -> float:

@@ -27,19 +27,19 @@ class SubspaceDescription(Protocol):
     def __hash__(self) -> int: ...
 
     def matrix(self) -> Floats | None:
-        """Return P if it is a dense matrix that is small enough to be held in memory, otherwise None."""
+        """Return the matrix P if it is dense and small enough to be held in memory, otherwise None."""
 
     def blocks(self) -> Iterator[tuple[int, Floats]]:
         """Yield blocks of rows of a dense P, each as (index of the first row, rows)."""
 
     def mixing(self) -> tuple[NDArray[np.int8], NDArray[np.int64]] | None:
-        """Return the signs and the chosen coordinates if P is a Walsh-Hadamard transform, otherwise None."""
+        """Return the column signs and kept coordinates if P is a Walsh-Hadamard transform, else None."""
 
     def project(self, vectors: Floats) -> Vector:
-        """Return P x for one vector x, or for each vector of a stack."""
+        """Return the projection P x of one vector x, or of each row x of an array."""
 
     def lift(self, points: Floats) -> Vector:
-        """Return P' y, with the transpose P' of P, for one point y or for each point of a stack."""
+        """Return P' y, with the transpose P' of P, for one vector y or for each row y of an array."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # it may be private
@@ -116,7 +116,7 @@ class Learner(Protocol):
 
     `samples`  number of training samples.
     `rate`     learning rate of the local steps.
-    `steps`    number of local steps in one round; the default of `train`.
+    `steps`    number of local steps in one round, which `train` takes unless told otherwise.
     """
 
     @property
@@ -136,4 +136,4 @@ class Learner(Protocol):
         """Return the model after local steps from `start`, with the extra terms of `steering`."""
 
     def score(self, model: Vector) -> Score:
-        """Return the score of `model` on held-out data."""
+        """Return how well `model` does on the client's held-out data."""

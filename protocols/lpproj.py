@@ -41,7 +41,7 @@ from secagg.sum_spec import SumSpec, Total
 
 @dataclass(frozen=True)
 class Agree(Query):
-    """Asks each client by which vector it would move `reference`, the server's w."""
+    """Asks each client how it would move `reference`, the point w to which projections are pulled."""
 
     kind: ClassVar[str] = "agree"
     reference: Vector
@@ -49,7 +49,8 @@ class Agree(Query):
 
 @dataclass(frozen=True)
 class ReferenceState:
-    """The server's state: `reference` is w, and `first` is the run's initial model, which is not sent."""
+    """The server's state: `reference` is w, to which the clients' projected models are pulled, and `first` is
+    the run's initial model, which is not sent."""
 
     reference: Vector
     first: Vector
@@ -57,8 +58,8 @@ class ReferenceState:
 
 @dataclass(frozen=True, kw_only=True)
 class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
-    """The base class of `LpProj1` and `LpProj2`. In a round, a client starts with a copy w_k of w. It repeats
-    `rounds` times: local steps on its model x, with a pull of P x to w_k, and one step of w_k:
+    """The base class of `LpProj1` and `LpProj2`. A penalty pulls the projection P x of each client's model x
+    to the server's reference w. In a round, a client starts with a copy w_k of w, and repeats `rounds` times:
 
         x <- x - personal_rate * (gradient(x) + pull * P' psi(P x - w_k))       `personal_steps` times
         w_k <- w_k - rate * pull * psi(w_k - P x)
@@ -115,7 +116,7 @@ class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
 
     @cached_property
     def space(self) -> Subspace:
-        """The matrix P."""
+        """The public random matrix P that projects models to the subspace."""
         assert self.subspace is not None  # checked above
         return Subspace(
             dim=self.dim,
@@ -127,7 +128,7 @@ class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
 
     @property
     def step(self) -> float:
-        """The step size rate * pull of a client's copy of w."""
+        """The step size rate * pull with which a client moves its copy of the server's reference w."""
         return self.rate * self.pull
 
     @property
@@ -136,15 +137,15 @@ class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
 
     @abstractmethod
     def spec(self) -> SumSpec:
-        """Return the spec of the one sum of a round."""
+        """Return the parts and bounds of the only sum of a round."""
 
     @abstractmethod
     def contribution(self, moves: Vector) -> Mapping[str, ArrayLike]:
-        """Return what a client adds to the sum if its copy of w has moved by -step * `moves`."""
+        """Return what a client adds, by part name, if its copy of w has moved by -step * `moves`."""
 
     @abstractmethod
     def mean(self, total: Total) -> Vector:
-        """Return the mean move of the clients' copies of w."""
+        """Return the mean move of the clients' copies of the reference w, from the total of a round."""
 
     def sums(self) -> tuple[Sum, ...]:
         lengths = {"reference": self.space.size}
@@ -230,14 +231,13 @@ class LpProj1(LpProj):
 
 @dataclass(frozen=True, kw_only=True)
 class LpProj2(LpProj):
-    """lp-proj with p = 2. A client's copy of w moves by a real vector.
+    """lp-proj with p = 2. A client's copy of the server's reference w moves by a real vector. `privacy` is a
+    budget for noise on every sum, or None.
 
     Against a malicious server this variant needs noise. The server could send a distant w to all clients but
     one, which pulls their models there. Their next answers are then clipped vectors in a direction that the
     server can predict. It can subtract them from the total, which leaves the answer of the other client. With
     p = 1 the pull is bounded.
-
-    `privacy`  a budget for noise on every sum, or None.
     """
 
     power: ClassVar[int] = 2

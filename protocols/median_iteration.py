@@ -44,7 +44,8 @@ _SMALL = 1e-6  # A G below this part of the largest G so far may be rounding.
 
 
 class Stepping(ABC):
-    """The base class of iterations. `next` computes a point from the totals G and W at the current `point`.
+    """The base class of iterations to a median. `next` computes the next point from G and W, the totals of
+    the clients' influences and weights at the current `point`.
 
     `start` is the first point. `moved` is the length of the last step (infinite before the first), for
     callers that stop on a tolerance. Entries of G up to `rounding` (the rounding error of the sum) count as
@@ -80,14 +81,14 @@ class Stepping(ABC):
 
 
 class PlainStepping(Stepping):
-    """An iteration by the plain steps z + G / W of Weiszfeld's algorithm and its smoothed variants."""
+    """An iteration by the plain steps of Weiszfeld's algorithm: total influence divided by total weight."""
 
     def _following(self, influence: Vector, weight: Vector) -> Vector:
         return self.point + _plain_move(influence, weight)
 
 
 def fast_stepping(start: ArrayLike, *, per_coordinate: bool, rounding: float = 0.0) -> Stepping:
-    """Return a `Stepping` that needs few sums. `per_coordinate` says whether each coordinate has a weight."""
+    """Return an iteration that needs few sums. With `per_coordinate`, each coordinate has its own weight."""
     if per_coordinate or np.size(start) == 1:
         return CoordinateStepping(start, rounding=rounding)
     return VectorStepping(start, rounding=rounding)
@@ -95,7 +96,7 @@ def fast_stepping(start: ArrayLike, *, per_coordinate: bool, rounding: float = 0
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """The result of one sum: a point, the totals there, and the plain move from there."""
+    """The result of one sum: a point, the total influence and weight there, and the plain move from there."""
 
     point: Vector
     influence: Vector
@@ -131,9 +132,9 @@ class VectorStepping(Stepping):
         return base.point + self._cut(base, step)
 
     def _remember(self, new: _Seen) -> None:
-        """Store the new point, and start the next step there, unless it is beyond the goal and further from
-        it than the old point. The direction of G shows whether it is beyond. The lengths of the plain moves
-        stand for the distances from the goal."""
+        """Store the new point, and start the next step there, unless it is beyond the median and further from
+        it than the old point. The direction of its influence shows whether it is beyond. The lengths of the
+        plain moves stand for the distances from the median."""
         self._seen.append(new)
         if len(self._seen) > 1:
             old = self._seen[-2]
@@ -143,7 +144,7 @@ class VectorStepping(Stepping):
         del self._seen[: -_MEMORY - 1]
 
     def _extrapolated(self, base: _Seen) -> Vector | None:
-        """Return Anderson's step, to where a linear plain move would be zero; None if no past move fits."""
+        """Return the step to where the plain move, if linear, is zero; None if no past move is usable."""
         length = float(np.linalg.norm(base.move))
         known = [
             (seen, base.move - seen.move)
@@ -163,7 +164,7 @@ class VectorStepping(Stepping):
         return step
 
     def _stretched(self, base: _Seen) -> Vector:
-        """Return the L-BFGS step, limited in length. Its direction always decreases the function."""
+        """Return the L-BFGS step from `base`, limited in length. It points to smaller sums of distances."""
         rest, pairs = base.influence.copy(), []
         for new, old in zip(self._seen[:0:-1], self._seen[-2::-1], strict=True):
             step, change = new.point - old.point, old.influence - new.influence
@@ -181,15 +182,15 @@ class VectorStepping(Stepping):
         return self._shortened(base, longer)
 
     def _shortened(self, base: _Seen, step: Vector) -> Vector:
-        """Return `step`, limited to `_stretch` times the plain move. If it was longer, the limit doubles."""
+        """Return `step`, limited to `_stretch` plain moves in length. If it was longer, the limit doubles."""
         ratio = float(np.linalg.norm(step) / np.linalg.norm(base.move))
         limit = self._stretch
         self._stretch = min(2 * limit, _LONGEST_STRETCH) if ratio > limit else _STRETCH
         return step * (limit / ratio) if ratio > limit else step
 
     def _cut(self, base: _Seen, step: Vector) -> Vector:
-        """Return `step`, or if it leaves a half-space, the part of it that ends halfway to the border. If
-        this part is tiny, return the plain move."""
+        """Return `step`, or the part of it that ends halfway to the border of a half-space, if it leaves one
+        that contains the median by an earlier sum. If this part is tiny, return the plain move."""
         part = 1.0
         for seen in self._seen[:-1]:
             change = float(seen.influence @ step)
@@ -202,11 +203,11 @@ class VectorStepping(Stepping):
 class CoordinateStepping(Stepping):
     """An iteration to a coordinate median that needs few sums. Weights may be per coordinate.
 
-    In every coordinate, it finds the root of G, which falls. Until there are points on both sides of the
-    root, steps follow the secant of G, and are at least as long as the plain ones. After that, it uses
-    Anderson and Bjoerck's regula falsi on G / W. If G is flat at one end, it uses the secant of the other
-    end. If three sums gained less than a factor of four, it bisects. The root stays between the two ends, so
-    it is reached. If G is zero on an interval (an even number of clients), its first point found is kept.
+    In every coordinate, it finds the root of G, the total influence, which falls along the coordinate. Until
+    there are points on both sides of the root, steps follow the secant of G, and are at least as long as the
+    plain ones. Then it uses Anderson and Bjoerck's regula falsi on G / W, or if G is flat at one end, the
+    secant of the other end. If three sums gained less than a factor of four, it bisects. The root stays in
+    between, so it is reached. If G is zero on an interval, the first point found there is kept.
     """
 
     def __init__(self, start: ArrayLike, *, rounding: float = 0.0) -> None:
@@ -237,7 +238,8 @@ class CoordinateStepping(Stepping):
         return following
 
     def _narrow(self, at: IndexArray, total: Vector, move: Vector) -> None:
-        """Make the new point an end of the bracket. If the other end stays twice, reduce its `_faith`."""
+        """Make the current point an end of the bracket around the median, in the coordinates `at`. If the
+        other end stays twice, reduce its `_faith`, so that the next point is nearer to it."""
         side = np.where(move > 0, 0, 1)
         before = self._moves[side, at]
         kept = 1 - np.divide(move, before, out=np.ones_like(move), where=before != 0)
@@ -249,8 +251,8 @@ class CoordinateStepping(Stepping):
         self._moves[side, at], self._side[at] = move, side
 
     def _secant(self, side: IndexArray, at: IndexArray) -> Vector:
-        """Return the distance from an end to the root of the line through this end and the previous one on
-        its side; infinite if the line is flat."""
+        """Return the distance from an end of the bracket to the root of the line through the total influences
+        at this end and at the previous end on its side; infinite if the line is flat."""
         end, total, (older, before) = self._ends[side, at], self._totals[side, at], self._older[:, side, at]
         run = np.where(np.isfinite(older), end - older, 0.0)
         fall = (before - total) * np.sign(run)
@@ -259,7 +261,7 @@ class CoordinateStepping(Stepping):
         return length
 
     def _inside(self, at: IndexArray) -> Vector:
-        """Return the next point, between the two ends of the bracket."""
+        """Return the next point in the coordinates `at`, between the two ends of each bracket."""
         (low, high), side = self._ends[:, at], self._side[at]
         first, second = self._faith[:, at] * self._moves[:, at]
         following: Vector = low + first / (first - second) * (high - low)
@@ -276,9 +278,9 @@ class CoordinateStepping(Stepping):
         return enclosed
 
     def _outward(self, at: IndexArray) -> Vector:
-        """Return the step in coordinates without a bracket: the secant's step, but at least the plain step,
-        and at most a limit. The limit doubles whenever it shortens a step, and is larger where G is small
-        compared with the largest G so far."""
+        """Return the step in the coordinates `at`, which lack a bracket: the secant's, but at least the plain
+        step, and at most a limit. The limit doubles whenever it shortens a step, and is larger where G is
+        small compared with the largest G so far."""
         side, limit = self._side[at], self._stretch[at]
         move, total = self._moves[side, at], self._totals[side, at]
         limit = np.maximum(limit, 0.25 * self._most / np.maximum(np.abs(total), 1e-12 * self._most))
@@ -290,5 +292,5 @@ class CoordinateStepping(Stepping):
 
 
 def _plain_move(influence: Vector, weight: Vector) -> Vector:
-    """Return G / W, or zeros where W is not positive."""
+    """Return the plain move `influence` / `weight`, with zeros where the weight is not positive."""
     return np.divide(influence, weight, out=np.zeros_like(influence), where=weight > 1 / _LARGEST)

@@ -51,7 +51,7 @@ class Inside(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class OrderStatistics(Algorithm[ModelState, NoMemory]):
-    """The base class of both algorithms. All clients have the same weight, because they are counted."""
+    """The base class of median and trimmed mean. Clients are counted, so all have the same weight."""
 
     two_statistics: ClassVar[bool] = False
 
@@ -98,7 +98,7 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
 
     @abstractmethod
     def _update(self, found: BisectionResult) -> Steps[Vector]:
-        """Return the vector to add to the model, given the bisection's result. A sum may be asked for."""
+        """Return the vector to add to the model, given the bisection's result. It may yield a query."""
 
     def client(self, learner: Learner, memory: NoMemory) -> CountingClient:  # noqa: ARG002
         return CountingClient(self.bisection, learner)
@@ -171,7 +171,7 @@ class TrimmedMean(OrderStatistics):
 
 
 class CountingClient(ClientRound[NoMemory]):
-    """A client that trains once, at the first query, which has the model. All answers use that update."""
+    """A client that trains once, at the first query, which has the model. All answers use this update."""
 
     def __init__(self, bisection: Bisection, learner: Learner) -> None:
         self._bisection = bisection
@@ -236,7 +236,7 @@ class Bracket:
         return np.asarray(np.clip(0.0, self.low, self.high), np.float64)
 
     def halved(self, counts: Counts) -> Bracket:
-        """Return the half of the bracket with the statistic, if `counts` values are at most the middle."""
+        """Return the half that contains the order statistic, if `counts` values are at most the middle."""
         left = counts >= self.rank
         return Bracket(
             rank=self.rank,
@@ -249,7 +249,7 @@ class Bracket:
 
 @dataclass(frozen=True)
 class BisectionResult:
-    """A bracket for each rank, after `steps` halvings. If the bisection ended early, `failure` says why."""
+    """A bracket for each wanted rank after `steps` halvings. If this ended early, `failure` says why."""
 
     brackets: tuple[Bracket, ...]
     steps: int
@@ -297,8 +297,8 @@ class Bisection:
         return np.clip(update, -self.limit, self.limit)
 
     def contribution(self, values: Vector, query: Below) -> Mapping[str, ArrayLike]:
-        """Return 1 for each value that is at most the query's threshold, and 0 for the others. If a value is
-        not finite, return all values unchanged, so that `Participant` declines to answer."""
+        """Return, by part name, 1 for each value up to the query's threshold, and 0 for the others. If a
+        value is not finite, return all values unchanged, so that `Participant` declines to answer."""
         if not np.isfinite(values).all():
             return dict.fromkeys(self.names, values)
         borders = (query.lower, query.upper if query.upper is not None else query.lower)
@@ -308,8 +308,8 @@ class Bisection:
     # --- the server's side ---
 
     def run(self, model: Vector, ranks: Ranks) -> Steps[BisectionResult]:
-        """Bisect to the order statistics of the clients' updates of `model`, with the given `ranks`. Raises
-        `SumFailed` if the first sum fails; a drop-out in a later sum only ends the bisection early."""
+        """Find order statistics of the clients' updates of `model`; `ranks` gives ranks by number of clients.
+        Raises `SumFailed` if the first sum fails; a later drop-out only ends the bisection early."""
         total = yield self._query(0, model, [np.zeros(self.dim) for _ in self.names])
         reach, none = np.full(self.dim, self.limit), np.zeros(self.dim, np.int64)
         all_clients = np.full(self.dim, total.count)

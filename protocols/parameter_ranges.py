@@ -69,7 +69,7 @@ class IndexRanges:
 
     @cached_property
     def size(self) -> int:
-        """The number of indices."""
+        """The number of indices in the set."""
         return sum(stop - start for start, stop in self.ranges)
 
     @property
@@ -79,7 +79,7 @@ class IndexRanges:
 
     @cached_property
     def rest(self) -> IndexRanges:
-        """All other indices."""
+        """The set of all other indices from 0 to dim - 1."""
         edges = [0, *(edge for pair in self.ranges for edge in pair), self.dim]
         pairs = zip(edges[::2], edges[1::2], strict=True)
         return IndexRanges(self.dim, tuple((start, stop) for start, stop in pairs if start < stop))
@@ -92,7 +92,7 @@ class IndexRanges:
         return mask
 
     def take(self, vector: Vector) -> Vector:
-        """Return a copy of the numbers at these indices."""
+        """Return a copy of the numbers of `vector` at these indices."""
         self.check(vector)
         pieces = [vector[start:stop] for start, stop in self.ranges]
         return np.concatenate(pieces) if pieces else np.empty(0, vector.dtype)
@@ -133,10 +133,8 @@ def _range(piece: str, dim: int) -> tuple[int, int]:
 
 
 def parse_index_ranges(name: str, text: object, dim: int, meaning: str) -> IndexRanges:
-    """Return the indices in `text`, the value of the parameter `name`. Raises `ParameterError` if invalid.
-
-    `meaning`  says in the error's message what to set.
-    """
+    """Return the indices that `text`, the value of the parameter `name`, selects. Raises `ParameterError` if
+    it is invalid; `meaning` says in the message what to set."""
     if text is None:
         raise MissingBound(name, meaning)
     if not isinstance(text, str):

@@ -48,7 +48,7 @@ ZERO: Final = "zero"
 
 @dataclass(frozen=True)
 class Shared(Query):
-    """Asks for each client's update of the shared parameters."""
+    """Asks for each client's update of the shared parameters, whose values are now `shared`."""
 
     kind: ClassVar[str] = "shared"
     shared: Vector
@@ -56,7 +56,7 @@ class Shared(Query):
 
 @dataclass(frozen=True, repr=False)  # it is private
 class OwnPart:
-    """A client's memory: its own parameters; None before its first round."""
+    """A client's memory: its own parameters, which are never sent; None before its first round."""
 
     values: Vector | None = None
 
@@ -64,9 +64,7 @@ class OwnPart:
 @dataclass(frozen=True, kw_only=True)
 class Partial(AveragingAlgorithm[OwnPart]):
     """The base class of FedAlt and FedSim, which differ in when a client trains own and shared parameters.
-
-    `initial`  the initial model of all clients. It contains their first own parameters, and is never sent.
-    """
+    `initial` is the initial model of all clients. It has their first own parameters, and is never sent."""
 
     memory_type: ClassVar[type] = OwnPart
 
@@ -226,7 +224,7 @@ class Partial(AveragingAlgorithm[OwnPart]):
 
     @property
     def steering(self) -> Steering:
-        """The terms of local steps that change only a client's own parameters; none by default."""
+        """The extra terms in local steps that change only a client's own parameters; none by default."""
         return Steering()
 
     @cached_property
@@ -253,7 +251,7 @@ class PartialClient(TrainingClient[Partial, OwnPart]):
         return algorithm.averaging.contribution(update, algorithm.counts(self._learner))
 
     def _trained_from(self, shared: Vector) -> Vector:
-        """Return the shared parameters after local steps. The client trains only once, at the first query."""
+        """Return the shared parameters, trained from `shared` at the first call and then stored."""
         if self._trained is None:
             algorithm = self._algorithm
             start = algorithm.whole(shared, algorithm.kept(self._memory))
@@ -288,7 +286,7 @@ class FedAlt(Partial):
 
     @cached_property
     def steering(self) -> Steering:
-        """The penalty on own parameters, as a proximal term. Shared parameters are fixed in these steps."""
+        """The penalty on own parameters, as a proximal term of steps in which shared parameters are fixed."""
         if not self.pull:
             return Steering()
         centre = self.first if self.pull_to == START else np.zeros(self.own.size)

@@ -64,7 +64,7 @@ class Participant:
 
     @property
     def memory(self) -> Any:
-        """The memory of completed rounds. It never leaves this client."""
+        """What the client remembers from completed rounds, such as a personal model. It is never sent."""
         return self._memory
 
     def personal(self, model: Vector) -> Vector:
@@ -137,7 +137,7 @@ class Participant:
             self._answered, self._counted = set(), set()
 
     def apply_history(self, round_info: RoundInfo) -> None:
-        """Read in `round_info` whether the client's last round was completed. Keep or drop its new memory."""
+        """Keep the memory of the client's last round if `round_info` says that it completed, else drop it."""
         if round_info.number <= self._number:
             return
         self._counted |= {
@@ -150,7 +150,7 @@ class Participant:
         self._round = self._pending = None
 
     def _made(self) -> Any:
-        """Return the new memory if the current round completes; the old one if the client took no part."""
+        """Return the client's memory if the current round completes; the old one if it took no part."""
         if self._round is None:
             return self._memory if self._pending is None else self._pending
         if self._binding and not self._answered:
@@ -164,7 +164,7 @@ class Participant:
         return made if is_finite(made) else self._memory  # a diverged personal model is discarded
 
     def insecure_rewind(self, number: int) -> None:
-        """Forget round `number` and later ones, so that this client answers in round `number` again."""
+        """Forget round `number` and later ones, so that a simulation can repeat them with this client."""
         if self._number >= number:
             self._number = number - 1
             self._round = self._pending = None

@@ -20,7 +20,7 @@ class PrivacyBudget:
     """A budget for client-level differential privacy over all rounds of a run.
 
     `promise`  assumptions for which noise is calibrated: numbers of clients, drop-outs and colluders.
-    `goal`     largest privacy loss of one client in all sums of all rounds together. `goal.sums` must be 1.
+    `goal`     largest total privacy loss of one client over all sums of all rounds. `goal.sums` must be 1.
     `rounds`   number of rounds that share the goal.
     """
 
@@ -48,13 +48,13 @@ class PrivacyBudget:
             )
 
     def per_sum(self, sums: int = 1) -> Goal:
-        """Return the goal of each sum if every round has `sums` sums with equal shares of the budget."""
+        """Return the privacy goal of one sum if a round has `sums` sums with equal parts of the budget."""
         return replace(self.goal, sums=self.rounds * sums)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HistogramBudget(PrivacyBudget):
-    """The budget of rounds with a histogram and other sums. The histogram gets the fraction `ratio`."""
+    """The budget of rounds with a histogram, which gets the fraction `ratio` of it, and other sums."""
 
     ratio: float = parameter(
         0.25, "the part of the budget that the histogram gets; with 1, nothing else has noise"
@@ -66,16 +66,16 @@ class HistogramBudget(PrivacyBudget):
 
     @property
     def whole(self) -> Goal:
-        """The goal of a sum if it is the only one in every round."""
+        """The privacy goal of a sum if it is the only one in every round."""
         return self.per_sum()
 
     @property
     def rest(self) -> Goal | None:
-        """The goal of all other sums of a round together; None if the histogram gets the whole budget."""
+        """The privacy goal that a round's other sums share; None if the histogram gets the whole budget."""
         return self.whole.part(1 - self.ratio) if self.ratio < 1 else None
 
     def histogram(self, bins: int) -> Plan:
-        """Return the noise plan of a histogram of `bins` bins to which each client adds one count."""
+        """Return the calibrated noise for a histogram of `bins` bins to which each client adds one count."""
         goal = self.whole.part(self.ratio)
         return calibrate_counts(promise=self.promise, goal=goal, bins=bins, limit=1, total=1)
 
@@ -98,8 +98,8 @@ class PublicStepBudget(PrivacyBudget):
     length = checks.CheckedBound("step")
 
     def plan(self, *, sums: int, size: int, norm: float, bits: int) -> Plan:
-        """Return the noise plan of each of `sums` sums per round, of vectors of `size` elements and norm at
-        most `norm`."""
+        """Return the calibrated noise for each of `sums` sums per round, of vectors of `size` elements with
+        norms up to `norm` and `bits` bits per element."""
         return _plan(self.promise, self.per_sum(sums), size, norm, bits)
 
 

@@ -35,8 +35,8 @@ _BITS: Final = 64  # bits of the sum of stiffness, by which the server divides t
 
 @dataclass(frozen=True, kw_only=True)
 class QFFL(Algorithm[ModelState, NoMemory]):
-    """Clients weight their updates by the power q of their loss at the common model. The server divides the
-    sum by the sum of h ("stiffness"), which estimates the curvature of the objective."""
+    """q-FFL: clients weight their updates by the power q of their loss at the common model. The server
+    divides their sum by the sum of the clients' stiffness, an estimate of the curvature of the objective."""
 
     q: float = parameter(1.0, "0 is federated averaging; the larger it is, the more the worst clients count")
     rate: float | None = parameter(
@@ -73,8 +73,8 @@ class QFFL(Algorithm[ModelState, NoMemory]):
 
     @property
     def _largest(self) -> float:
-        """The largest `stiffness` of a client. As a function of the loss, it falls and then rises, so it is
-        largest at an end of the range of losses."""
+        """The largest `stiffness` of a client, which bounds what it adds to the sum. As a function of the
+        loss, it falls and then rises, so it is largest at an end of the range of losses."""
         assert self.loss_cap is not None
         return max(self.stiffness(loss, self.averaging.limit) for loss in (self.loss_floor, self.loss_cap))
 
@@ -86,12 +86,13 @@ class QFFL(Algorithm[ModelState, NoMemory]):
     # --- weights, relative to the largest weight ---
 
     def weight(self, loss: float) -> float:
-        """Return the weight v = (loss / loss_cap)^q, for a loss from loss_floor to loss_cap."""
+        """Return a client's weight (loss / loss_cap)^q, for a loss from loss_floor to loss_cap."""
         assert self.loss_cap is not None
         return float((loss / self.loss_cap) ** self.q)
 
     def stiffness(self, loss: float, norm: float) -> float:
-        """Return h times eta / loss_cap^q, for a client with this loss and an update of this norm."""
+        """Return what a client with this loss and an update of this norm adds to the number by which the
+        server divides: h of the paper times eta / loss_cap^q."""
         assert self.rate is not None
         return self.weight(loss) * (1 + self.q * norm**2 / (self.rate * loss))
 

@@ -49,7 +49,8 @@ _FINEST: Final = 40
 
 @dataclass(frozen=True)
 class Quantise(Query):
-    """Asks for each client's update of `model`, on scales reach * 2^-halvings per bucket; None means 0."""
+    """Asks for each client's update of `model`, divided by the scale of each bucket (group of parameters),
+    which is reach * 2^-halvings. None means no halvings."""
 
     kind: ClassVar[str] = "quantise"
     model: Vector
@@ -58,7 +59,7 @@ class Quantise(Query):
 
 @dataclass(frozen=True)
 class QuantisedState:
-    """The server's state: the model, and how often the scale of each bucket has been halved."""
+    """The server's state: the model, and how often each bucket's (parameter group's) scale was halved."""
 
     model: Vector
     halvings: Vector
@@ -119,7 +120,7 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
 
     @cached_property
     def starts(self) -> NDArray[np.intp]:
-        """The index at which each bucket begins."""
+        """The index at which each bucket (group of parameters with a common scale) begins."""
         return np.arange(0, self.dim, self.dim if self.bucket is None else self.bucket)
 
     def scales(self, halvings: Vector) -> Vector:
@@ -178,8 +179,8 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         return Outcome(QuantisedState(as_vector(state.model + step), halvings), facts)
 
     def _finer(self, total: Total) -> Vector:
-        """Return how often each scale can be halved without clipping more than the fraction `share` of the
-        clients. The result is -1, which doubles the scale, if more clients are clipped already."""
+        """Return how often each bucket's scale can be halved without clipping more than the fraction `share`
+        of the clients. The result is -1, which doubles the scale, if more clients are clipped already."""
         counts = np.asarray(total[OCTAVES], np.float64).reshape(-1, _CELLS)
         beyond = np.cumsum(counts, axis=1)[:, :-1]  # number of clipped clients after 0, 1, ... halvings
         return np.asarray((beyond <= self.share * total.count).sum(axis=1) - 1, np.float64)
@@ -210,7 +211,7 @@ class QuantisedClient(TrainingClient[Quantised, Remainder]):
         return self._memory if self._after is None else self._after
 
     def _halvings(self, query: Quantise) -> Vector:
-        """Return the halvings in the query. Raises `MalformedMessage` for values that are not allowed."""
+        """Return how often the query halves each bucket's scale. Raises `MalformedMessage` if not allowed."""
         algorithm, given = self._algorithm, query.halvings
         if algorithm.adaptive != (given is not None):
             raise MalformedMessage(SERVER, "a scale that is not what was agreed on")
@@ -232,8 +233,8 @@ class QuantisedClient(TrainingClient[Quantised, Remainder]):
 
 
 def _octaves(largest: Vector, scales: Vector) -> NDArray[np.uint64]:
-    """Return a histogram for each bucket with one count: in cell 0 if `largest` is above the scale, in cell 1
-    if it is above half of the scale, and so on."""
+    """Return the histograms of all buckets, one after another. Each has one count: in cell 0 if the bucket's
+    `largest` number is above its scale, in cell 1 if it is above half of the scale, and so on."""
     borders = scales[:, None] * 2.0 ** -np.arange(_CELLS - 1)
     cells = (largest[:, None] <= borders).sum(axis=1)
     return np.asarray(np.eye(_CELLS, dtype=np.uint64)[cells].ravel())

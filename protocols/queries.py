@@ -89,7 +89,7 @@ def run_round(steps: Generator[Query, Total, S], ask: Ask) -> S:
 
 @dataclass(frozen=True)
 class UnacknowledgedAnswer:
-    """An answer that was counted, of a client that disconnected before the server could confirm it."""
+    """A counted answer of client `member`, which disconnected before the server could confirm the answer."""
 
     member: int
     round: int
@@ -102,7 +102,7 @@ class RoundInfo:
 
     `number`   number of this round. It rises with every round, completed or not, and is never used twice.
     `history`  bit k says whether round `number - 1 - k` was completed, for the last 63 rounds.
-    `unacknowledged`  counted answers whose clients do not know this yet. The `SumChannel` adds them.
+    `unacknowledged`  counted answers whose clients do not know this yet. The server's `SumChannel` adds them.
 
     Every query carries a `RoundInfo`. It tells clients that answered in an earlier round whether to keep the
     memory that they computed in that round.

@@ -97,7 +97,7 @@ class Subspace:
 
     @property
     def width(self) -> int:
-        """The length to which `dim` is padded for the fast transform."""
+        """The power of two to which `dim` is padded for the fast transform."""
         return 1 << (self.dim - 1).bit_length()
 
     def matrix(self) -> Floats | None:
@@ -105,7 +105,7 @@ class Subspace:
         return None if self.is_fast or self.entries > MOST_HELD else _held(self)
 
     def mixing(self) -> tuple[NDArray[np.int8], NDArray[np.int64]] | None:
-        """Return the signs of the columns and the chosen coordinates of a fast P, or None if P is dense."""
+        """Return the column signs and the kept coordinates of a fast P, or None if P is dense."""
         return _mixing(self) if self.is_fast else None
 
     def blocks(self) -> Iterator[tuple[int, Floats]]:
@@ -116,7 +116,7 @@ class Subspace:
             yield start, _rows(self, start, stop) if held is None else held[start:stop]
 
     def project(self, vectors: Floats) -> Real:
-        """Return P x for one vector x, or for each vector of a stack."""
+        """Return the projection P x of one vector x, or of each row x of an array."""
         vectors = self._checked(vectors, self.dim)
         if self.is_fast:
             return _each(self._mixed, vectors, self.size)
@@ -126,7 +126,7 @@ class Subspace:
         return found
 
     def lift(self, points: Floats) -> Real:
-        """Return P' y, with the transpose P' of P, for one point y or for each point of a stack."""
+        """Return P' y, with the transpose P' of P, for one vector y or for each row y of an array."""
         points = self._checked(points, self.size)
         if self.is_fast:
             return _each(self._unmixed, points, self.dim)
@@ -182,7 +182,7 @@ class Subspace:
 
 
 def _each(apply: Any, stack: Real, length: int) -> Real:
-    """Return the results of `apply`, vectors of `length` numbers, for every vector of a stack."""
+    """Return `apply` of every vector along the last axis of `stack`, each a vector of `length` numbers."""
     flat = stack.reshape(-1, stack.shape[-1])
     found = np.empty((len(flat), length))
     for row, vector in zip(found, flat, strict=True):
@@ -195,7 +195,7 @@ def _each(apply: Any, stack: Real, length: int) -> Real:
 
 @lru_cache(maxsize=2)
 def _held(space: Subspace) -> Floats:
-    """Return the whole matrix, as float32 if it would take more than 128 MB as float64."""
+    """Return the whole dense matrix P, as float32 if it would take more than 128 MB as float64."""
     matrix: Floats = np.empty((space.size, space.dim), np.float64 if space.entries <= _EXACT else np.float32)
     for row in range(space.size):
         matrix[row] = _row(space, row)
@@ -232,7 +232,7 @@ def _orthogonal(matrix: Real) -> Real:
 
 @lru_cache(maxsize=2)
 def _mixing(space: Subspace) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Return the signs and the chosen coordinates of a fast P."""
+    """Return what defines a fast P: the signs of its columns, and the coordinates that it keeps."""
     words = KeyStream(_seed(space, b"signs")).words(space.width // 64 + 1)
     bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: space.dim]
     signs = 1 - 2 * bits.astype(np.int8)

@@ -44,9 +44,7 @@ class Mean(Query):
 @dataclass(frozen=True, kw_only=True)
 class RFA(Algorithm[ModelState, NoMemory]):
     """Clients train from the common model, which moves to the geometric median of the resulting models.
-
-    `privacy`    a budget for noise on every sum, with a public step length; None for sums without noise.
-    """
+    `privacy` is a budget for noise on every sum, with a public step length; None for sums without noise."""
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = PublicStepBudget
 
@@ -110,7 +108,7 @@ class RFA(Algorithm[ModelState, NoMemory]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def share(self, samples: int) -> float:
-        """Return the weight of a client: min(samples, cap) / cap if `weighted`, else 1."""
+        """Return a client's weight, from 0 to 1: min(samples, cap) / cap if `weighted`, else 1."""
         return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:

@@ -30,8 +30,8 @@ GROUP: Final = "vectors"
 
 @dataclass(frozen=True)
 class Residuals(Query):
-    """Asks for the influence of each client's vector at `point`. At a round's first query, clients train
-    their vector, starting from `point`. `step` is the number of the query in its round."""
+    """Asks for each client's influence: a bounded function of its vector minus `point`. At a round's first
+    query, clients train their vector from `point`. `step` is the number of the query in its round."""
 
     kind: ClassVar[str] = "residuals"
     point: Vector
@@ -39,7 +39,7 @@ class Residuals(Query):
 
 
 class StopReason(StrEnum):
-    """Why an aggregation ended."""
+    """Why the iteration of a robust aggregation ended."""
 
     TOLERANCE = "the last step was within the tolerance"
     STEPS = "all steps were taken"
@@ -49,7 +49,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True)
 class AggregationResult:
-    """The final point of an aggregation, the number of sums, and the reason for stopping."""
+    """The final point of an aggregation, the number of sums that it took, and why it stopped."""
 
     point: Vector
     sums: int
@@ -67,7 +67,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregation:
-    """An aggregation: its settings, a client's contribution to a sum, and the server's iteration.
+    """A robust aggregation of vectors: its settings, a client's contribution, and the server's iteration.
 
     `layers`     consecutive pieces of the vector, each with its own influence function.
     `steps`      largest number of sums.
@@ -119,7 +119,7 @@ class Aggregation:
     # --- a client's side ---
 
     def contribution(self, vector: Vector, point: Vector, share: float) -> Mapping[str, ArrayLike]:
-        """Return what a client with this vector and weight `share` adds to the sum at `point`."""
+        """Return what a client with this vector and weight adds to the sum at `point`, by part name."""
         values: dict[str, ArrayLike] = {}
         residual = vector - point
         for number, layer in enumerate(self.layers):
@@ -176,7 +176,7 @@ class _Walk:
         self.plain_move = math.inf
 
     def step(self, totals: tuple[Values, ...], count: int, clients: int) -> None:
-        """Take one step, from the totals at `point`."""
+        """Take one step, given the totals of the layer's parts at `point` over `count` clients."""
         influence, weight = self._influence.read(totals, count)
         influence = self._influence.without_rounding(influence, clients)
         plain = PlainStepping(self.point, rounding=self._influence.rounding(clients)).next(influence, weight)

@@ -54,8 +54,8 @@ class SteppedState:
 
 @dataclass(frozen=True, kw_only=True)
 class RSA(KeepsOwnModel, Algorithm[SteppedState, OwnModel]):
-    """In a round, clients take local steps x_i <- x_i - r * (gradient(x_i) + pull * sign(x_i - x_0)) from
-    their last models, with their learning rate r. The server takes one step, with t = 1, 2, ...:
+    """RSA: in a round, clients take steps x_i <- x_i - r * (gradient(x_i) + pull * sign(x_i - x_0)) on their
+    own models x_i, with learning rate r. The server moves the common model x_0, in round t = 1, 2, ...:
 
         x_0 <- x_0 - rate_t * (pull * (sum of sign(x_0 - x_i)) + decay * x_0)
     """
@@ -150,8 +150,8 @@ class SignedCounts:
         )
 
     def contribution(self, numbers: Vector) -> Mapping[str, ArrayLike]:
-        """Return what a client adds: its numbers plus `most`. If a number is not finite, return all numbers
-        unchanged, so that `Participant` declines to answer."""
+        """Return what a client adds, by part name: its numbers plus `most`. If a number is not finite, return
+        all numbers unchanged, so that `Participant` declines to answer."""
         if not np.isfinite(numbers).all():
             return {SIGNED_COUNTS: numbers}
         return {SIGNED_COUNTS: (numbers + self.most).astype(np.uint64)}

@@ -33,7 +33,7 @@ _SLACK: Final = 1.01  # margin for rounding
 
 @dataclass(frozen=True)
 class Controlled(Query):
-    """Asks for each client's updates of `model` and of its own control, given the common `control`."""
+    """Asks for each client's updates of `model` and of its control variate. `control` is the common one."""
 
     kind: ClassVar[str] = "controlled"
     model: Vector
@@ -42,7 +42,7 @@ class Controlled(Query):
 
 @dataclass(frozen=True)
 class ControlledState:
-    """The server's state: the model, and c, the mean of all clients' controls."""
+    """The server's state: the model, and c, the mean of all clients' control variates."""
 
     model: Vector
     control: Vector
@@ -50,16 +50,17 @@ class ControlledState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class ControlVariate:
-    """A client's memory: its control c_i, the mean gradient of the local steps in its last round; None before
-    its first round."""
+    """A client's memory: its control variate c_i, the mean gradient of the local steps in its last round;
+    None before its first round."""
 
     value: Vector | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(Algorithm[ControlledState, ControlVariate]):
-    """In local steps, a client adds c - c_i to every gradient. This corrects the drift towards its own
-    optimum, so the model converges to a point where the mean gradient of all clients is zero."""
+    """SCAFFOLD: a client's control c_i is its mean gradient in its last round, and c is the mean of all c_i.
+    In local steps, a client adds c - c_i to every gradient. This corrects the drift towards its own optimum,
+    so the model converges to a point where the mean gradient of all clients is zero."""
 
     memory_type: ClassVar[type] = ControlVariate
     state_type: ClassVar[type] = ControlledState

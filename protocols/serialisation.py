@@ -83,7 +83,7 @@ def is_finite(record: object) -> bool:
 
 
 def largest_of(record: object) -> float:
-    """Return the largest absolute value among the floats and vectors of a record."""
+    """Return the largest absolute value among the floats and vectors of a record; 0 if it has none."""
     numbers = (leaf for _, leaf in _leaves(record) if isinstance(leaf, np.ndarray | float))
     return max((float(np.max(np.abs(each), initial=0.0)) for each in numbers), default=0.0)
 

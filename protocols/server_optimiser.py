@@ -112,14 +112,14 @@ class ServerOptimiser:
         return 1.0 if self.rate is None else self.rate
 
     def start(self, dim: int) -> OptimiserState:
-        """Return the state before the first update of `dim` numbers."""
+        """Return the optimiser's state before the first update, for models of `dim` numbers."""
         zeros = as_vector(np.zeros(dim))
         if not self.is_adaptive:
             return OptimiserState(0, zeros)
         return OptimiserState(0, zeros, zeros if self.corrected else as_vector(zeros + self.epsilon**2))
 
     def step(self, state: OptimiserState, model: Vector, update: Vector) -> tuple[Vector, OptimiserState]:
-        """Return the model after one step along `update`, and the new state."""
+        """Return the model after one step along `update`, the clients' mean update, and the new state."""
         if not self.is_adaptive:
             velocity = as_vector(self.momentum * state.first + update)
             moved = model + self.length * velocity
@@ -156,7 +156,7 @@ def _state_of(inner: type) -> type:
 
 @dataclass(frozen=True, kw_only=True)
 class WithServerOptimiser(Algorithm[Any, M], Generic[S, M]):
-    """Runs `algorithm`, but moves its common model by a step of `optimiser`.
+    """Runs `algorithm`, but replaces every move of its common model by a step of `optimiser` along it.
 
     If a round leaves the algorithm's state unchanged, the optimiser takes no step. The constructor raises
     `ParameterError` if the algorithm has no common model to move.
@@ -225,10 +225,8 @@ class WithServerOptimiser(Algorithm[Any, M], Generic[S, M]):
 
 @dataclass(frozen=True, kw_only=True)
 class FedOpt(WithServerOptimiser[ModelState, NoMemory]):
-    """Federated averaging with a server optimiser.
-
-    `privacy`   a budget for noise on every sum, or None. With noise, all clients have the same weight.
-    """
+    """Federated averaging with a server optimiser. `privacy` is a budget for noise on every sum, or None.
+    With noise, all clients have the same weight."""
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = PrivacyBudget
 
@@ -274,7 +272,8 @@ class FedOpt(WithServerOptimiser[ModelState, NoMemory]):
 
 
 def of_other_kinds(kind: str) -> dict[str, Any]:
-    """Return a catalogue entry's fixed parameters: `kind`, and the defaults of other kinds' parameters."""
+    """Return the values, by parameter name, that users of this kind of optimiser cannot set: `kind` itself,
+    and the defaults of parameters that only other kinds have."""
     names = {name for every in PARAMETERS.values() for name in every} - set(PARAMETERS[kind])
     return {"kind": kind} | {
         each.name: each.default for each in fields(ServerOptimiser) if each.name in names

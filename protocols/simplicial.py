@@ -38,7 +38,7 @@ _WEIGHT_BITS: Final = 64  # bits of the sum of weights, by which the server divi
 
 @dataclass(frozen=True)
 class LossHistogram(Query):
-    """Asks each client to add one count, or its samples, to the bin of `model`'s loss on its data."""
+    """Asks each client to count itself, or its samples, in the bin of `model`'s loss on its data."""
 
     kind: ClassVar[str] = "losses"
     model: Vector
@@ -46,7 +46,8 @@ class LossHistogram(Query):
 
 @dataclass(frozen=True)
 class TailUpdate(Query):
-    """Asks for each client's update of `model` times its weight, by the threshold (`level`, `share`)."""
+    """Asks for each client's update of `model`, times the weight that follows from the client's loss and the
+    threshold (`level`, `share`) at which the tail of the largest losses begins."""
 
     kind: ClassVar[str] = "tail"
     model: Vector
@@ -196,7 +197,7 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         return Outcome(ModelState(as_vector(state.model + self._mean(total))), facts)
 
     def _weight(self, total: Total) -> float:
-        """Return the total weight of the clients in a sum, in clients or samples."""
+        """Return the total weight of a sum's clients, as a number of clients or of samples."""
         if self.update_noise is not None:
             return self.floor * total.count + (1 - self.floor) * tail_size(total.count, self.theta)
         return float(total[WEIGHT][0]) * self._most_count
@@ -223,7 +224,7 @@ class SimplicialClient(TrainingClient[SimplicialFL, NoMemory]):
         return self._update(query.model, self._weight(query.model, query.cut))
 
     def _histogram(self, model: Vector) -> ArrayLike:
-        """Return the client's histogram, or NaN if its loss is not finite: `Participant` then declines."""
+        """Return the loss histogram, or NaN if the loss is not finite: `Participant` then declines."""
         loss, algorithm = self._loss(model), self._algorithm
         if not np.isfinite(loss):
             return np.full(algorithm.bins, np.nan)

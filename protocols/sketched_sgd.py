@@ -57,7 +57,7 @@ GROUP: Final = "waiting"
 
 @dataclass(frozen=True)
 class Sketch(Query):
-    """Asks each client to add its update of `model` to its unsent vector, and to send a sketch of the sum."""
+    """Asks each client to add its update of `model` to its unsent vector, and for a sketch of the result."""
 
     kind: ClassVar[str] = "sketch"
     model: Vector
@@ -65,7 +65,7 @@ class Sketch(Query):
 
 @dataclass(frozen=True)
 class Heaviest(Query):
-    """Asks for the exact values of the unsent vectors at `places`: indices from 0, in rising order."""
+    """Asks for exact values of the clients' unsent vectors at `places`: indices from 0, in rising order."""
 
     kind: ClassVar[str] = "heaviest"
     places: Vector
@@ -81,7 +81,7 @@ class SketchState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class UnsentUpdate:
-    """A client's memory: `velocity` is u; `backlog` is v, its unsent vector. At first, both are None."""
+    """A client's memory: its last update with momentum, and its unsent vector. Both are None at first."""
 
     velocity: Vector | None = None
     backlog: Vector | None = None
@@ -250,7 +250,7 @@ _HALF: Final = np.uint64(32)
 
 @dataclass(frozen=True, kw_only=True)
 class CountSketch:
-    """A count sketch of `rows` times `columns` numbers, for vectors of `dim` numbers. `seed` is public.
+    """A table of `rows` times `columns` numbers that shows the large coordinates of a vector of size `dim`.
 
     >>> sketch = CountSketch(dim=1000, rows=5, columns=100)
     >>> heavy = np.zeros(1000)
@@ -283,7 +283,7 @@ class CountSketch:
         return np.concatenate(list(rows))
 
     def estimate(self, sketch: Vector) -> Vector:
-        """Return estimates of all coordinates of the vector that was sketched."""
+        """Return estimates of all coordinates of the vector (or sum of vectors) that was sketched."""
         table, found = sketch.reshape(self.rows, self.columns), np.empty(self.dim)
         for start in range(0, self.dim, _BLOCK):
             block = slice(start, start + _BLOCK)

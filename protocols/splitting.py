@@ -91,9 +91,9 @@ class SplittingState:
     """The server's state.
 
     `step`     number of completed rounds.
-    `mean`     mean of the clients' z in the last completed round: the model.
-    `point`    u, if it is common; otherwise the mean of the clients' u_i.
-    `average`  weighted average of `mean` over all rounds so far; round t has the weight eta_t.
+    `mean`     mean of the clients' relaxed models z in the last completed round: the common model.
+    `point`    u, at which clients apply their maps, if it is common; otherwise the mean of their u_i.
+    `average`  weighted average of `mean` over all rounds so far; the weights are the step sizes eta_t.
     `weight`   sum of these weights.
     `window`   data of the last rounds, for the acceleration.
     """
@@ -301,8 +301,8 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self._outcome(state, mean, window.point(), window)
 
     def _changed(self, state: SplittingState, mean: Vector, count: int) -> Outcome[SplittingState]:
-        """Return the outcome of a round in which the cohort changed: a plain step and an empty window. The
-        window says whether the round's sum gives the mean of the new cohort's u_i."""
+        """Return the outcome of a round in which the cohort changed: a plain step and an empty window, which
+        records whether the round's sum gives the mean of the new cohort's points u_i."""
         unit = min(state.window.unit * _WIDER, LARGEST)
         is_known = self.gamma == 1 or (state.window.weights and self.scheme.lean)
         known = KNOWN if is_known else LOST
@@ -310,7 +310,8 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self._outcome(state, mean, image, state.window.restarted(count, unit=unit, mean=known))
 
     def _with_row(self, state: SplittingState, mean: Vector, total: Total) -> AndersonWindow:
-        """Return the window with this round and its Gram row added, and with the next round's unit."""
+        """Return the window with this round added: its row of the Gram matrix of residuals, decoded from
+        `total`, and the unit in which the next row is sent."""
         window, weight = state.window, self._weight(total)
         units = window.units(self.memory, self._least_unit)
         entries = np.asarray(total[GRAM], np.float64) * units * (units[-1] / weight)
@@ -330,11 +331,11 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self.averaging.limit * _FINEST
 
     def _mean(self, reference: Vector, total: Total) -> Vector:
-        """Return the mean over clients, from a total of differences from the public vector `reference`."""
+        """Return the mean of the clients' vectors, from a total of their differences from `reference`."""
         return as_vector(reference + self.averaging.mean(total))
 
     def _weight(self, total: Total) -> float:
-        """Return the total weight of the clients of a sum."""
+        """Return the total weight of a sum's clients: their number, or their samples divided by `cap`."""
         averaging = self.averaging
         return float(total.count) if averaging.cap == 1 else int(total[WEIGHT][0]) / averaging.cap
 

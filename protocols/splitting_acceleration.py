@@ -50,7 +50,8 @@ _LARGEST: Final = 8.0  # largest entry of one client, in squares of the unit
 
 @dataclass(frozen=True, kw_only=True)
 class GramRow:
-    """The encoding of the Gram rows that at most `clients` clients send, with `memory` + 1 entries each."""
+    """The encoding of the rows that at most `clients` clients send: inner products of a client's new residual
+    with its last `memory` residuals and itself, which the server sums to a row of the Gram matrix."""
 
     memory: int
     clients: int
@@ -66,7 +67,7 @@ class GramRow:
 
     @property
     def signal(self) -> float:
-        """A client without a row sends minus this as its diagonal entry. True entries sum up to less."""
+        """A client without a row sends minus this as its last entry. All true entries add up to less."""
         return (self.clients + 1) * _LARGEST
 
     def part(self) -> Part:
@@ -75,8 +76,8 @@ class GramRow:
     def of(self, centred: Vector, residuals: Sequence[Vector], units: Vector, share: float) -> Vector | None:
         """Return a client's row, or None if an entry is too large.
 
-        Its entries are the inner products of b_i, `centred`, with the client's last `residuals`, oldest
-        first, and with itself, divided by the `units` of both rounds and times the client's weight `share`.
+        Its entries are the inner products of `centred`, its estimated residual, with its last `residuals`,
+        oldest first, and with itself, divided by the `units` of both rounds and times its weight `share`.
         """
         row = np.zeros(self.memory + 1)
         with np.errstate(all="ignore"):
@@ -87,7 +88,7 @@ class GramRow:
         return row if bool(np.all(np.abs(row) <= _LARGEST)) else None
 
     def none(self) -> Vector:
-        """Return the entries that a client without a row sends."""
+        """Return the entries that a client without a row sends: the server then discards its window."""
         row = np.zeros(self.memory + 1)
         row[-1] = -self.signal
         return row
@@ -100,8 +101,8 @@ def completed(
 
     `entries`  the mean of the clients' rows, multiplied by the units.
     `past`     the mean residuals of the earlier rounds, oldest first.
-    `change`   mean(z) - c.
-    `apart`    mean(u) - mean(z).
+    `change`   the mean of z, minus the public guess of it with which clients computed their rows.
+    `apart`    the mean of the clients' points u, minus the mean of z.
     """
     row = np.empty(len(past) + 1)
     for place, residual in enumerate(reversed(past), start=2):
@@ -120,7 +121,7 @@ ASKED: Final = "asked"
 
 @dataclass(frozen=True)
 class AndersonWindow:
-    """The server's data of the last tau + 1 rounds with the same clients, oldest first.
+    """The server's data of the last tau + 1 rounds with the same clients, oldest first. T u is the next u.
 
     `pairs`      number of rounds since the window began.
     `residuals`  the mean of u - T u in each round.
@@ -131,7 +132,7 @@ class AndersonWindow:
     `guard`      the state of the safeguard.
     `count`      number of clients in the last sum; 0 before the first.
     `mean`       whether the mean of all u_i is known: "known", "lost" or "asked".
-    `unit`       estimated norm of all clients' residuals together in the next round; 0 if u is common.
+    `unit`       estimated root of the sum of clients' squared residuals in the next round; 0 if u is common.
     """
 
     pairs: int = 0
@@ -154,7 +155,7 @@ class AndersonWindow:
         return self.residuals[-memory:]
 
     def centre(self, mean: Vector) -> Vector:
-        """Return c of the module's docstring: the last means combined by `weights`, or else `mean`."""
+        """Return the guess of the next mean of z: the last means combined by `weights`, or else `mean`."""
         return combined(self.weights, self.means) if self.weights else mean
 
     def advanced(
@@ -204,13 +205,13 @@ class AndersonWindow:
         return gram
 
     def lengths(self, least: float) -> Vector:
-        """Return the norm of all clients' residuals together in each kept round, at least `least`."""
+        """Return the root of the sum of clients' squared residuals in each kept round, at least `least`."""
         size = len(self.residuals)
         squares = np.array(self.gram[:: size + 1] if size else ()) * self.count
         return np.asarray(np.sqrt(np.maximum(squares, least**2)), np.float64)
 
     def units(self, memory: int, least: float) -> Vector:
-        """Return the units of the next Gram row's entries: one for each kept round, then the next round's."""
+        """Return the units in which the next Gram row is sent: one per kept round, then the next round's."""
         found = np.full(memory + 1, self.unit)
         kept = self.lengths(least)[-memory:]
         found[memory - len(kept) : memory] = kept
@@ -227,5 +228,5 @@ class AndersonWindow:
         return replace(self, weights=())
 
     def point(self) -> Vector:
-        """Return the next mean of u: the images combined by `weights`, or the last image without weights."""
+        """Return the next mean of the points u: the images combined by `weights`, or else the last image."""
         return as_vector(combined(self.weights or (1.0,), self.images))

@@ -29,7 +29,8 @@ _ROUNDED: Final = 1e-6  # largest error of the sum of weights, relative to the s
 
 @dataclass(frozen=True)
 class AtPoint(Query):
-    """Asks for each client's z at the common point u = `point`. `step` is the number of completed rounds."""
+    """Asks for each client's z, the relaxed result of its local map at the common point u = `point`. `step`
+    is the number of completed rounds."""
 
     kind: ClassVar[str] = "split-common"
     point: Vector
@@ -38,7 +39,8 @@ class AtPoint(Query):
 
 @dataclass(frozen=True)
 class Split(Query):
-    """Sends the last mean of all z, with which clients complete their step, and asks for the new z."""
+    """Sends the last mean of all z, with which clients complete their last step, and asks for the new z, the
+    relaxed result of each client's local map. `step` is the number of completed rounds."""
 
     kind: ClassVar[str] = "split"
     mean: Vector
@@ -49,9 +51,9 @@ class Split(Query):
 class AcceleratedSplit(Split):
     """The query of an accelerated iteration, which also asks for a row of the Gram matrix.
 
-    `weights`  the new u_i is the combination of the last images T u_i by these weights; None for the last.
+    `weights`  weights by which a client combines its last images T u_i to its new u_i; None: the last one.
     `window`   number of earlier rounds that have an entry in the row.
-    `units`    units of the rounds: each entry is divided by the unit of its round, and by the last unit.
+    `units`    a unit for each round: each entry is divided by the unit of its round, and by the last one.
     `measure`  whether clients send u_i instead of taking a step.
     """
 
@@ -67,8 +69,8 @@ class SplittingMemory:
     """The memory of a client. The last three fields are used only if the iteration is accelerated.
 
     `step`       number of the round in which the client was counted last; -1 before its first.
-    `point`      u_i of that round; None before its first.
-    `sent`       z_i that it sent in that round; None if it sent none.
+    `point`      u_i, at which it applied its local map in that round; None before its first.
+    `sent`       z_i, the relaxed result that it sent in that round; None if it sent none.
     `residuals`  u_i - T u_i of the earlier rounds, oldest first.
     `images`     T u_i of the same rounds.
     `means`      the mean of all z in each of these rounds.
@@ -83,13 +85,13 @@ class SplittingMemory:
 
 
 def check_step(step: int) -> None:
-    """Raise `MalformedMessage` if `step` is negative."""
+    """Raise `MalformedMessage` if `step`, the round number in a server's query, is negative."""
     if step < 0:
         raise MalformedMessage(SERVER, f"a step with the number {step}")
 
 
 class CommonClient(ClientRound[SplittingMemory]):
-    """A client of a scheme with beta = 1: u is common, and the client has no memory."""
+    """A client of a scheme with beta = 1: the server sends the common point u, and clients have no memory."""
 
     def __init__(self, scheme: SplittingScheme, averaging: WeightedMean, learner: Learner) -> None:
         self._scheme = scheme
@@ -107,7 +109,7 @@ class CommonClient(ClientRound[SplittingMemory]):
 
 
 class SplitClient(ClientRound[SplittingMemory]):
-    """A client of a scheme with beta other than 1: it stores its own u_i. Not accelerated."""
+    """A client of a scheme without acceleration and with beta other than 1: it stores its own point u_i."""
 
     def __init__(
         self, scheme: SplittingScheme, averaging: WeightedMean, learner: Learner, own: SplittingMemory
@@ -136,7 +138,7 @@ class SplitClient(ClientRound[SplittingMemory]):
         return np.asarray(mean + clipped(point - mean, self._scheme.reach(self._averaging.limit)), np.float64)
 
     def relaxed(self, point: Vector, mean: Vector, step: int) -> Vector:
-        """Return z_i, moved towards the last mean if it is further than `clip` from it."""
+        """Return z_i, the relaxed result of the local map, but at most `clip` away from the last `mean`."""
         relaxed = self._scheme.relaxed(self._learner, point, step, average=mean)
         return np.asarray(mean + clipped(relaxed - mean, self._averaging.limit), np.float64)
 
@@ -201,7 +203,8 @@ class AcceleratedClient(SplitClient):
         )
 
     def _begun(self, own: SplittingMemory, query: AcceleratedSplit) -> tuple[Vector, Vector]:
-        """Return u_i and c: the combinations by the query's weights, or the last image and mean."""
+        """Return the client's new point u_i, and a public guess of the next mean: the last images and means,
+        combined by the query's weights; without weights, the last image and mean."""
         assert own.point is not None
         if query.weights is None or len(own.images) < len(query.weights):
             return own.point, query.mean
@@ -232,7 +235,7 @@ class AcceleratedClient(SplitClient):
         return self._gram.of(centred, own.residuals[first:], query.units, share)
 
     def _measured(self, query: AcceleratedSplit, point: Vector) -> Mapping[str, ArrayLike]:
-        """Return the answer to `measure`: u_i, clipped to `clip` from the last mean, which is also stored."""
+        """Return the answer to `measure`: u_i, at most `clip` from the last mean. Also store this u_i."""
         away = clipped(point - query.mean, self._averaging.limit)
         self._made = SplittingMemory(query.step, as_vector(query.mean + away))
         contribution = self._averaging.contribution(away, self._learner.samples)

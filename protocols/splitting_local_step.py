@@ -92,7 +92,7 @@ class SplittingScheme:
 
     @property
     def is_common(self) -> bool:
-        """Whether all clients have the same u_i: this holds if beta = 1, when every w_i is the mean."""
+        """Whether all clients have the same point u_i. This holds if beta = 1."""
         return self.beta == 1.0
 
     @property
@@ -110,7 +110,8 @@ class SplittingScheme:
         return lean if abs(lean) <= _STEEPEST else 0.0
 
     def relaxed(self, learner: Learner, point: Vector, step: int, *, average: Vector) -> Vector:
-        """Return z_i, from u_i = `point` and the last mean, `average` (42)."""
+        """Return z_i, the relaxed result of the local map at u_i = `point` in round `step`, by equation (42).
+        Local steps may start at the last mean, `average`."""
         unit = float(learner.samples) if self.summed else 1.0
         eta = unit * self.sizes.at(step)
         if self.local_map == "gradient":
@@ -121,7 +122,7 @@ class SplittingScheme:
         return np.asarray((1 - self.alpha) * point + self.alpha * mapped, np.float64)
 
     def image(self, point: Vector, sent: Vector, mean: Vector) -> Vector:
-        """Return the next u_i, from u_i, z_i and the mean of all z (43), (44)."""
+        """Return the next u_i, from u_i = `point`, z_i = `sent` and the mean of all z: (43) and (44)."""
         averaged = (1 - self.beta) * sent + self.beta * mean
         return np.asarray((1 - self.gamma) * point + self.gamma * averaged, np.float64)
 
@@ -185,7 +186,8 @@ class ProximalSteps:
     def point(
         self, learner: Learner, point: Vector, eta: float, *, start: Vector, unit: float = 1.0
     ) -> Vector:
-        """Return P(point), in closed form or by local steps from `start`. `self.rate` is scaled by `unit`."""
+        """Return the proximal map of the learner's loss at `point` with step size `eta`, in closed form or by
+        local steps from `start`. `self.rate` is multiplied by `unit`."""
         if self.exact and isinstance(learner, ProximalLearner):
             return np.asarray(learner.proximal(point, eta), np.float64)
         steering = Steering(pull=1 / eta, anchor=point)

@@ -148,8 +148,8 @@ class TailRule(StrEnum):
 class TailThreshold:
     """The threshold that the server broadcasts, from which clients compute their shares.
 
-    `level`  with the rule "share", the lower edge of the boundary bin; with "indicator", the quantile; with
-             the others, the level. `share` is the share in the boundary bin, for the rule "share" only.
+    `level`  with the rule "share", the lower edge of the bin in which the tail begins; with "indicator", the
+             quantile; with the others, the level. `share` (rule "share" only) is the share in that bin.
     """
 
     level: float
@@ -208,7 +208,7 @@ class LossTail:
         return one_hot(self._clipped(loss), self.edges)
 
     def share(self, loss: float, cut: TailThreshold) -> float:
-        """Return the share of a client with this loss. It is from 0 to 1, whatever `cut` is."""
+        """Return the relative weight of a client with this loss, from 0 to 1 for any threshold `cut`."""
         if self.is_all:
             return 1.0
         own = self._clipped(loss)

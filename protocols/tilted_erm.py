@@ -85,7 +85,7 @@ class TERM(Algorithm[TiltedState, NoMemory]):
 
     @property
     def largest(self) -> float:
-        """The largest weight."""
+        """The largest weight of a client, where 1 is the average; by default `clients`, but at least 2."""
         return float(max(2, self.clients)) if self.most is None else self.most
 
     @cached_property
@@ -94,7 +94,7 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def weight(self, loss: float, shift: float) -> float:
-        """Return exp(t (loss - shift)), limited to [least, largest], divided by `largest`."""
+        """Return a client's weight: exp(t (loss - shift)), limited to [least, largest], over `largest`."""
         assert self.loss_cap is not None
         exponent = self.t * (min(loss, self.loss_cap) - shift)
         return math.exp(min(max(exponent, math.log(self.least)), math.log(self.largest))) / self.largest

@@ -63,7 +63,7 @@ class WeightedMean:
 
     @cached_property
     def noise(self) -> Plan | None:
-        """The noise plan of the one sum in a round; None without noise."""
+        """The calibrated noise of the one sum in a round; None without noise."""
         if self.privacy is None:
             return None
         goal, promise = self.privacy.per_sum(), self.privacy.promise
@@ -92,7 +92,7 @@ class WeightedMean:
         return share_of(samples, self.cap)
 
     def contribution(self, update: Vector, samples: int) -> Mapping[str, ArrayLike]:
-        """Return what a client adds to the sum. A weighted update is clipped before it is weighted."""
+        """Return what a client adds, by part name. A weighted update is clipped before it is weighted."""
         if self.cap == 1:
             return {UPDATE: update}
         weighted = clipped(update, self.limit) * self.weight(samples)
@@ -157,8 +157,7 @@ class AveragingAlgorithm(Algorithm[ModelState, M], Generic[M]):
     """The base class of algorithms that move a common model by the mean update, with one sum in a round.
 
     Subclasses define how clients compute their updates, and what clients remember between rounds.
-
-    `privacy`   a budget for noise on every sum, or None. With noise, all clients have the same weight.
+    `privacy` is a budget for noise on every sum, or None. With noise, all clients have the same weight.
     """
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = PrivacyBudget
