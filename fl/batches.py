@@ -25,8 +25,7 @@ class SampleTensors:
 
     @classmethod
     def of(cls, samples: Samples, training: Training, device: torch.device) -> SampleTensors:
-        """Convert `samples` to tensors on `device`. Raise `DataError` if they do not fit the loss or the
-        precision."""
+        """Return `samples` as tensors on `device`. Raise `DataError` if they do not fit loss or precision."""
         if samples.y.ndim != 1:
             raise DataError(f"targets have shape {samples.y.shape}: give one number for every sample")
         symbols = samples.x.dtype.kind in "iu"

@@ -118,7 +118,8 @@ def _is_size(value: object) -> bool:
 def unknown_name(
     what: str, name: object, known: Iterable[str], error: type[FLError] = TrainingError, *, parameter: str
 ) -> FLError:
-    """Return the error for an unknown `name`. Its message suggests the closest of `known` and lists all."""
+    """Return the error that there is no `what`, such as "model", called `name`. Its message suggests the
+    closest of the names in `known` and lists all of them."""
     names = tuple(known)
     near = get_close_matches(str(name), names, n=1)
     meant = f"; did you mean {near[0]!r}?" if near else "."
@@ -141,8 +142,7 @@ def series(name: str, values: ArrayLike, *, finite: bool = True) -> Floats:
 
 
 def vector(name: str, model: ArrayLike) -> Floats:
-    """Return a model as one vector in double precision. Raise `FLError` if it is not a vector of finite
-    numbers."""
+    """Return `model` as a float64 vector. Raise `FLError` unless it is one vector of finite numbers."""
     numbers = numeric_array(name, model)
     if numbers.ndim != 1 or not numbers.size:
         raise FLError(f"{name} must be one flat vector with at least one element, not shape {numbers.shape}")

@@ -1,8 +1,8 @@
-"""Cooperative batching: runs the jobs of many clients so that their requests are answered together.
+"""Cooperative batching: runs the jobs of many clients so that their requests are answered in batches.
 
-A job is a function of one client. Every job has its own thread, but only one runs at a time: it runs until it
-makes a request, such as a training, then the next job runs. When all jobs wait, their requests are answered
-together. So code written for one client is computed for many at once, in an order that is always the same.
+A job is a function that does the work of one client. Every job has its own thread, but only one runs at a
+time: it runs until it makes a request, such as a training, then the next job runs. When all jobs wait, one
+call answers all requests. So code written for one client is computed for many, in a reproducible order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _held() -> threading.Lock:
 
 @dataclass
 class PendingRequest:
-    """A request of a waiting job. `answer` or `error` is set, then the lock `ready` is released."""
+    """A request of a waiting job. First `answer` or `error` is set; releasing `ready` then wakes the job."""
 
     client: int
     request: Any
@@ -91,7 +91,7 @@ class CooperativeBatcher:
         return waiting.result()
 
     def run(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, JobResult[T]]:
-        """Run all jobs and return the outcome of each, by client id."""
+        """Run all jobs, functions by client id, and return the value or the error of each, by client id."""
         finished: dict[int, JobResult[T]] = {}
         threads = []
         self._baton, self._waiting, self._cancelled = _held(), [], False
@@ -118,7 +118,7 @@ class CooperativeBatcher:
         return {client: finished[client] for client in jobs}
 
     def _answer(self) -> None:
-        """Answer waiting requests. Even after an interrupt, each request is in `_waiting` or `_served`."""
+        """Answer requests and move them from `_waiting` to `_served`. An interrupt here loses no request."""
         self._served.extend(self._serve(tuple(self._waiting)))
         chosen = {id(each) for each in self._served}
         self._waiting = [each for each in self._waiting if id(each) not in chosen]

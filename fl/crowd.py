@@ -1,4 +1,4 @@
-"""The learners of all clients of a simulation. They are trained together if that is faster."""
+"""The learners of all clients of a simulation. Many are trained in one computation where that is faster."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class _Gradient:
 
 
 class Member(Trainer):
-    """The learner of one client of a crowd. In a job of `Crowd.together`, it trains together with others."""
+    """The learner (local training) of one client of a `Crowd`. Inside a job of `Crowd.together`, its
+    trainings and gradients are computed in one batch with those of other clients."""
 
     def __init__(self, batcher: CooperativeBatcher, *args: Any, **kwargs: Any) -> None:
         self._batcher = batcher
@@ -64,7 +65,7 @@ class Member(Trainer):
     def task(
         self, start: Array, steering: Steering = NO_STEERING, **options: Unpack[TrainOptions]
     ) -> StackedTask:
-        """Return the training that `train` would do as a task, without doing it."""
+        """Return a description of the training that `train` would do with these arguments; do not train."""
         steps, rate, only = options.get("steps"), options.get("rate"), options.get("only")
         steps = self.steps if steps is None else steps
         rate = self.rate if rate is None else checked_rate(rate)
@@ -78,34 +79,34 @@ class Member(Trainer):
 
     @property
     def in_batch(self) -> bool:
-        """Whether the calling code is a job that runs in `Crowd.together`."""
+        """Whether the caller is inside a job of `Crowd.together`, where trainings are computed in batches."""
         return self._batcher.inside
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
-        """Wait until all jobs that have not ended call this method, and return their values by client id. It
-        is used by omniscient attacks. Raise `TrainingError` outside of `Crowd.together`."""
+        """Wait until the job of every other client has called this method or ended. Return all values passed,
+        by client id, so that omniscient attacks see them. Outside of jobs, raise `TrainingError`."""
         if not self.in_batch:
             raise TrainingError("only clients that run in Crowd.together can exchange values: use a Crowd")
         values: Mapping[int, Any] = self._batcher.ask(_Exchange(value))
         return values
 
     def alone(self, task: StackedTask) -> Array:
-        """Return the model after the training of `task`, computed for this client alone."""
+        """Return the model trained as `task` says, computed for this client alone, not in a batch."""
         return super().train(task.start, task.steering, steps=task.steps, rate=task.rate, only=task.only)
 
     def gradient_alone(self, task: StackedTask) -> Array:
-        """Return the gradient of `task`, computed for this client alone."""
+        """Return the gradient at the model `task.start`, computed for this client alone, not in a batch."""
         return super().gradient(task.start)
 
 
 class Crowd(Mapping[int, Member]):
-    """Learners by client id, with the data in `data`, the architecture of `module` and settings `training`.
+    """Learners of all clients, by id. They train a copy of `module` on `data` with the settings `training`.
 
-    `batching`  "auto", "together" or "one-by-one". All give the same models up to rounding.
-    `latest`    the last trained model of every client; recorded only if it is set to a dictionary.
+    `batching`  "together" computes the trainings of several clients in one batch, "one-by-one" does not, and
+                "auto" does where it is faster. All give the same models up to rounding.
+    `latest`    the last trained model of every client, by id; recorded only if it is set to a dictionary.
 
-    The learners are trained together only in jobs that a simulation passes to `together`, and by `train`.
-    Called in any other way, each trains by itself.
+    Only `together` and `train` make batches. Called in any other way, a learner trains by itself.
     """
 
     latest: dict[int, Array] | None = None
@@ -164,16 +165,19 @@ class Crowd(Mapping[int, Member]):
         return self.flat.dim
 
     def begin_round(self, number: int) -> None:
-        """Set the round number that the learning-rate schedule uses."""
+        """Set the round number that the learning-rate schedules of all learners use."""
         for member in self._members.values():
             member.round = number
 
     def together(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, JobResult[T]]:
-        """Run one job per client. Trainings that jobs request are computed together. Return the outcomes."""
+        """Run one job per client, a function such as the client's part of a round. Return the value or the
+        error of each job, by client id. When all unfinished jobs wait for a training or gradient of their
+        learner, these are computed in one batch (see `batching`), which is usually faster than one by one."""
         return self._batcher.run(jobs)
 
     def train(self, starts: Array | Mapping[int, Array], **options: Any) -> dict[int, Array]:
-        """Return every client's model after training. `starts` is one common model or one for each client."""
+        """Return the trained models by client id. `starts` is one start model for all clients, or start
+        models by client id. `options` are those of `Member.task`."""
         chosen = starts if isinstance(starts, Mapping) else dict.fromkeys(self, starts)
         waiting = [
             PendingRequest(client, self[client].task(start, **options)) for client, start in chosen.items()
@@ -182,7 +186,7 @@ class Crowd(Mapping[int, Member]):
         return {each.client: each.result() for each in waiting}
 
     def pooled(self) -> Trainer:
-        """Return a trainer with the data of all clients, for comparison with federated training."""
+        """Return a learner with the data of all clients, to compare federated with centralised training."""
         parts = {part: Samples.join(self._of(client, part) for client in self) for part in PARTS}
         return Trainer(
             self.flat, ClientData(**parts), self.training, seed=self._seed, client=max(self._members) + 1
@@ -191,7 +195,8 @@ class Crowd(Mapping[int, Member]):
     # --- evaluation by an observer of all clients ---
 
     def scores(self, models: Array | Mapping[int, Array], part: str = "test") -> dict[int, Score]:
-        """Return every client's score on its data of `part`; `models` is one model or one for each client."""
+        """Return each client's score, by client id, on its data of `part` ("train", "validation" or "test").
+        `models` is one model for all clients, or models by client id."""
         store, offsets = self._part(part)
         if isinstance(models, Mapping):
             return {
@@ -201,11 +206,11 @@ class Crowd(Mapping[int, Member]):
         return self._common(models, store, offsets)
 
     def losses(self, models: Array | Mapping[int, Array], part: str = "train") -> dict[int, float]:
-        """Return every client's mean loss on its data of `part`; `models` is as in `scores`."""
+        """Return each client's mean loss, by client id, on its data of `part`; `models` is as in `scores`."""
         return {client: score.loss for client, score in self.scores(models, part).items()}
 
     def _common(self, model: Array, store: SampleTensors, offsets: Mapping[int, int]) -> dict[int, Score]:
-        """Return the score of one model on every client's data, computed in one pass over all of them."""
+        """Return the score of one model on each client's data, by client id, in one pass over all data."""
         objective, module = self.training.objective, self.flat.module
         self.flat.load(model)
         module.eval()
@@ -233,7 +238,7 @@ class Crowd(Mapping[int, Member]):
         return samples
 
     def _part(self, part: str) -> tuple[SampleTensors, dict[int, int]]:
-        """Return all clients' samples of one part, concatenated, and the offset of each client."""
+        """Return all clients' samples of `part`, concatenated, and each client's first index, by its id."""
         if part not in PARTS:
             raise TrainingError(f"a client's data has no part {part!r}; there are {', '.join(PARTS)}")
         if part not in self._stores:
@@ -246,8 +251,8 @@ class Crowd(Mapping[int, Member]):
     # --- serving the requests of members ---
 
     def _serve(self, waiting: Sequence[PendingRequest]) -> Sequence[PendingRequest]:
-        """Answer all trainings and gradients that are requested, or, if there are none, all exchanges. Return
-        the requests that were answered."""
+        """Answer all waiting requests for trainings and gradients, or, if there are none, all exchanges of
+        values (`Member.exchange`). Return the requests that were answered."""
         work = [each for each in waiting if not isinstance(each.request, _Exchange)]
         if not work:
             values = {each.client: each.request.value for each in waiting}
@@ -299,7 +304,7 @@ class Crowd(Mapping[int, Member]):
         return results
 
     def _stackable(self) -> bool:
-        """Return whether the model can be trained in a stack. The first call tests it on two batches."""
+        """Return whether models can be trained as rows of a matrix. The first call compares two gradients."""
         if self._stacks is None:
             known = self._stack.formula or self.batching == ONE_BY_ONE
             self._stacks = known or (

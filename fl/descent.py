@@ -18,7 +18,8 @@ Column: TypeAlias = Tensor | float
 
 @dataclass(frozen=True)
 class PenaltyTensors:
-    """A `protocols.learner.PenaltyTerm` as tensors: vectors, or matrices with a row per client."""
+    """A penalty that pulls a model, or a projection of it, to `center` (see `protocols.learner.PenaltyTerm`),
+    as tensors: vectors for one client, or matrices with a row per client."""
 
     projection: Projection | None  # None for the identity
     center: Tensor
@@ -26,7 +27,7 @@ class PenaltyTensors:
     power: int
 
     def force(self, values: Tensor) -> Tensor:
-        """Return the gradient of the penalty at `values`."""
+        """Return the gradient of the penalty at the model or models `values`, in the shape of `values`."""
         off = (values if self.projection is None else self.projection.project(values)) - self.center
         force = (off.sign_() if self.power == 1 else off).mul_(self.pull)
         return force if self.projection is None else self.projection.lift(force)
@@ -38,7 +39,8 @@ class PenaltyTensors:
 
 @dataclass(frozen=True)
 class StepTerms:
-    """The terms of `protocols.learner.Steering` as tensors: vectors, or matrices with a row per client."""
+    """The terms that an algorithm adds to plain gradient steps (see `protocols.learner.Steering`), as
+    tensors: vectors for one client, or matrices with a row per client."""
 
     pull: Column = 0.0
     anchor: Tensor | None = None
@@ -49,7 +51,7 @@ class StepTerms:
     penalty: PenaltyTensors | None = None
 
     def rows(self, count: int) -> StepTerms:
-        """Return the terms of the first `count` clients."""
+        """Return the terms of the first `count` clients (rows)."""
         return StepTerms(
             _first(self.pull, count),
             None if self.anchor is None else self.anchor[:count],
@@ -62,7 +64,8 @@ class StepTerms:
 
 
 class Descent:
-    """Takes gradient steps with learning rate `rate` that update `values` in place. Momentum starts at 0."""
+    """Takes gradient steps with learning rate `rate` and extra `terms` on the model or models `values`, which
+    are updated in place. Momentum starts at 0."""
 
     def __init__(self, training: Training, values: Tensor, rate: Column, terms: StepTerms) -> None:
         self._training = training
@@ -72,7 +75,7 @@ class Descent:
         self._speed = torch.zeros_like(values) if training.momentum else None
 
     def step(self, gradient: Tensor) -> None:
-        """Take one step, where `gradient` is the gradient of the loss. It is overwritten."""
+        """Take one step. `gradient` is the gradient of the loss at the current models; it is overwritten."""
         training, terms, values = self._training, self._terms, self._values
         if training.clip is not None:
             if terms.only is not None:  # fixed parameters do not count towards the norm
@@ -100,7 +103,7 @@ class Descent:
         values.add_(change if self._terms.only is None else change.mul_(self._terms.only))
 
     def rows(self, count: int) -> None:
-        """Continue with only the first `count` clients (rows), which keep their momentum."""
+        """Continue with the first `count` clients (rows) only, because the others have done their steps."""
         self._values = self._values[:count]
         self._rate = _first(self._rate, count)
         self._terms = self._terms.rows(count)
@@ -108,8 +111,8 @@ class Descent:
 
 
 def _clip_factor(gradient: Tensor, clip: float) -> Tensor:
-    """Return the factor that scales the gradient to a norm of at most `clip`. The norm is computed in double
-    precision, because squares of large float32 values overflow."""
+    """Return the factor, for each client, that scales its gradient to a norm of at most `clip`. If possible,
+    the norm is computed in double precision, because squares of large float32 values overflow."""
     wide = torch.float32 if gradient.device.type == "mps" else torch.float64
     norm: Tensor = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True, dtype=wide)
     return (clip / norm).clamp_(max=1.0).to(gradient.dtype)
@@ -123,7 +126,7 @@ def _subtract(values: Tensor, gradient: Tensor, rate: Column) -> None:
 
 
 def column(numbers: Sequence[float], like: Tensor) -> Column:
-    """Return one number per client as a tensor with one column, or as a float if all are equal."""
+    """Return `numbers`, one per client, as a tensor with one column, or as a float if all are equal."""
     if len(set(numbers)) == 1:
         return float(numbers[0])
     return torch.tensor(numbers, device=like.device, dtype=like.dtype).unsqueeze(1)

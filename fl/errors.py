@@ -5,7 +5,7 @@ from __future__ import annotations
 
 class FLError(ValueError):
     """Base class of the errors of `fl`. The message says how the user can correct the error. `parameter` is
-    the name of the parameter to change, or None if no single parameter is at fault."""
+    the name of the parameter that the user should change, or None if there is no single such parameter."""
 
     def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
         super().__init__(message)
@@ -13,7 +13,7 @@ class FLError(ValueError):
 
 
 class DataError(FLError):
-    """The data is missing, damaged, or not what training needs."""
+    """Data are missing, damaged, or unusable for training, or a parameter that describes data is invalid."""
 
 
 class TrainingError(FLError):

@@ -37,7 +37,7 @@ _DEPENDENT: Final = 1e-12  # relative to the largest eigenvalue; smaller ones ar
 
 
 class ExactObjective(ABC):
-    """The objective f of one client, with its exact proximal operator and minimum."""
+    """The objective f of one client (mean loss plus weight decay), its proximal operator and its minimum."""
 
     def __init__(self, flat: FlatModel, store: SampleTensors, decay: float) -> None:
         self.dim, self.decay = flat.dim, decay
@@ -77,7 +77,7 @@ class ExactObjective(ABC):
 
 
 class ExactLeastSquares(ExactObjective):
-    """The objective with half the mean squared error as loss."""
+    """The objective f with half the mean squared error as loss."""
 
     def nearest(self, point: Array, pull: float) -> Array:
         values, vectors = self._eigen
@@ -96,7 +96,7 @@ class ExactLeastSquares(ExactObjective):
 
     @cached_property
     def normal(self) -> tuple[Array, Array]:
-        """Matrix and vector of the normal equations: the gradient is matrix @ model - vector."""
+        """Matrix and vector of the normal equations: the loss has the gradient matrix @ model - vector."""
         inputs, targets = self.matrix()
         return np.asarray(inputs.T @ inputs / len(inputs)), np.asarray(targets @ inputs / len(inputs))
 
@@ -107,7 +107,7 @@ class ExactLeastSquares(ExactObjective):
 
 
 class ExactLogistic(ExactObjective):
-    """The objective with the mean logistic loss. Targets are -1 and 1, or 0 and 1."""
+    """The objective f with the mean logistic loss. Targets are -1 and 1, or 0 and 1."""
 
     def nearest(self, point: Array, pull: float) -> Array:
         rows = self._signed

@@ -14,7 +14,7 @@ from fl.samples import Array
 
 @dataclass(frozen=True)
 class ParameterSlice:
-    """The position of one parameter in the flat vector."""
+    """The position of one named parameter tensor in the flat vector of a model's parameters."""
 
     name: str
     shape: torch.Size
@@ -26,7 +26,7 @@ class ParameterSlice:
 
 
 def parameter_slices(module: nn.Module) -> tuple[ParameterSlice, ...]:
-    """Return the slices of all trainable parameters, in order. Raise `TrainingError` if there are none."""
+    """Return the positions of all trainable parameters, in order. Raise `TrainingError` if there are none."""
     slots, start = [], 0
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
@@ -73,8 +73,8 @@ class FlatModel:
             parameter.grad = self.gradient[slot.start : slot.stop].view(slot.shape)
 
     def watch(self, inputs: Tensor) -> None:
-        """Set `draws` if a forward pass uses randomness, for example by functional dropout. Only the first
-        call has an effect."""
+        """Set `draws` if a forward pass on `inputs` uses randomness that no layer reveals, such as functional
+        dropout. Only the first call has an effect."""
         if not self._watched and not self.draws:
             self.draws = _uses_randomness(self.module, inputs[:2])
         self._watched = True

@@ -27,7 +27,7 @@ class Groups:
     """A partition of the indices of a flat vector into named groups.
 
     `dim`     length of the vector.
-    `slices`  the slices of every group, in order; adjacent slices are joined.
+    `slices`  by name of a group, its slices of the vector, in order; adjacent slices are joined.
     """
 
     dim: int
@@ -37,7 +37,7 @@ class Groups:
     def of(
         cls, module: nn.Module, patterns: Mapping[str, str | Sequence[str]], *, rest: str | None = "shared"
     ) -> Groups:
-        """Return the groups of `module`. `patterns` has one or more patterns for each name of a group.
+        """Return groups of the parameters of `module`. `patterns` has each group's patterns, by group name.
 
         The group `rest` gets the unmatched parameters; if it is None, there must be none. Raise
         `TrainingError` if a pattern matches nothing, a parameter is in two groups, or `rest` gets nothing.
@@ -73,19 +73,19 @@ class Groups:
         return sum(each.stop - each.start for each in self._of(name))
 
     def mask(self, name: str) -> Array:
-        """Return a boolean vector that is true at the indices of the group."""
+        """Return a boolean vector of length `dim` that is true at the indices of the group `name`."""
         mask = np.zeros(self.dim, dtype=bool)
         for each in self._of(name):
             mask[each] = True
         return mask
 
     def take(self, vector: Array, name: str) -> Array:
-        """Return a copy of the group's values, from one vector or from each vector of a stack."""
+        """Return a copy of the values of the group `name` in `vector`, or in each vector if it is a stack."""
         self._check(vector)
         return np.concatenate([vector[..., each] for each in self._of(name)], axis=-1)
 
     def put(self, vector: Array, name: str, values: Array) -> Array:
-        """Return a copy of the vector, or stack of vectors, with `values` at the indices of the group."""
+        """Return a copy of the vector, or stack of vectors, with `values` at the indices of group `name`."""
         self._check(vector)
         wanted = (*vector.shape[:-1], self.size(name))
         if values.shape != wanted:
@@ -108,7 +108,7 @@ class Groups:
 
 
 def _matching(group: str, patterns: str | Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the names that match one of the patterns, in order."""
+    """Return those parameter names in `names` that match one of the patterns of `group`, in order."""
     patterns = (patterns,) if isinstance(patterns, str) else patterns
     if not patterns:
         raise TrainingError(f"group {group!r} has no pattern: give it one, or leave it out")
@@ -152,7 +152,7 @@ _LAYERS: Final[Mapping[str, _Layers]] = MappingProxyType(
 
 
 def layer_groups(model: str) -> _Layers:
-    """Return the parts of `model` that papers make personal: the patterns of each part, by its name.
+    """Return patterns of the parameters of `model` that papers make personal, by name of the part ("output").
 
     Use one part at a time, as in `Groups.of(module, {"personal": layer_groups("resnet")["output"]})`, because
     the parts "input" and "adapter" of a residual network overlap. "adapter" is for networks with adapters. A

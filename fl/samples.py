@@ -15,7 +15,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 def array(name: str, values: object) -> Array:
-    """Return `values` as an array in native byte order. Floats longer than double are converted to double.
+    """Return `values` as an array in native byte order. Floats wider than 64 bits become float64.
     Raise `DataError` if the rows differ in length; its message calls the values `name`."""
     try:
         made: Array = np.asarray(values)

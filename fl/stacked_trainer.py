@@ -1,4 +1,4 @@
-"""Stacked training: the models of many clients are the rows of a matrix and take their steps together.
+"""Stacked training: models of many clients are the rows of a matrix, and one computation steps all of them.
 
 This is faster for small models, because the overhead of a step is paid once for all clients instead of once
 for each. The results equal those of one-by-one training up to rounding. `fl.crowd` uses this module.
@@ -29,7 +29,8 @@ from protocols.learner import NO_STEERING, PenaltyTerm, Steering
 
 @dataclass(frozen=True, eq=False)
 class StackedTask:
-    """A request of one client: train the model `start`. `only` masks the parameters that may change."""
+    """A client's request to train the model `start`, or to compute a gradient at it. `trainer` is its
+    learner, `rate` the learning rate, and `only` a mask of the parameters that may change (None for all)."""
 
     trainer: Trainer
     start: Array
@@ -40,7 +41,7 @@ class StackedTask:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """A key that says which optional terms the task has. Tasks with equal keys can be stacked."""
+        """A key that says which optional terms the task has. Tasks with equal keys fit in one stack."""
         steering, penalty = self.steering, self.steering.penalty
         penalty_kind = None if penalty is None else (penalty.space, penalty.power)
         return (
@@ -54,8 +55,8 @@ class StackedTask:
 
 @dataclass
 class StackedTrainer:
-    """Trains the tasks of many clients together. `store` has the samples of all clients. `offsets` has the
-    index in `store` of each client's first sample."""
+    """Computes the tasks of many clients at once. `store` has the training samples of all clients,
+    concatenated. `offsets` maps each client id to the index in `store` of the client's first sample."""
 
     flat: FlatModel
     training: Training
@@ -75,8 +76,8 @@ class StackedTrainer:
         self.formula = has_formula(self.flat, self.training)
 
     def train(self, tasks: Sequence[StackedTask]) -> list[Array]:
-        """Return the trained model of every task, after its steps. All tasks must have the same shape, and
-        the model must not have random layers."""
+        """Return the trained model of every task, in the order of `tasks`. All tasks must have equal keys
+        `StackedTask.shape`, and the model must not have random layers, such as dropout."""
         order = sorted(range(len(tasks)), key=lambda k: -tasks[k].steps)
         ordered = [tasks[k] for k in order]
         values = self._matrix([task.start for task in ordered])
@@ -95,7 +96,7 @@ class StackedTrainer:
         return list(found.cpu().numpy())
 
     def gradient_at(self, values: Tensor, batch: SampleTensors, weights: Tensor) -> Tensor:
-        """Return the gradients of the models in the rows of `values`. Row k of `batch` is for model k."""
+        """Return gradients by row: of model `values[k]` on `batch[k]` with sample weights `weights[k]`."""
         self.flat.module.train()
         return _Rows(self, values).gradient_of(batch, weights)
 
@@ -156,8 +157,8 @@ class StackedTrainer:
 
 
 class _Rows:
-    """Computes gradients of the models in the rows of `values` by autograd. The leaves of autograd are views
-    of `values`."""
+    """Computes gradients of the models in the rows of `values` by autograd. Its leaf tensors are views of
+    `values`, so changes of the models need no copy."""
 
     def __init__(self, stack: StackedTrainer, values: Tensor) -> None:
         self._stack = stack
@@ -171,7 +172,7 @@ class _Rows:
         return self.gradient_of(*schedule.at(step, self.count))
 
     def gradient_of(self, batch: SampleTensors, weights: Tensor) -> Tensor:
-        """Return every client's gradient of the weighted losses of its batch."""
+        """Return, by row, every client's gradient of the weighted sum of the losses in its batch."""
         outputs = self._stack.outputs(self._leaves, batch.inputs)
         losses = self._stack.training.objective.losses(outputs, batch.targets)
         # Clients share no parameters, so the gradient of the sum contains every client's own gradient.
@@ -187,7 +188,7 @@ def _view(matrix: Tensor, slot: ParameterSlice) -> Tensor:
 
 
 class StackedBatches:
-    """The batches of all clients in every step. Short batches are padded with samples of weight zero."""
+    """The batches of all clients in every step, padded to equal size with samples of weight zero."""
 
     def __init__(self, stack: StackedTrainer, tasks: Sequence[StackedTask]) -> None:
         self._stack = stack
@@ -218,21 +219,21 @@ class StackedBatches:
         return self._kept[1], self._weights[0, :active]
 
     def _select(self, step: int, active: int) -> SampleTensors:
-        """Return a copy of the samples of a step. Selecting whole rows is several times faster than indexing
-        two axes."""
+        """Return a copy of the samples that the first `active` clients use in a step. Selecting whole rows is
+        several times faster than indexing two axes."""
         indices, store = self._indices[step, :active], self._stack.store
         inputs, targets = (each.index_select(0, indices.view(-1)) for each in (store.inputs, store.targets))
         return SampleTensors(inputs.view(*indices.shape, *inputs.shape[1:]), targets.view(indices.shape))
 
 
 class BatchSchedule(Protocol):
-    """Batches by step: `at` returns those of the first `active` clients, in rows, and the sample weights."""
+    """Batches by step: `at` returns those of the first `active` clients, one per row, and sample weights."""
 
     def at(self, step: int, active: int) -> tuple[SampleTensors, Tensor]: ...
 
 
 def has_formula(flat: FlatModel, training: Training) -> bool:
-    """Return whether `FormulaRows` applies: softmax regression, cross-entropy loss, no fixed parameters."""
+    """Return whether `FormulaRows` can be used: softmax regression, cross-entropy, no fixed parameters."""
     return (
         type(flat.module) is Softmax
         and isinstance(training.objective, CrossEntropy)
@@ -241,7 +242,7 @@ def has_formula(flat: FlatModel, training: Training) -> bool:
 
 
 class FormulaRows:
-    """Computes gradients of the softmax regressions in the rows of `values`, by formula, not by autograd."""
+    """Computes gradients of softmax regressions, the rows of `values`, by a formula: faster than autograd."""
 
     def __init__(self, flat: FlatModel, values: Tensor) -> None:
         self.count = len(values)

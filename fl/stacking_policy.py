@@ -1,4 +1,4 @@
-"""Decides which clients are trained together in one stack (see `fl.stacked_trainer`) and which one by one.
+"""Decides which clients are trained at once, in one stack (`fl.stacked_trainer`), and which one by one.
 
 The decision uses no measured times, because then the same seed could give different results. It depends only
 on model, batch sizes and steps. Its constants come from measurements, which `secagg bench training` repeats.
@@ -71,8 +71,8 @@ def _is_convolution(part: nn.Module) -> bool:
 
 
 def _convolutions_too_large(flat: FlatModel, work: int | None, width: int) -> bool:
-    """Return whether convolutions on a CPU are too large to be stacked. Convolutions with separate weights
-    for every client are slow there, so stacking saves time only if they are small."""
+    """Return whether convolutions (`work` multiplications per sample, `width` samples) are too large to be
+    stacked. On a CPU, convolutions with separate weights for every client are slow unless they are small."""
     if flat.device.type != "cpu" or not any(map(_is_convolution, flat.module.modules())):
         return False
     return work is None or work * width > _MOST_WORK
@@ -87,8 +87,8 @@ def client_batches(
     *,
     formula: bool = False,
 ) -> list[list[int]]:
-    """Return groups of clients to train together, as lists of indices into `widths` and `steps`, which are
-    the batch size and the number of steps of each client.
+    """Return groups of clients to train in one stack, as lists of indices into `widths` and `steps`, which
+    are the batch size and the number of steps of each client.
 
     `work` is the result of `convolution_work`; None counts as large. `formula` says whether gradients are
     computed by formula; then a stacked step is so cheap that clients with many steps are stacked, too.
@@ -110,7 +110,7 @@ def client_batches(
 
 
 def _longest(steps: Sequence[int]) -> list[int]:
-    """Return the clients with so many more steps than others that it is faster to train them one by one."""
+    """Return the indices of clients with so many more steps than others that stacking them is slower."""
     order = sorted(range(len(steps)), key=lambda k: -steps[k])
     best, least, alone = 0, _SHARED_STEP * steps[order[0]], 0.0
     for count, client in enumerate(order, 1):
@@ -127,7 +127,7 @@ _CLOSE = 1e-4
 
 
 def stacking_agrees(stack: StackedTrainer, trainers: Sequence[Trainer]) -> bool:
-    """Return whether the gradients of two test batches in a stack equal those computed one by one."""
+    """Return whether stacked gradients of two test batches equal those computed singly, up to rounding."""
     largest = sorted(trainers, key=lambda each: -each.samples)[:2]
     batches = [
         each.train_store.part(0, width) for each, width in zip((*largest, largest[0]), _WIDTHS, strict=False)
@@ -149,8 +149,8 @@ def stacking_agrees(stack: StackedTrainer, trainers: Sequence[Trainer]) -> bool:
 
 
 def _padded(batches: Sequence[SampleTensors]) -> tuple[SampleTensors, Tensor]:
-    """Return the batches as one stack, and the weights of all samples. Short batches are padded with copies
-    of their first sample, which have weight zero."""
+    """Return the batches as one stack, and the weight of every sample in the mean. Short batches are padded
+    with copies of their first sample, which have weight zero."""
     widest = max(map(len, batches))
     padded, weights = [], []
     for batch in batches:

@@ -1,7 +1,7 @@
-"""Projections of models to a low-dimensional subspace that all clients share, computed with torch.
+"""Projections of models to a low-dimensional subspace, for penalties on the projected model, with torch.
 
-`protocols.learner.SubspaceDescription` describes the projection P: a dense matrix with few rows, or random
-signs followed by selected coordinates of a Walsh-Hadamard transform.
+`protocols.learner.SubspaceDescription` describes the matrix P of a projection, which all clients share: a
+dense matrix with few rows, or random signs followed by selected coordinates of a Walsh-Hadamard transform.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _SQUARE: Final = 5  # bits: transforms are computed as products with matrices of
 
 
 class Projection(ABC):
-    """A projection P, with its tensors on one device. It applies to a vector, or to every row of a matrix."""
+    """Multiplies by a projection matrix P on one device. Methods take one vector, or vectors as rows."""
 
     @abstractmethod
     def project(self, vectors: Tensor) -> Tensor:
-        """Return P x for each vector x."""
+        """Return P x, a point of the subspace, for each vector x."""
 
     @abstractmethod
     def lift(self, points: Tensor) -> Tensor:
-        """Return P' y (P transposed, times y) for each point y of the subspace."""
+        """Return P' y (P transposed, times y), as long as a model, for each point y of the subspace."""
 
 
 def projection_of(space: SubspaceDescription | None, flat: FlatModel) -> Projection | None:
-    """Return the projection to `space` on the device and in the precision of `flat`. None if `space` is."""
+    """Return the projection to `space` on the device and in the precision of `flat`; None for None."""
     if space is None:
         return None
     if space.dim != flat.dim:
@@ -57,8 +57,7 @@ def _made(space: SubspaceDescription, device: torch.device, dtype: torch.dtype) 
 
 
 def _tensor(matrix: NDArray[Any], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return the matrix as a tensor, without a copy if possible. Torch's warning about read-only memory is
-    suppressed."""
+    """Return the matrix as a tensor, uncopied if possible, without torch's warning about read-only memory."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(matrix).to(device, dtype)
@@ -138,7 +137,7 @@ class HadamardProjection(Projection):
         return flat[..., : self._dim] * self._signs
 
     def _transformed(self, wide: Tensor, stack: torch.Size) -> Tensor:
-        """Return `wide` with every column transformed. Each matrix product handles a few index bits."""
+        """Return `wide` with every column Walsh-Hadamard transformed. `stack` is the shape before rows."""
         rest = self._rows
         for square in self._squares:
             rest //= len(square)

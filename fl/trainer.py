@@ -34,8 +34,9 @@ class Trainer:
     """The learner (`protocols.learner.Learner`) of one client. Models are passed as flat vectors.
 
     `seed` and `client` determine the order of its samples: the same sequence of calls gives the same results,
-    bit for bit on a CPU. `flat` may be shared by clients that train one after another. `round` is the round
-    number for the learning-rate schedule; if it is None, the number of earlier calls (`calls`) is used.
+    bit for bit on a CPU. The torch model `flat` may be shared by clients that train one after another.
+    `train` has the training samples if they are on the device already. `round` is the round number for the
+    learning-rate schedule; if it is None, the number of earlier trainings and gradients (`calls`) is used.
 
     `proximal` exists only if it can be computed exactly (see fl/exact_proximal.py): it maps (point, eta) to
     the model that minimises loss + weight_decay / 2 |w|^2 + |w - point|^2 / (2 eta).
@@ -109,7 +110,7 @@ class Trainer:
 
     @cached_property
     def slope(self) -> LeastSquaresGradient | None:
-        """The formula of the gradient on all data, or None if there is none or a data pass is cheaper."""
+        """A formula for the gradient on all of the client's data; None if there is none or it is slower."""
         if not isinstance(self.exact, ExactLeastSquares) or _FEW * self.flat.dim > self.samples:
             return None
         return LeastSquaresGradient.of(self.exact, self.flat)
@@ -171,7 +172,7 @@ class Trainer:
     # --- implementation ---
 
     def next_order(self, steps: int) -> SampleOrder:
-        """Return the samples of each step of the next training, and count this training as one call."""
+        """Return the sample indices of each step of the next training. Each call counts as one training."""
         if type(steps) is not int or steps < 0:
             raise TrainingError(
                 f"steps must be a whole number of 0 or more, not {steps!r}", parameter="steps"
@@ -189,7 +190,7 @@ class Trainer:
                 yield self.train_store.at(torch.from_numpy(order.of_step(step)).to(self.flat.device))
 
     def _seeded_layers(self) -> AbstractContextManager[object]:
-        """Return a context in which random layers depend only on seed, client and number of the call."""
+        """Return a context in which random layers depend only on seed, client and number of trainings."""
         return _torch_seed(self._batches.layer_seed(self.calls)) if self.flat.draws else nullcontext()
 
     def backward(self, batch: SampleTensors) -> None:
@@ -219,7 +220,7 @@ class Trainer:
         return PenaltyTensors(projection, center, float(penalty.pull), penalty.power)
 
     def score_in(self, model: Array, store: SampleTensors) -> Score:
-        """Return the score of `model` on samples that are on the device already."""
+        """Return the score of `model` on the samples in `store`, which are on the device already."""
         started = time.perf_counter()
         self.flat.load(model)
         score = evaluate(self.flat.module, self.training, store)
@@ -228,13 +229,13 @@ class Trainer:
 
 
 def penalty_center(penalty: PenaltyTerm, flat: FlatModel) -> Tensor:
-    """Return the center of the penalty as a tensor: a point of its subspace, or a model if it has none."""
+    """Return the center of the penalty as a tensor: a point of its subspace, or a model without subspace."""
     return flat.tensor(penalty.center, None if penalty.space is None else penalty.space.size)
 
 
 @contextmanager
 def _torch_seed(seed: int) -> Iterator[None]:
-    """Seed torch's generators, and restore them afterwards."""
+    """Return a context in which torch's random generators have this seed. They are restored afterwards."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield

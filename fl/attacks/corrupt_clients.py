@@ -25,11 +25,11 @@ from fl.federation import Federation
 
 
 def by_samples(sizes: Mapping[int, int], level: float, seed: int) -> frozenset[int]:
-    """Return random clients that together hold more than the fraction `level` of all training samples.
+    """Return the ids of random clients that in total hold more than `level` (a fraction) of training samples.
 
     Clients are added in random order until they hold that many, as in "Robust Aggregation for Federated
     Learning", where `level` is called corruption. At level 0, no client is returned. `sizes` has the number
-    of training samples of each client, like `Federation.samples`.
+    of training samples by client id, like `Federation.samples`.
     """
     if not 0 <= level < 1:
         raise TrainingError(f"the corrupt share of all samples must be from 0 to below 1, not {level!r}")
@@ -46,7 +46,7 @@ def by_samples(sizes: Mapping[int, int], level: float, seed: int) -> frozenset[i
 
 
 def by_count(ids: Iterable[int], fraction: float, seed: int) -> frozenset[int]:
-    """Return a random `fraction` of the clients `ids`, rounded to a whole number of clients."""
+    """Return the ids of a random `fraction` of the clients `ids`, rounded to a whole number of clients."""
     if not 0 <= fraction <= 1:
         raise TrainingError(f"the fraction of clients must be from 0 to 1, not {fraction!r}")
     clients = sorted(ids)
@@ -57,8 +57,8 @@ def by_count(ids: Iterable[int], fraction: float, seed: int) -> frozenset[int]:
 def corrupt_data(
     federation: Federation, attack: Attack | str, who: Collection[int], rng: np.random.Generator
 ) -> Federation:
-    """Return a copy of the federation in which clients in `who` train on poisoned data. Validation and test
-    data stay unchanged."""
+    """Return a copy of the federation in which `attack` poisons the training data of clients in `who`.
+    Validation and test data stay unchanged."""
     _check_who(who, federation.clients)
     poison = named(attack).poison
     if poison is None:
@@ -78,7 +78,7 @@ def corrupt_learners(
     *,
     answers: bool = False,
 ) -> WrappedLearners:
-    """Return the learners, with those of clients in `who` corrupted.
+    """Return the learners by client id, with those of clients in `who` wrapped to carry out `attack`.
 
     `answers`  if true, clients train honestly, and what they send to the server is corrupted instead (see
                `CorruptAnswer`). Raise `TrainingError` for an attack that does not corrupt updates.

@@ -64,8 +64,8 @@ def generator(purpose: str, seed: int, client: int) -> np.random.Generator:
 class WrappedLearners(Mapping[int, Any]):
     """Wrapped learners by client id.
 
-    `together` is the method of this name of the original mapping (see `fl.crowd.Crowd.together`), or None if
-    it has none. Without it, the wrapped learners would train one by one.
+    `together` is the method of the original mapping that computes the trainings of many clients in one batch
+    (see `fl.crowd.Crowd.together`). If it is None, the learners can only train one by one.
     """
 
     def __init__(self, learners: Mapping[int, Any], together: Callable[..., Any] | None = None) -> None:
@@ -74,7 +74,7 @@ class WrappedLearners(Mapping[int, Any]):
 
     @classmethod
     def of(cls, learners: Mapping[int, Any], change: Callable[[int, Any], Any]) -> WrappedLearners:
-        """Return the learners `change(client, learner)` of all clients, with the `together` of `learners`."""
+        """Return the learners `change(client, learner)` by client id, with the `together` of `learners`."""
         changed = {client: change(client, learner) for client, learner in learners.items()}
         return cls(changed, getattr(learners, "together", None))
 

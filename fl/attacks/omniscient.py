@@ -25,7 +25,7 @@ class Exchange(Protocol):
     """A learner that can exchange values with other learners that train at the same time."""
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
-        """Wait until every other client has called this method or ended. Return all values by client id."""
+        """Wait until every other client has called this or ended. Return all values passed, by client id."""
 
 
 class Omniscient(LearnerWrapper):

@@ -58,8 +58,7 @@ def negate_images(samples: Samples) -> Samples:
 
 
 def reverse_text(samples: Samples) -> Samples:
-    """Return the samples with every text (a window and its next symbol) reversed: its first symbol becomes
-    the target."""
+    """Return the samples with each text (window and next symbol) reversed: its first symbol is the target."""
     if samples.x.dtype.kind not in "iu" or samples.x.ndim != 2 or samples.y.ndim != 1:
         raise DataError(
             "only text can be reversed: rows of symbols as whole numbers, and the next one as target"

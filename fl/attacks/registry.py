@@ -46,7 +46,7 @@ class Attack:
 
 
 def attack(name: str, **parameters: Any) -> Attack:
-    """Return the attack called `name` with `parameters`. Raise `TrainingError` if one of them is unknown."""
+    """Return the attack called `name`. An unknown name, or a wrong parameter, raises `TrainingError`."""
     if name not in ATTACKS:
         raise unknown_name("attack", name, ATTACKS, parameter="kind")
     try:

@@ -23,7 +23,7 @@ from fl.samples import Array
 
 
 class SumPartBounds(Protocol):
-    """Bounds of one part (a vector) of a secure sum. Its values are rounded to integers modulo 2^bits.
+    """Bounds on what an honest client adds to one part (a named vector) of a secure sum, modulo 2^bits.
 
     `most`   the largest integer that an honest client's element may have.
     `norm`   the largest Euclidean norm of an honest client's integer vector; None if unbounded.
@@ -44,7 +44,8 @@ class SumPartBounds(Protocol):
 
 @dataclass(kw_only=True)
 class Tampering(ABC):
-    """An attack on residues. `parts` has the names of the parts of a sum to change; None for all parts."""
+    """An attack of a client that changes the residues (integers modulo 2^bits) that it adds to a secure sum.
+    `parts` has the names of the parts of the sum to change; None for all parts."""
 
     parts: Collection[str] | None = None
 

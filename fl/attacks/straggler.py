@@ -20,7 +20,7 @@ from protocols.learner import NO_STEERING, Steering, TrainOptions
 
 
 class Straggler(LearnerWrapper):
-    """A learner that does only some of its `epochs` epochs in each training with probability `share`."""
+    """A learner that, with probability `share` in each training, does only some of its `epochs` epochs."""
 
     def __init__(self, learner: Any, rng: np.random.Generator, *, epochs: int, share: float = 1.0) -> None:
         super().__init__(learner)
@@ -37,7 +37,7 @@ class Straggler(LearnerWrapper):
 
     def _steps_done(self, steps: int) -> int:
         """Return how many of `steps` steps this training does; at least one, unless `steps` is 0. Every call
-        draws the same number of random values."""
+        draws equally many random values, so that trainings are reproducible."""
         late, epochs = self._rng.random() < self._share, int(self._rng.integers(1, max(self._epochs, 2)))
         if not late or not steps:
             return steps
@@ -47,7 +47,7 @@ class Straggler(LearnerWrapper):
 def slow_down(
     learners: Mapping[int, Any], *, fraction: float, epochs: int, seed: int, fixed: bool = False
 ) -> WrappedLearners:
-    """Return the learners, a `fraction` of them as stragglers.
+    """Return the learners by client id, a `fraction` of them as stragglers, which stop after some epochs.
 
     By default, each client is a straggler with this probability in every training, so their number varies. If
     `fixed`, this fraction of the clients is chosen once, and these are always stragglers.

@@ -63,7 +63,7 @@ class CorruptUpdate(LearnerWrapper, ABC):
 
 
 class SameValue(CorruptUpdate):
-    """Replaces the message by the same number in every coordinate, drawn from N(0, deviation^2)."""
+    """Replaces the update (or model, if `whole`) by one number in all coordinates, from N(0, deviation^2)."""
 
     def __init__(
         self, learner: Any, rng: np.random.Generator, *, deviation: float = 100.0, whole: bool = False
@@ -76,7 +76,7 @@ class SameValue(CorruptUpdate):
 
 
 class SignFlip(CorruptUpdate):
-    """Multiplies the message by -|N(0, deviation^2)|, or by -1 if `deviation` is None."""
+    """Multiplies the update (or model, if `whole`) by -|N(0, deviation^2)|; by -1 if `deviation` is None."""
 
     def __init__(
         self, learner: Any, rng: np.random.Generator, *, deviation: float | None = 10.0, whole: bool = False
@@ -91,7 +91,7 @@ class SignFlip(CorruptUpdate):
 
 
 class Gaussian(CorruptUpdate):
-    """Replaces the message by Gaussian noise. `like` selects its scale:
+    """Replaces the update (or model, if `whole`) by Gaussian noise. `like` selects the scale of the noise:
 
     `fixed`   N(0, deviation^2) in every coordinate.
     `spread`  N(0, s^2), where s is the standard deviation over the coordinates of the honest message. The
@@ -125,7 +125,7 @@ class Gaussian(CorruptUpdate):
 
 
 class Scaling(CorruptUpdate):
-    """Multiplies the message by `factor`, or by a new draw of N(0, deviation^2) if `deviation` is given."""
+    """Multiplies the update (or model, if `whole`) by `factor`, or by a draw of N(0, deviation^2)."""
 
     def __init__(
         self,
@@ -158,9 +158,9 @@ class CorruptAnswer(LearnerWrapper):
     def answered(
         self, values: Mapping[str, Any], most: Mapping[str, int], sent: Sequence[Array]
     ) -> dict[str, Any]:
-        """Return the answer `values` to a query (arrays by part name) with its longest parts corrupted.
+        """Return the answer `values` to a query (arrays by part name), with its longest parts corrupted.
 
-        `most`  the largest value of each part that has counts; all other parts are real numbers.
+        `most`  by part name, the largest value of a part that has counts; other parts are real numbers.
         `sent`  the vectors that came with the query. With `whole`, the answer counts as an update of the
                 vector that has its length, and the updated vector is corrupted.
         """

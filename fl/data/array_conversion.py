@@ -11,8 +11,8 @@ from fl.samples import Array
 
 
 def scaled(parts: Sequence[Array], top: int = 255) -> Array:
-    """Return the pixels of all parts, concatenated and divided by `top`, as float32 in [0, 1]. They are
-    converted in one pass, without joining or transposing parts first, to save memory."""
+    """Return the pixels of all parts, concatenated and divided by the largest value `top`, as float32. They
+    are converted in one pass, without joining or transposing parts first, to save memory."""
     out = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), np.float32)
     start = 0
     for part in parts:

@@ -40,8 +40,8 @@ _BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "t
 
 
 def cifar10(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
-    """Return images as float32 in [0, 1] of shape (n, 3, 32, 32), and labels 0..9. There are 50,000 for
-    training and 10,000 for testing. `check=False` omits checksums, so that modified batches are read."""
+    """Return images as float32 in [0, 1] of shape (n, 3, 32, 32), and labels 0..9. `part` is "train"
+    (50,000), "test" (10,000) or "all". `check=False` omits checksums, so that modified batches are read."""
     pixels, labels = [], []
     for path in batch_files(directory, part):
         with files.blame(path):
@@ -52,7 +52,7 @@ def cifar10(directory: str | Path, *, part: str = "all", check: bool = True) -> 
 
 
 def batch_files(directory: str | Path, part: str = "all") -> Iterator[Path]:
-    """Yield the paths of the batches of `part`. Raise `DataError` if one is missing."""
+    """Yield the paths of the batches of `part` (train, test or all). Raise `DataError` if one is missing."""
     for name in (name for one in files.parts(part) for name in _BATCHES[one]):
         names, folders = (name, f"{name}.bin"), (".", "cifar-10-batches-py", "cifar-10-batches-bin")
         yield files.find(directory, names, _ORIGIN, folders)
@@ -109,7 +109,7 @@ def _unpickled(data: bytes) -> object:
 def _screen(data: bytes) -> None:
     """Raise `DataError` for a pickle that could take unlimited memory or time to load. A tuple that contains
     another one twice, and so on, takes exponential time to hash, and deep nesting crashes the process. So
-    only few tuples are allowed, and each may be used only once."""
+    only a few tuples are allowed, and each may be used only once."""
     shared: set[int] = set()
     before, tuples = "", 0
     for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
@@ -130,7 +130,7 @@ def _screen(data: bytes) -> None:
 
 
 class _Dtype:
-    """Stand-in for numpy.dtype."""
+    """Stand-in for numpy.dtype, which records only the name of the type."""
 
     def __init__(self, name: object, *_: object) -> None:
         self.name = name
@@ -140,7 +140,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stand-in for numpy.ndarray."""
+    """Stand-in for numpy.ndarray, which records the pickled state, so that no numpy code runs."""
 
     state: object = None
 
@@ -173,7 +173,7 @@ _STAND_INS: dict[tuple[str, str], Any] = {
 
 
 class _Batch(pickle.Unpickler):
-    """Reads pickles that contain only numbers, strings, lists, dictionaries and arrays."""
+    """Loads pickles of numbers, strings, lists, dictionaries and (as stand-ins) arrays; rejects others."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         if (module_name, global_name) not in _STAND_INS:

@@ -33,7 +33,10 @@ from fl.samples import Array, Samples
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionRecipe:
-    """Sizes and variances, by default the paper's. The last `outliers` parties have another common center."""
+    """Parameters of the generated data, by default the paper's. The last `outliers` of the `parties`
+    (clients) have weights around another center than the others. Variances are `center` and `outlying_center`
+    (of the two centers), `input_mean` (of the parties' mean inputs), `noise` (in targets), and r^-`decay` of
+    inputs, where r cycles through 1, ..., `period`. A party tests on a fraction `test` of its `samples`."""
 
     parties: int = 10
     outliers: int = 1
@@ -60,7 +63,7 @@ class RegressionRecipe:
 
     @property
     def training(self) -> int:
-        """Return the number of training samples of a party."""
+        """The number of training samples of a party."""
         return self.samples - round(self.test * self.samples)
 
 
@@ -75,7 +78,7 @@ def fed_plus_regression(rng: Generator, recipe: RegressionRecipe | None = None) 
 
 
 def true_weights(rng: Generator, recipe: RegressionRecipe) -> Array:
-    """Return the true weights, one party per row. They are the first draws of `fed_plus_regression`."""
+    """Return the true weights, one party per row. `fed_plus_regression` draws them first from its `rng`."""
     center, outlying = (
         rng.normal(0.0, sqrt(variance), recipe.features)
         for variance in (recipe.center, recipe.outlying_center)

@@ -109,8 +109,8 @@ PRESETS: Final[Mapping[str, Recipe]] = {
 
 
 def synthetic(preset: str = "fedprox", *, seed: int, **changes: Any) -> Federation:
-    """Return the federation of a preset, with `changes` to the fields of its `Recipe`. If a preset has
-    clients that are `alike`, change `alike` together with `clients`."""
+    """Return generated data as in a paper: `preset` is a key of `PRESETS`, `changes` replace fields of its
+    `Recipe`. If a preset has clients that are `alike`, change `alike` together with `clients`."""
     if preset not in PRESETS:
         raise DataError(f"there is no preset {preset!r}: use one of {', '.join(PRESETS)}")
     try:
@@ -134,12 +134,12 @@ def generate(recipe: Recipe, *, seed: int) -> Federation:
 
 
 def variances(features: int) -> Array:
-    """Return the variances of the inputs, the largest first."""
+    """Return the variance j^-1.2 of every input feature j = 1, ..., `features`."""
     return np.array([np.power(j + 1, -1.2) for j in range(features)])
 
 
 def _clients(recipe: Recipe, rng: RandomState) -> list[Samples]:
-    """Return the samples of every client. The order of draws reproduces that of the scripts."""
+    """Return the samples of each client. The order of random draws is that of the released scripts."""
     sizes = _sizes(recipe, rng)
     needed = recipe.draws != "needed"
     model_means = rng.normal(0, recipe.alpha, recipe.clients) if needed else np.zeros(recipe.clients)

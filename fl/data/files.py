@@ -38,7 +38,7 @@ def parts(part: str) -> tuple[str, ...]:
 def find(
     directory: str | Path, names: Sequence[str], origin: str, subdirectories: Sequence[str] = (".",)
 ) -> Path:
-    """Return the first file with one of `names`, with or without .gz, in one of these subdirectories.
+    """Return the first file with one of `names`, with or without .gz, in one of `subdirectories`.
 
     Subdirectories are relative to `directory`, and the first of them is `directory` itself. Raise `DataError`
     if there is no such file; its message ends with `origin`, which says where to get the file.
@@ -80,7 +80,7 @@ def blame(path: Path) -> Iterator[None]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedIOBase]:
-    """Open a file for reading bytes, unpacked if its name ends in .gz."""
+    """Return a context with a stream of the bytes of a file, unpacked if its name ends in .gz."""
     with blame(path):
         if path.suffix == ".gz":
             with gzip.open(path) as packed:
@@ -91,7 +91,7 @@ def opened(path: Path) -> Iterator[io.BufferedIOBase]:
 
 
 def bounded(path: Path, size: int) -> None:
-    """Raise `DataError` if the file cannot contain `size` bytes. Call this before allocating memory."""
+    """Raise `DataError` if the file, unpacked, cannot have `size` bytes. Call it before allocating memory."""
     if size > LARGEST:
         raise DataError(f"it claims to hold {size} bytes; at most {LARGEST} are read")
     if size > _capacity(path):
@@ -101,7 +101,7 @@ def bounded(path: Path, size: int) -> None:
 
 
 def fill(stream: io.BufferedIOBase, array: Array) -> Array:
-    """Fill the array with the next bytes of the stream and return it. Raise `EOFError` if it is too short."""
+    """Fill the array with the next bytes of `stream` and return it. Raise `EOFError` if there are too few."""
     if array.nbytes:
         view = array.reshape(-1).view(np.uint8).data
         while view:
@@ -113,8 +113,7 @@ def fill(stream: io.BufferedIOBase, array: Array) -> Array:
 
 
 def end(stream: io.BufferedIOBase) -> None:
-    """Raise `DataError` unless the stream is at its end. This also makes gzip and zip verify their
-    checksums."""
+    """Raise `DataError` unless the stream is at its end. At the end, gzip and zip verify their checksums."""
     if stream.read(1):
         raise DataError("it is longer than its header says: damaged, or of another kind")
 

@@ -35,7 +35,10 @@ _BITS: Final = 30  # scikit-learn draws corners of more dimensions in two parts.
 
 @dataclass(frozen=True, kw_only=True)
 class ClassTask:
-    """Parameters of the samples' distribution. Defaults are the paper's; that of `flip` is scikit-learn's."""
+    """The distribution of samples. Of the `features`, `informative` ones depend on the class, `redundant`
+    ones are linear combinations of these, the others are noise. Class centers are scaled corners of a
+    hypercube of side 2 * `separation`. A fraction `flip` of labels is random. Defaults: the paper's; for
+    `flip`, scikit-learn's."""
 
     features: int = 20
     informative: int = 15
@@ -96,8 +99,7 @@ def _centers(task: ClassTask, rng: RandomState) -> Array:
 
 
 def _inputs(task: ClassTask, labels: Array, centers: Array, rng: RandomState) -> Array:
-    """Return the inputs of samples that are sorted by label. Features are in the order informative,
-    redundant, others."""
+    """Return the inputs of samples sorted by label, in the order informative, redundant, other features."""
     inputs = np.zeros((len(labels), task.features))
     known = inputs[:, : task.informative]
     known[:] = rng.standard_normal(known.shape)
@@ -117,8 +119,8 @@ def _mixing(rows: int, columns: int, rng: RandomState) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPopulation:
-    """The number of clients for training, validation and test, the samples of each client, and the Dirichlet
-    parameters of their labels. Held-out clients have fewer classes each, to test the fairness of a model."""
+    """Numbers of clients and of samples per client. Labels of training clients have the Dirichlet parameter
+    `alpha`, those of the others `held_out_alpha`: few classes each, to test the fairness of a model."""
 
     clients: int = 2500
     validation: int = 500

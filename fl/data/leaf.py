@@ -39,7 +39,7 @@ def leaf(
     letters: str = LETTERS,
     drop_empty: bool = False,
 ) -> OwnedSamples:
-    """Return all samples of `part`, with users as owners; a user with training and test data is one owner.
+    """Return all samples of `part` ("train", "test" or "all"). A user, even one in both parts, is one owner.
 
     `shape`       shape of an input, such as (1, 28, 28): the files hold images as plain lists.
     `letters`     vocabulary of texts.
@@ -65,7 +65,7 @@ def leaf(
 
 
 def json_files(directory: Path, part: str) -> list[Path]:
-    """Return the files of a part, sorted by name. Raise `DataError` if there are none."""
+    """Return the sorted json files of `part` (train, test or all). Raise `DataError` if there are none."""
     folders = files.parts(part)
     for subdirectory in _SUBDIRECTORIES:
         if part == "all" and (found := sorted((directory / subdirectory / "all_data").glob("*.json"))):

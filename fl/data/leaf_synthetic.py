@@ -41,13 +41,11 @@ def leaf_synthetic(
     shares: SplitFractions = TENTH,
     seed: int = SEED,
 ) -> Federation:
-    """Return the federation that LEAF's script generates, from the same random numbers.
+    """Return the federation that LEAF's script generates, except for LEAF's train-test split.
 
     `clusters`  the probability of each cluster; the script has one cluster.
-    `minimum`   number of samples that is added to a lognormal size with parameters 3 and 2.
-    `largest`   limit on a client's size.
-
-    LEAF's split into training and test samples is not reproduced.
+    `minimum`   number that is added to a client's number of samples, a lognormal draw (parameters 3 and 2).
+    `largest`   limit on a client's number of samples.
     """
     for name, value, least in (("clients", clients, 1), ("classes", classes, 2), ("features", features, 1)):
         counted(name, value, least)
@@ -67,7 +65,7 @@ def leaf_synthetic(
 
 
 class _ClusterModel:
-    """The parameters common to all clients, drawn in the order of the script."""
+    """Generates clients' samples from common parameters. All draws are in the order of LEAF's script."""
 
     def __init__(self, rng: RandomState, classes: int, features: int, clusters: Sequence[float]) -> None:
         self._rng = rng

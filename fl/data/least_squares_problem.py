@@ -29,7 +29,8 @@ SEED: Final = 100  # the seed of all released scripts
 
 @dataclass(frozen=True, eq=False, repr=False)  # samples are private data
 class LeastSquaresProblem:
-    """Data `a` (users x rows x features) and targets `b` (users x rows), generated from the model `truth`."""
+    """Least squares over several users: their inputs `a` (users x rows x features), their targets `b` (users
+    x rows), and the model `truth` from which the targets were generated."""
 
     a: Array
     b: Array
@@ -45,17 +46,17 @@ class LeastSquaresProblem:
         return len(self.a)
 
     def objective(self, model: Array) -> float:
-        """Return the sum of all users' objectives at `model`."""
+        """Return the sum of all users' objectives 1/2 |A_i w - b_i|^2 at the model w = `model`."""
         residuals = self.a @ model - self.b
         return 0.5 * float(np.vdot(residuals, residuals))
 
     def gradients(self, models: Array) -> Array:
-        """Return every user's gradient, one per row. `models` is one model for all users, or one per user."""
+        """Return every user's gradient, one per row, at one model for all users or at one per user (row)."""
         return _times(self._squares, self._each(models)) - self._products
 
     def proximal(self, points: Array, eta: float) -> Array:
-        """Return the proximal operator (A'A + I/eta)^-1 (A'b + u/eta) of every user, at one point u for all
-        or one per user. With infinite `eta`, it is the user's own optimum."""
+        """Return the proximal operator (A'A + I/eta)^-1 (A'b + u/eta) of every user, one per row. `points` is
+        one u for all users, or one per row. With infinite `eta`, the result is the user's own optimum."""
         inverse = 1.0 / positive_eta(eta)
         values, vectors = self._eigen
         if not inverse and values.min() <= 0:
@@ -64,10 +65,9 @@ class LeastSquaresProblem:
         return _times(vectors, _times(np.swapaxes(vectors, 1, 2), target) / (values + inverse))
 
     def averaged(self, steps: float, eta: float) -> Array:
-        """Return the limit of federated averaging with `steps` steps of size `eta` per round (equation 21).
-
-        With infinitely many steps of a converging size, it is the mean of the users' own optima (Theorem 2).
-        """
+        """Return the limit of the model in federated averaging with `steps` gradient steps of size `eta` per
+        round (equation 21): with infinitely many small steps, the mean of the users' own optima (Theorem
+        2)."""
         if math.isinf(steps):
             return np.asarray(self.proximal(np.zeros(self.a.shape[2]), math.inf).mean(axis=0))
         values, vectors = self._eigen
@@ -153,7 +153,7 @@ def positive_eta(eta: float) -> float:
 
 
 def as_federation(a: Array, b: Array, classes: int | None, name: str) -> Federation:
-    """Return a federation with one client per user. Clients have only training data."""
+    """Return a federation of one client per user i, with inputs a[i] and targets b[i], all for training."""
     nothing = Samples(a[0, :0], b[0, :0])
     clients = {user: ClientData(Samples(a[user], b[user]), nothing, nothing) for user in range(len(a))}
     return Federation(clients, classes=classes, name=name)

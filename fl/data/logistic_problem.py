@@ -24,7 +24,8 @@ _FLIP: Final = 0.5  # Labels are flipped if the noise is at least this far from 
 
 @dataclass(frozen=True, eq=False, repr=False)  # samples are private data
 class LogisticProblem:
-    """Data `a` (users x rows x features) and labels `b` (users x rows), -1 or 1, generated from `truth`."""
+    """Logistic regression over several users: their inputs `a` (users x rows x features), their labels `b`
+    (users x rows), -1 or 1, and the model `truth` from which the labels were drawn."""
 
     a: Array
     b: Array
@@ -41,30 +42,29 @@ class LogisticProblem:
 
     @property
     def decay(self) -> float:
-        """Return the factor of |w|^2 / 2 in every user's objective: 1 / (m n)."""
+        """The factor of |w|^2 / 2 in every user's objective: 1 / (number of rows of all users)."""
         return 1.0 / self.b.size
 
     def objective(self, model: Array) -> float:
-        """Return the sum of all users' objectives at `model`; the released scripts divide it by the number of
-        users."""
+        """Return the sum of all users' objectives at `model`. (The released scripts return the mean.)"""
         losses = np.logaddexp(0.0, -(self._signed @ model))
         return float(losses.sum() + 0.5 * self.users * self.decay * (model @ model))
 
     def gradients(self, models: Array) -> Array:
-        """Return every user's gradient, one per row. `models` is one model for all users, or one per user."""
+        """Return every user's gradient, one per row, at one model for all users or at one per user (row)."""
         each = np.broadcast_to(models, (self.users, self.a.shape[2]))
         return np.array([self._gradient(user, model) for user, model in enumerate(each)])
 
     def proximal(self, points: Array, eta: float) -> Array:
-        """Return every user's proximal operator, to machine precision. The released scripts instead take 100
-        gradient steps from the current average."""
+        """Return argmin_w f_i(w) + |w - u_i|^2 / (2 eta) for every user i, one per row. `points` is one u for
+        all users, or one per row. (The released scripts take 100 gradient steps from the current average.)"""
         inverse = 1.0 / positive_eta(eta)
         each = np.broadcast_to(points, (self.users, self.a.shape[2]))
         return np.array([self._nearest(user, point, inverse) for user, point in enumerate(each)])
 
     @cached_property
     def optimum(self) -> Array:
-        """Return the optimum to machine precision; the released scripts take 5000 gradient steps or more."""
+        """The minimiser of `objective`, to machine precision (approximated in the released scripts)."""
 
         def gradient(model: Array) -> Array:
             return np.asarray(self.gradients(model).sum(axis=0))

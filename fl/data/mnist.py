@@ -34,15 +34,15 @@ EMNIST_SPLITS = {
 
 @dataclass(frozen=True)
 class _IdxDataSet:
-    """A data set in idx files: file names, subdirectories and content."""
+    """How to find and read a data set in idx files."""
 
     name: str
-    prefixes: dict[str, str]  # by part
+    prefixes: dict[str, str]  # starts of the file names, by part ("train" or "test")
     classes: int
-    origin: str
-    subdirectories: tuple[str, ...]
-    first: int = 0
-    transposed: bool = False
+    origin: str  # where to get the files, for error messages
+    subdirectories: tuple[str, ...]  # where the files may be
+    first: int = 0  # the label of class 0
+    transposed: bool = False  # whether rows and columns of the images are exchanged
 
 
 _MNIST = _IdxDataSet(
@@ -64,19 +64,19 @@ _FASHION = _IdxDataSet(
 
 
 def mnist(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
-    """Return MNIST: 60,000 digits for training, 10,000 for testing. `check=False` accepts other checksums."""
+    """Return the `part` "train" (60,000 digits), "test" (10,000) or "all". `check=False` omits checksums."""
     return _load(directory, _MNIST, part, check)
 
 
 def fashion_mnist(directory: str | Path, *, part: str = "all", check: bool = True) -> Samples:
-    """Return Fashion-MNIST. Its files have the names of MNIST's. `check=False` accepts other checksums."""
+    """Return Fashion-MNIST (clothes, in files named like MNIST's). Parameters are those of `mnist`."""
     return _load(directory, _FASHION, part, check)
 
 
 def emnist(
     directory: str | Path, *, split: str = "byclass", part: str = "all", check: bool = True
 ) -> Samples:
-    """Return the characters of a `split` of EMNIST.
+    """Return a `split` (selection of characters) of EMNIST. Other parameters are those of `mnist`.
 
     Labels of `byclass` are in the order 0-9, A-Z, a-z; those of `letters` become 0..25. EMNIST stores its
     images with rows and columns exchanged; here they are upright, like MNIST's. The files do not name the
@@ -86,7 +86,7 @@ def emnist(
 
 
 def look(name: str, directory: str | Path, *, split: str = "byclass", part: str = "all") -> None:
-    """Raise `DataError` unless all files of the data set `name` exist."""
+    """Raise `DataError` if files of `part` of the data set `name` are missing. `split` is for emnist only."""
     kinds = {"mnist": _MNIST, "fashion-mnist": _FASHION}
     for _ in _files(directory, _emnist(split) if name == "emnist" else kinds[name], part):
         pass

@@ -45,7 +45,7 @@ _UNREADABLE = (
 
 
 def pooled(directory: str | Path, *, file: str, part: str = "all", classes: int | None = None) -> Samples:
-    """Return the samples of a file. `part` is "train", "test", or "all" for both."""
+    """Return the samples of `file`, without owners. `part` is "train", "test", or "all" for both."""
     return _read(files.find(directory, (file,), ORIGIN), part, classes, None)[0]
 
 
@@ -58,7 +58,7 @@ def owned(
     classes: int | None = None,
     shrink: int = 1,
 ) -> OwnedSamples:
-    """Return the samples of a file with their owners, which are ids or names in the array called `owner`.
+    """Return the samples of `file` with their owners, which are ids or names in the array called `owner`.
 
     In split files, array names end in _train or _test. Squares of `shrink` x `shrink` pixels are averaged.
     """

@@ -104,8 +104,8 @@ SOURCES: dict[str, Source] = {
 
 
 def register(name: str, source: Source) -> None:
-    """Add a data set, so that `load` and scenarios accept its name. Raise `DataError` if the name is taken.
-    The return annotation of `source` must be `Samples`, `OwnedSamples` or `Federation`."""
+    """Add a data set, so that `load` and scenario files accept its name. Raise `DataError` if the name is
+    taken. The return annotation of `source` must be `Samples`, `OwnedSamples` or `Federation`."""
     if name in SOURCES:
         raise DataError(f"there is a data set {name!r} already: choose another name", parameter="name")
     SOURCES[name] = source

@@ -54,12 +54,12 @@ def shakespeare(
 
 
 def text_in(directory: str | Path, file: str | None = None) -> Path:
-    """Return the path of the text: `file`, or one with a usual name. Raise `DataError` if there is none."""
+    """Return the path of `file`, or of the first file with a usual name. Raise `DataError` if none exists."""
     return files.find(directory, _NAMES if file is None else (file,), _ORIGIN, (".", "shakespeare"))
 
 
 def _tsv(lines: list[str]) -> Mapping[str, list[str]]:
-    """Return the lines of each role, from a text with three columns."""
+    """Return the lines that each role speaks, by "play: role", from a text with three columns."""
     if lines[0].split("\t") != ["play", "role", "line"]:
         raise DataError("the first line must be play, role and line, separated by tabs")
     spoken: dict[str, list[str]] = {}
@@ -72,7 +72,7 @@ def _tsv(lines: list[str]) -> Mapping[str, list[str]]:
 
 
 def _speeches(lines: list[str]) -> Mapping[str, list[str]]:
-    """Return the lines of each role, from speeches that start with its name."""
+    """Return the lines that each role speaks, by role, from speeches that start with its name."""
     spoken: dict[str, list[str]] = {}
     for number, speech in _paragraphs(lines):
         if not speech[0].endswith(":"):

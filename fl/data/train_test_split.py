@@ -15,11 +15,9 @@ from fl.samples import Samples
 
 @dataclass(frozen=True)
 class SplitFractions:
-    """The fraction `test` of all samples is for testing, and `validation` of the others for validation.
-
-    As in the scripts released with the papers, the number of samples that are not for testing is rounded
-    down, and so is the number of samples for validation.
-    """
+    """How to split a client's samples: the fraction `test` is for testing, and the fraction `validation` of
+    the others for validation. As in the scripts released with the papers, the number of samples that are not
+    for testing is rounded down, and so is the number of samples for validation."""
 
     test: float
     validation: float = 0.0

@@ -72,12 +72,12 @@ class ClientScores:
 
     @property
     def accuracy(self) -> Floats:
-        """The accuracy of each client."""
+        """The accuracy of each client, as a fraction of its test samples."""
         return np.asarray(self.correct / self.total)
 
     @property
     def error(self) -> Floats:
-        """The error rate of each client."""
+        """The error rate of each client, as a fraction of its test samples."""
         return np.asarray((self.total - self.correct) / self.total)
 
     @property
@@ -118,9 +118,9 @@ class ClientScores:
 
 @dataclass(frozen=True)
 class AccuracySpread:
-    """Accuracies over clients, in percent.
+    """Statistics of the accuracies of `clients` clients, in percent. All but `pooled` are over clients.
 
-    `mean`          mean over clients with equal weight.
+    `mean`          mean, each client with equal weight.
     `pooled`        mean over samples with equal weight.
     `best_tenth`    mean over the best tenth of clients; `worst_tenth`: over the worst tenth (q-FFL).
     `error_90`      90th percentile of the clients' errors (Delta-FL).

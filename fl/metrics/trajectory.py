@@ -1,4 +1,4 @@
-"""Metrics over rounds: how far aggregations move models, losses between two models, rounds to a target."""
+"""Metrics over rounds: how far models move, losses on a line between two models, rounds to a target value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ModelChange:
     """How far an aggregation moves the models of clients (as in Figure 1 of the Fed+ paper).
 
     `mean`, `std`  mean and standard deviation over clients of the Euclidean length of the move.
-    `relative`     mean over clients of the move divided by the norm of the model; None if a norm is zero.
+    `relative`     mean over clients of the length divided by the norm of the model; None if a norm is zero.
     """
 
     mean: float
@@ -45,15 +45,16 @@ def change(after: ArrayLike, before: ArrayLike) -> ModelChange:
 
 @dataclass(frozen=True, eq=False)
 class LossLine:
-    """Losses of the models (1 - share) * local + share * common (as in Figure 3 of the Fed+ paper)."""
+    """Losses on the line between two models: `losses[i]` is that of (1 - s) * local + s * common, where s is
+    `shares[i]` (as in Figure 3 of the Fed+ paper)."""
 
     shares: Floats
     losses: Floats
 
 
 def line_losses(loss: Callable[[Array], float], local: Array, common: Array, points: int = 11) -> LossLine:
-    """Return the loss at `points` evenly spaced models from `local` to `common`, both included. `loss` is
-    called with models in the precision of `local`, at least single precision."""
+    """Return the losses of `points` evenly spaced models from a client's model `local` to the `common` model,
+    both included. `loss` is called with models in the precision of `local`, at least single precision."""
     if points < 2:
         raise FLError(f"points must be at least 2, not {points}")
     start, end = vector("the local model", local), vector("the common model", common)
@@ -69,8 +70,8 @@ def line_losses(loss: Callable[[Array], float], local: Array, common: Array, poi
 def rounds_to(
     values: ArrayLike, target: float, *, rounds: ArrayLike | None = None, falling: bool = False
 ) -> float | None:
-    """Return the first round with a value of at least `target`, or None. With `falling`, at most `target`.
-    `rounds` are the numbers of the rounds in which the values were measured; 0, 1, 2, ... by default."""
+    """Return the number of the first round with a value of at least `target` (with `falling`: at most), or
+    None if there is none. `rounds[i]` is the round in which `values[i]` was measured; i by default."""
     numbers, aim = series("values", values, finite=False), number("the target", target)
     when = np.arange(len(numbers), dtype=np.float64) if rounds is None else series("rounds", rounds)
     same_length("values", numbers, "rounds", when)

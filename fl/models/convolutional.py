@@ -73,12 +73,12 @@ def _side(size: int, padding: int) -> int:
 
 
 def cnn_mnist(*, channels: int = 1, size: int = 28, classes: int = 10) -> ConvNet:
-    """Return the network of Table 1 of "A Unifying Framework for Federated Learning"."""
+    """Return the network for MNIST of Table 1 of "A Unifying Framework for Federated Learning"."""
     return ConvNet(channels=channels, size=size, classes=classes, filters=(10, 20), hidden=(20,))
 
 
 def cnn_cifar(*, channels: int = 3, size: int = 32, classes: int = 10) -> ConvNet:
-    """Return the network of Table 2 of "A Unifying Framework for Federated Learning"."""
+    """Return the network for CIFAR-10 of Table 2 of "A Unifying Framework for Federated Learning"."""
     return ConvNet(
         channels=channels, size=size, classes=classes, filters=(64, 64), hidden=(384, 192), normalised=True
     )

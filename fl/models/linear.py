@@ -1,4 +1,4 @@
-"""Linear regression, softmax regression, the sum of a shared and a personal linear model, and the MLP."""
+"""Linear and softmax regression, the sum of a shared and a personal linear model, and dense networks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from fl.models.base import Chain, Model
 
 
 class Linear(Model):
-    """Linear regression: one number per input.
-
-    With the logistic loss, it is logistic regression with labels -1 and 1.
+    """Linear regression: one number per input. With the logistic loss, it is a logistic regression.
 
     `features`  numbers per input, which may have any shape.
     `bias`      whether there is a constant term.
@@ -49,9 +47,8 @@ class Softmax(Model):
 
 
 class Additive(Model):
-    """The sum of two linear models: one shared by all clients, and one personal.
-
-    This is the additive model of "Federated Learning with Partial Model Personalization" with linear parts.
+    """The sum of two linear models, one shared by all clients and one personal: the additive model of
+    "Federated Learning with Partial Model Personalization" with linear parts.
 
     `features`  numbers per input, which may have any shape.
     `classes`   the number of classes; None for a regression.

@@ -63,14 +63,14 @@ def size_of(name: str, **parameters: Any) -> int:
 
 
 def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
-    """Return the settable parameters of the model called `name`, with their defaults."""
+    """Return the parameters that `build` takes for the model called `name`, by name, with their defaults."""
     if name not in MODELS:
         raise unknown_name("model", name, MODELS, parameter="model")
     return inspect.signature(MODELS[name]).parameters
 
 
 def check_parameters(name: str, parameters: Mapping[str, object]) -> None:
-    """Raise `TrainingError` if a parameter is unknown or a required one is missing."""
+    """Raise `TrainingError` if `parameters` has one that the model does not take, or lacks a required one."""
     known = parameters_of(name)
     for each in parameters:
         if each not in known:

@@ -103,7 +103,7 @@ class Adapter(nn.Module):
 
 def _adapted(images: Tensor, adapter: Adapter | None) -> Tensor:
     """Return images + adapter(images), or `images` without an adapter. The adapter itself adds its input, so
-    it counts twice, as in the paper's released code; the normalisation that follows cancels the factor."""
+    `images` count twice, as in the paper's code; the normalisation that follows cancels the factor."""
     if adapter is None:
         return images
     added: Tensor = images + adapter(images)
@@ -122,7 +122,6 @@ def _conv(before: int, after: int, *, kernel: int, stride: int = 1) -> nn.Conv2d
 
 
 def _norm(channels: int) -> nn.GroupNorm:
-    """Return a group normalisation: 8 channels per group for up to 64 channels, otherwise 16 per group and at
-    most 32 groups."""
+    """Return a group normalisation with 8 channels per group; above 64 channels, 16 and at most 32 groups."""
     wanted = max(1, channels // 8) if channels <= 64 else min(32, channels // 16)
     return nn.GroupNorm(math.gcd(wanted, channels), channels)

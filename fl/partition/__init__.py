@@ -75,7 +75,7 @@ PARTITIONS: Final[Mapping[str, Callable[..., tuple[Array, ...]]]] = MappingProxy
 
 def register(name: str, split: Callable[..., tuple[Array, ...]]) -> None:
     """Add a kind of partition. `split` is called with labels, number of clients, random generator and its own
-    parameters. Raise `DataError` if the name is taken."""
+    parameters, and returns one array of sample indices per client. Raise `DataError` if the name is taken."""
     if name in _PARTITIONS:
         raise DataError(f"there is a partition {name!r} already: choose another name", parameter="name")
     _PARTITIONS[name] = split
@@ -84,8 +84,8 @@ def register(name: str, split: Callable[..., tuple[Array, ...]]) -> None:
 def partition(
     name: str, labels: Array, clients: int | None, rng: Generator, **parameters: Any
 ) -> tuple[Array, ...]:
-    """Return a partition of the kind `name`. Only for `by_owner`, `clients` may be None, for all owners.
-    Raise `DataError` for an unknown name, or an unknown or missing parameter."""
+    """Return one array of sample indices per client, made by the partition called `name`. For `by_owner`
+    only, `clients` may be None, for all owners. An unknown name, or a wrong parameter, raises `DataError`."""
     if name not in PARTITIONS:
         raise unknown_name("partition", name, PARTITIONS, DataError, parameter="kind")
     _, _, _, *known = inspect.signature(PARTITIONS[name]).parameters.values()

@@ -35,7 +35,7 @@ def federate(
 ) -> Federation:
     """Return a federation in which client k has the samples with the indices `parts[k]`.
 
-    `validation`, `test`  shares of a client's samples, rounded up; the rest is for training.
+    `validation`, `test`  fractions of each client's samples, rounded up; the rest is for training.
     `held_out`   clients that never train: their number, fraction, or ids. Their samples are split as well.
     `classes`    the number of classes; by default the largest label + 1. Float targets have no classes.
     `transform`  function that changes a client's samples before the split, given its id, samples and `rng`.
@@ -67,9 +67,9 @@ def federate_pair(
     name: str = "",
     transform: SampleTransform | None = None,
 ) -> Federation:
-    """Return a federation of a data set with a separate test set: `test_parts` are indices of test samples,
-    see `matching`. `transform` gets a client's training samples followed by its test samples. For all other
-    arguments, see `federate`."""
+    """Return a federation of a data set with a separate test set: client k has the training samples
+    `parts[k]` and the test samples `test_parts[k]` (indices; see `matching`). `transform` gets a client's
+    training samples followed by its test samples. For all other arguments, see `federate`."""
     if len(parts) != len(test_parts):
         raise DataError(
             f"{len(parts)} training parts and {len(test_parts)} test parts: give one of each per client"
@@ -91,8 +91,8 @@ def federate_pair(
 def divide(
     clients: Mapping[int, ClientData], fractions: Sequence[float], rng: Generator
 ) -> tuple[dict[int, ClientData], ...]:
-    """Return disjoint random groups of clients, for example held-out clients for validation and for testing.
-    `fractions` are the sizes of the groups. If their sum is below 1, the other clients are in no group."""
+    """Return disjoint random groups of `clients`, each by client id, for example for validation and testing.
+    `fractions` are the groups' shares of all clients; if the sum is below 1, some are in no group."""
     if not fractions or not (min(fractions) > 0 and sum(fractions) <= 1 + _ROUNDING):
         raise DataError(f"fractions must be above 0 and sum to at most 1, not {list(fractions)!r}")
     shares = np.array([*fractions, max(0.0, 1 - sum(fractions))])
@@ -149,7 +149,7 @@ def _federation(
 
 
 def chosen(clients: Collection[int], choice: ClientChoice, rng: Generator) -> frozenset[int]:
-    """Return the ids in `choice`, or random ids if `choice` is a number or a fraction of clients."""
+    """Return the ids in `choice`, or random ids if `choice` is a number or a fraction of `clients`."""
     if isinstance(choice, float | np.floating):
         if not 0 <= choice <= 1:
             raise DataError(f"a fraction of clients must be from 0 to 1, not {choice!r}")
@@ -182,8 +182,8 @@ def _classes(labels: Array, classes: int | None) -> int | None:
 
 
 def matching(labels: Array, parts: Sequence[Array], test_labels: Array, rng: Generator) -> tuple[Array, ...]:
-    """Return parts of a test set: the samples of a class are divided in proportion to the clients' numbers of
-    training samples of this class.
+    """Return the indices of each client's test samples: those of a class are divided in proportion to the
+    clients' numbers of training samples of this class. `parts` are the indices of the training samples.
 
     Test samples of classes that no client has are left out. If a class has fewer test samples than clients,
     the clients with most training samples of it get them. Raise `DataError` if a client gets no test samples.

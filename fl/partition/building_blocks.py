@@ -16,8 +16,8 @@ _NAMED: Final = 10
 
 
 class Pools:
-    """The indices of all samples by class, in random order. Every sample is returned at most once. `classes`
-    has all labels in ascending order, and methods take the index of a class in it."""
+    """Supplies of sample indices, one per class, in random order; every index is handed out only once.
+    `classes` has all labels in ascending order. Methods take the position of a class in it as `index`."""
 
     def __init__(self, labels: Array, rng: Generator) -> None:
         labels = class_labels(labels)
@@ -28,21 +28,21 @@ class Pools:
 
     @property
     def left(self) -> Array:
-        """The number of remaining samples of each class."""
+        """The number of samples of each class that are not yet taken, in the order of `classes`."""
         return np.array([len(pool) for pool in self._pools])
 
     def take(self, index: int, count: int) -> Array:
-        """Return the next `count` samples of a class, or all that remain."""
+        """Return the indices of the next `count` samples of a class, or of all that remain."""
         taken, self._pools[index] = np.split(self._pools[index], [count])
         return taken
 
     def cut(self, index: int, shards: int) -> list[Array]:
-        """Return all remaining samples of a class, in shards whose sizes differ by at most one."""
+        """Return the indices of all remaining samples of a class, in arrays of equal size (up to one)."""
         return np.array_split(self.take(index, len(self._pools[index])), shards)
 
 
 def class_labels(labels: Array) -> Array:
-    """Return `labels`. Raise `DataError` unless they are class labels."""
+    """Return `labels` as an array. Raise `DataError` unless they are class labels, one integer per sample."""
     labels = array("labels", labels)
     if labels.dtype.kind not in "iu" or labels.ndim != 1:
         raise DataError(
@@ -53,7 +53,7 @@ def class_labels(labels: Array) -> Array:
 
 
 def few_enough(classes: int, there: int) -> int:
-    """Return `classes`, the number of classes per client. Raise `DataError` if it exceeds `there`."""
+    """Return `classes` (per client). Raise `DataError` if it exceeds `there`, the number of all classes."""
     if counted("classes", classes) > there:
         raise DataError(f"{classes} classes for each client, but there are {there}: ask for at most {there}")
     return classes
@@ -95,7 +95,7 @@ def cut(order: Array, sizes: Array) -> tuple[Array, ...]:
 
 
 def filled(parts: Sequence[Array]) -> tuple[Array, ...]:
-    """Return `parts`. Raise `DataError` if a client has no samples."""
+    """Return `parts`, arrays of indices by client, as a tuple. Raise `DataError` if one is empty."""
     if empty := [client for client, part in enumerate(parts) if not len(part)]:
         raise DataError(
             f"{named(empty)} of {len(parts)} would have no samples: ask for fewer clients, "

@@ -16,11 +16,12 @@ from fl.samples import Array
 
 
 def shards(labels: Array, clients: int, rng: Generator, *, per_client: int = 2) -> tuple[Array, ...]:
-    """Sort samples by label, cut them into equal shards, and give each client `per_client` shards at random.
+    """Return each client's sample indices: `per_client` random shards.
 
-    This is the partition of "Communication-efficient learning of deep networks from decentralized data"
-    (FedAvg). All samples are used. If the size of a class is not a multiple of the size of a shard, some
-    shards have two classes, and a client may have more than `per_client` classes (`lp_proj` avoids this).
+    Shards are made by sorting all samples by label and cutting them into equal pieces. This is the partition
+    of "Communication-efficient learning of deep networks from decentralized data" (FedAvg). All samples are
+    used. If the size of a class is not a multiple of the size of a shard, some shards have two classes, and a
+    client may have more than `per_client` classes (`lp_proj` avoids this).
     """
     total = counted("clients", clients) * counted("per_client", per_client)
     enough(len(labels), total, "one for each shard")
@@ -32,7 +33,7 @@ def shards(labels: Array, clients: int, rng: Generator, *, per_client: int = 2) 
 
 
 def classes_per_client(labels: Array, clients: int, rng: Generator, *, classes: int = 2) -> tuple[Array, ...]:
-    """Give every client `classes` classes, and divide each class evenly among its clients.
+    """Return each client's sample indices: `classes` classes each, every class divided evenly.
 
     Each client in turn takes the classes that the fewest clients have taken so far; ties are broken at
     random. If there are more classes than clients times `classes`, the others are left out.
@@ -55,16 +56,14 @@ def classes_per_client(labels: Array, clients: int, rng: Generator, *, classes: 
 def lp_proj(
     labels: Array, clients: int, rng: Generator, *, classes: int = 2, equal: bool = False
 ) -> tuple[Array, ...]:
-    """Give every client one shard of each of `classes` classes.
+    """Return each client's sample indices: one shard of each of `classes` classes.
 
     This is the recipe released with the lp-proj paper. Every class is cut into clients * `classes` / (number
     of classes) equal shards. Each client in turn takes one shard of each of the classes with the most shards
     left; ties are broken at random. With `equal`, all classes are first reduced to the size of the smallest.
     The paper has 100 clients with 2 classes on MNIST and Fashion-MNIST, 200 with 2 on CIFAR-10, and 248 with
     10 on EMNIST. A fifth of a client's training samples are for validation (`federate`), and its test
-    samples have the same classes (`matching`).
-
-    If the number of shards is not an integer it is rounded up, and some shards are left over.
+    samples have the same classes (`matching`). The number of shards is rounded up; some may be left over.
     """
     pools = Pools(labels, rng)
     number = len(pools.classes)
@@ -85,7 +84,7 @@ def lp_proj(
 
 
 def _least(load: Array, count: int, rng: Generator) -> Array:
-    """Return the indices of the `count` smallest values. Ties are broken at random."""
+    """Return the positions of the `count` smallest values of `load`. Ties are broken at random."""
     return np.lexsort((rng.random(len(load)), load))[:count]
 
 
@@ -100,7 +99,7 @@ def dirichlet(
     alpha: float | Sequence[float] | Array,
     samples: int | None = None,
 ) -> tuple[Array, ...]:
-    """Draw every client's label proportions from a symmetric Dirichlet distribution.
+    """Return each client's sample indices; label proportions follow a symmetric Dirichlet distribution.
 
     `alpha`    parameter of the distribution, one for all clients or one each; small values mean few classes.
     `samples`  number of samples per client; None divides all samples equally.
@@ -138,7 +137,7 @@ def _for_each(alpha: float | Sequence[float] | Array, clients: int) -> list[floa
 
 
 def _counts(wanted: Array, left: Array, size: int, rng: Generator) -> Array:
-    """Draw `size` samples with class proportions `wanted`, at most `left` of a class. Return their counts."""
+    """Return how many of `size` samples are of each class, drawn with odds `wanted`, at most `left` each."""
     counts = np.zeros_like(left)
     while missing := size - counts.sum():
         # Every pass but the last uses up a class, so there are at most as many passes as classes.

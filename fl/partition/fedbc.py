@@ -16,7 +16,7 @@ from fl.samples import Array
 def fedbc(
     labels: Array, clients: int, rng: Generator, *, exponent: float = 1.4, classes: int = 3
 ) -> tuple[Array, ...]:
-    """Give client k = 1, 2, ... a number of samples proportional to `exponent` ** k, in few classes.
+    """Return each client's sample indices; the k-th client has about c * `exponent` ** k, in few classes.
 
     This is the recipe released with "FedBC: calibrating global and local models via federated learning beyond
     consensus", which uses exponents from 1.1 to 1.5 and 20 clients (30 for MNIST with 3 classes and exponents

@@ -18,12 +18,13 @@ _MOST: Final = 1 << 40  # samples of a client
 def fedprox_mnist(
     labels: Array, clients: int, rng: Generator, *, classes: int = 2, first: int = 5, sigma: float = 2.0
 ) -> tuple[Array, ...]:
-    """Give every client `classes` classes and a very different number of samples. The paper has 1000 clients.
+    """Return each client's sample indices: `classes` classes each, and very different numbers of samples.
 
-    Client k has classes k, ..., k + `classes` - 1, modulo the number of classes. It gets `first` samples of
-    each; the rest of a class is divided among its clients in proportion to draws of a lognormal distribution
-    with parameters 0 and `sigma`. Numbers are rounded down, so some samples (about one in a hundred of MNIST)
-    are left over. The released script gives a client two digits; the paper says one (`classes=1`).
+    This is the partition of MNIST, for 1000 clients. Client k has classes k, ..., k + `classes` - 1, modulo
+    the number of classes. It gets `first` samples of each; the rest of a class is divided among its clients
+    in proportion to draws of a lognormal distribution with parameters 0 and `sigma`. Numbers are rounded
+    down, so some samples (about one in a hundred of MNIST) are left over. The released script gives a client
+    two digits; the paper says one (`classes=1`).
     """
     pools = Pools(labels, rng)
     number = len(pools.classes)
@@ -52,12 +53,13 @@ def fedprox_nist(
     sigma: float = 1.0,
     minimum: int = 5,
 ) -> tuple[Array, ...]:
-    """Give every client `classes` classes (letters), with equally many samples of each.
+    """Return each client's sample indices: `classes` classes each, with equally many samples of each class.
 
-    Client k has classes k, ..., k + `classes` - 1, modulo the number of classes. Its number of samples is a
-    draw of a lognormal distribution with parameters `mean` and `sigma`, plus `minimum`, but at least two of
-    each class. The paper has 200 clients, the letters a to j, and 5 classes per client; the released script
-    has 3. In the script, clients may share samples; here they do not.
+    This is the partition of letters from NIST. Client k has the classes k, ..., k + `classes` - 1, modulo the
+    number of classes in `labels`. Its number of samples is `minimum` plus a lognormal draw (`mean`, `sigma`
+    are of the logarithm), divided evenly over its classes and rounded down, but at least two per class. The
+    paper has 200 clients, the letters a to j, and 5 classes per client. The released script has 3 classes per
+    client, and its clients may share samples; here they do not.
     """
     pools = Pools(labels, rng)
     number = len(pools.classes)
@@ -77,7 +79,7 @@ def fedprox_nist(
 
 
 def _rotated(clients: int, classes: int, number: int) -> Array:
-    """Return the indices of every client's classes, one row per client."""
+    """Return the indices of every client's classes, one row per client; client k starts at class k."""
     return (np.arange(clients)[:, None] + np.arange(classes)) % number
 
 

@@ -12,7 +12,7 @@ from fl.samples import Array, array
 
 
 def iid(labels: Array, clients: int, rng: Generator) -> tuple[Array, ...]:
-    """Divide all samples at random into parts whose sizes differ by at most one."""
+    """Return each client's sample indices: all samples, divided at random into equal parts (up to one)."""
     enough(len(labels), counted("clients", clients), "one for each client")
     return tuple(np.array_split(rng.permutation(len(labels)), clients))
 
@@ -20,7 +20,7 @@ def iid(labels: Array, clients: int, rng: Generator) -> tuple[Array, ...]:
 def power_law(
     labels: Array, clients: int, rng: Generator, *, sigma: float = 2.0, minimum: int = 1
 ) -> tuple[Array, ...]:
-    """Divide all samples at random into parts of very different sizes.
+    """Return each client's sample indices: all samples, divided at random into parts of very different sizes.
 
     Every client gets `minimum` samples; the rest is divided in proportion to draws of a lognormal
     distribution with parameters 0 and `sigma`, which "Federated optimization in heterogeneous networks"
@@ -36,11 +36,11 @@ def power_law(
 def by_owner(
     labels: Array, clients: int | None, rng: Generator, *, owner: Array, minimum: int = 1
 ) -> tuple[Array, ...]:
-    """Make one client per owner (writer, role, user) with at least `minimum` samples, in the order of owners.
+    """Return the sample indices of each client, an owner (writer, user) with at least `minimum` samples.
 
-    `owner` has the owner of every sample. `clients` of the owners are drawn; None takes all. "Robust
-    aggregation for federated learning" (RFA) takes 1000 writers with more than 100 images each, the
-    superquantile papers take those with at least 100.
+    `owner` has the id or name of every sample's owner. Of the owners, `clients` are drawn (all for None), and
+    stay in sorted order. "Robust aggregation for federated learning" (RFA) takes 1000 writers with more than
+    100 images each, the superquantile papers take those with at least 100.
     """
     owner = array("owners", owner)
     if owner.shape != (len(labels),):
@@ -68,7 +68,7 @@ def _drawn(owners: Array, clients: int, minimum: int, rng: Generator) -> Array:
 
 
 def at_least(parts: tuple[Array, ...], samples: int) -> tuple[Array, ...]:
-    """Return the parts with at least `samples` samples. Clients are renumbered."""
+    """Return the clients' parts that have at least `samples` samples. So the clients are renumbered."""
     large = tuple(part for part in parts if len(part) >= samples)
     if not large:
         raise DataError(f"no client has {samples} samples: ask for fewer")

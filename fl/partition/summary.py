@@ -16,8 +16,8 @@ Range: TypeAlias = tuple[int, float, int]
 
 @dataclass(frozen=True)
 class PartitionSummary:
-    """Minimum, median and maximum of the clients' numbers of samples and classes (None in a regression).
-    `used` of all `there` samples belong to a client."""
+    """A summary of a partition. `samples` and `classes` are minimum, median and maximum of these numbers over
+    clients; `classes` is None in a regression. `used` of all `there` samples belong to a client."""
 
     clients: int
     used: int
