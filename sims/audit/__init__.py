@@ -1,1 +1,1 @@
-"""Audits the directory of a run: whether its records are unaltered, and how private the run was."""
+"""Audits the directory of a simulated run: whether its records are unaltered, and how private it was."""

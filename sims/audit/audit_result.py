@@ -1,7 +1,8 @@
-"""The result of an audit, as dataclasses that the command line, `--json` and the report read.
+"""The result of auditing a simulated run, as dataclasses that `secagg audit` and the HTML report display.
 
 `sims.audit.audit_run` builds the result from the files of a run directory alone. Rounds are counted from 1.
-Every epsilon is computed from a cost rho of zero-concentrated differential privacy (zCDP), at a delta.
+"Released" means that the server learned the total of a sum. Every epsilon is computed at some delta, from a
+privacy cost rho of zero-concentrated differential privacy (zCDP).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class RunSummary:
     per_round: int
     dim: int
     attackers: int  # number of malicious clients
-    channel: str
+    channel: str  # how sums are computed: "plain" is without secure aggregation
     trust: str
     graph: str | None  # of the last session that was set up, like `neighbours` and `threshold`
     neighbours: int | None
@@ -39,7 +40,7 @@ class RunSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Integrity:
-    """The result of checking whether the records of the run are unaltered."""
+    """Whether the run's records are unaltered, above all the ledger: the server's signed list of sums."""
 
     rows: int | None  # the number of rows of the ledger; None if no ledger could be read
     head: str | None  # the hash of the ledger's last row, in hex; None if no ledger could be read
@@ -121,7 +122,7 @@ class RoundRange:
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """A privacy cost: `rho` of all sums with noise, and `epsilon`, the same cost at `delta`."""
+    """What sums cost a client: `rho` (zCDP) of all sums with noise, and `epsilon`, the same at `delta`."""
 
     rho: float
     epsilon: float | None  # None if no sum has noise
@@ -133,8 +134,8 @@ class Spent:
 class PrivacySpending:
     """The privacy cost of the algorithm's sums, as the server counts it and as the clients count it.
 
-    `of_budgets` has the server's count for "algorithm". If extra sums were released, it also has "tail", the
-    cost of these sums at their own delta, and "together", the cost of all sums at `delta`.
+    `of_budgets` maps the name of a privacy budget to the server's count: "algorithm" and, if extra sums were
+    released, "tail" (the cost of these sums at their own delta) and "together" (of all sums, at `delta`).
     """
 
     adjacency: str  # which change of one client's input the cost is about, such as "zero-out"
@@ -160,7 +161,7 @@ class Exposure:
 
 @dataclass(frozen=True, kw_only=True)
 class CutShort:
-    """A round in which a failed sum ended a group of sums early."""
+    """A round in which a group of sums (see `GroupSteps`) ended early, because one of its sums failed."""
 
     round: int
     steps: int  # number of sums of the group that were released in the round
@@ -178,14 +179,14 @@ class GroupSteps:
 
     @property
     def mean(self) -> float:
-        """The mean number of released sums per round."""
+        """The mean number of released sums of the group per round."""
         count = sum(self.rounds.values())
         return sum(steps * often for steps, often in self.rounds.items()) / count if count else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientDropouts:
-    """Clients that dropped out in one stage of a sum, or of a session's set-up (`kind` is then empty)."""
+    """How many clients dropped out in one stage of a sum, or of a session's set-up (`kind` is then empty)."""
 
     round: int
     kind: str
@@ -195,7 +196,7 @@ class ClientDropouts:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientRefusal:
-    """A client that left a sum because of a message of the server."""
+    """A client that left a sum because it refused a message of the server, and its reason."""
 
     round: int
     kind: str
@@ -215,7 +216,7 @@ class FailedSum:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientLosses:
-    """Clients that dropped out, clients that refused, and sums that failed."""
+    """All drop-outs of clients, all refusals by clients, and all failed sums of the run."""
 
     missed: tuple[ClientDropouts, ...]
     refused: tuple[ClientRefusal, ...]
@@ -224,7 +225,7 @@ class ClientLosses:
 
 @dataclass(frozen=True, kw_only=True)
 class StageBytes:
-    """The bytes and frames that all clients sent (up) and received (down) in one stage of the protocol."""
+    """All that clients sent (up) and received (down) in one stage of the protocol, in the whole run."""
 
     stage: str
     up: int
@@ -237,7 +238,7 @@ class StageBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class ByteGrowth:
-    """A fit of the bytes of one round: `a m log2 m + b m d` for m clients and d model parameters."""
+    """The formula `a m log2 m + b m d`, fitted to the bytes of rounds with m clients and d parameters."""
 
     sizes: tuple[int, ...]  # the values of m that were measured
     dims: tuple[int, ...]  # the value of d for each of them
@@ -266,8 +267,8 @@ class ByteTraffic:
 
 @dataclass(frozen=True, kw_only=True)
 class Canary:
-    """A canary test: a measured lower bound on the epsilon of one sum of this kind, and the claimed epsilon.
-    It compares sums with and without a canary, which is one client's vector of the largest allowed norm."""
+    """The result of a canary test of one kind of sum: a measured lower bound on epsilon, and the claimed one.
+    The test compares sums with and without a canary: a client's vector of the largest allowed norm."""
 
     kind: str
     runs: int  # number of sums that were measured
@@ -281,7 +282,7 @@ class Canary:
 
 @dataclass(frozen=True, kw_only=True)
 class Achieved:
-    """The results of the run at its last measurement. A result is None if it was not measured."""
+    """The models' accuracy at the last measurement (None if not measured), and the run's rounds and time."""
 
     accuracy: float | None  # the mean over clients
     error_90: float | None  # the 90th percentile of the clients' error rates

@@ -13,7 +13,7 @@ from sims.audit.privacy_cost import TAIL
 
 @dataclass(frozen=True)
 class RunComparison:
-    """A table that compares runs, and how bytes grow with the number of clients over these runs."""
+    """A table that compares runs, and a fit over all runs of how bytes grow with the number of clients."""
 
     names: tuple[str, ...]  # one for each run
     rows: tuple[tuple[str, tuple[float | str | None, ...]], ...]  # (measure, its value in each run or None)
@@ -21,7 +21,7 @@ class RunComparison:
 
 
 def compared(audits: Sequence[Audit]) -> RunComparison:
-    """Return a table of the accuracy, privacy cost, bytes and time of the audited runs."""
+    """Return a comparison of audited runs by accuracy, privacy cost, bytes, time and other measures."""
     names = tuple(_names(audits))
     found = [dict(_measures(audit)) for audit in audits]
     rows = tuple((name, tuple(each[name] for each in found)) for name in found[0])
@@ -68,7 +68,7 @@ def _load(audit: Audit) -> Load:
 
 
 def as_json(found: RunComparison) -> dict[str, Any]:
-    """Return the comparison as a dictionary for JSON. `runs` maps each run's name to its measures."""
+    """Return a dictionary for JSON: `runs` maps a run's name to its measures, and `growth` is the fit."""
     runs = {
         name: {measure: values[index] for measure, values in found.rows}
         for index, name in enumerate(found.names)

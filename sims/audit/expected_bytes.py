@@ -1,11 +1,11 @@
-"""Predicts the bytes of one set-up or one sum from the lengths of the protocol's messages.
+"""Predicts the bytes of a session's set-up or of one sum from the lengths of the protocol's messages.
 
 `Sizes` computes the length of every message by the formulas of docs/protocol.md, section 15. No message is
 encoded here, so a comparison with measured bytes tests both the documentation and the program. The other
-inputs are counts from the log: frames per stage, survivors, clients that revealed shares. In most stages, all
-frames are messages of one type. Some stages can have two types, for example if clients decline or leave, and
-the log does not count them separately. In such a stage, the prediction equals the measured bytes if some
-split of the frames into the two types has that length.
+inputs are counts from the log: frames (messages) per stage, survivors, clients that revealed shares. In most
+stages, all frames are messages of one type. Some stages can have two types, for example if clients decline or
+leave, and the log does not count them separately. In such a stage, the prediction equals the measured bytes
+if some split of the frames into the two types has that length.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sizes_of(session: SessionRecord, trust: str) -> Sizes:
 
 
 def set_up(session: SessionRecord, sizes: Sizes) -> tuple[Expected, Expected]:
-    """Return the predicted bytes that clients send and receive in set-up, by stage; None if it failed."""
+    """Return (sent, received): all clients' predicted bytes in set-up, by stage; each None if it failed."""
     if session.failure is not None:
         return dict.fromkeys(SET_UP), dict.fromkeys(SET_UP)
     dealt = session.frames_up.get("share", 0)
@@ -53,10 +53,8 @@ def set_up(session: SessionRecord, sizes: Sizes) -> tuple[Expected, Expected]:
 
 def _set_up_share_down(session: SessionRecord, sizes: Sizes, dealt: int) -> int | None:
     """Return the predicted bytes of the key lists and of the deliveries of shares that clients received.
-
     `dealt` clients sent shares. A client may drop out between its key list and its delivery. On a ring,
-    return None if a client sent no shares: the log does not say which clients are its neighbours.
-    """
+    return None if a client sent no shares: the log does not say which deliveries lack them."""
     frames, all_dealt = session.frames_down.get("share", 0), dealt == sizes.members
     if sizes.is_ring and not all_dealt:
         return None
@@ -110,7 +108,7 @@ class ExpectedSum:
         }
 
     def _reveals(self) -> int | None:
-        """Return the bytes of all `Reveal` messages; None if the log lacks counts of neighbours."""
+        """Return the predicted bytes of all `Reveal` messages; None if the log lacks counts of neighbours."""
         around = self._around()
         if sum(clients for _asked, _survived, clients in around) != self.logged.revealed:
             return None
@@ -155,8 +153,8 @@ class ExpectedSum:
         )
 
     def _down(self, stage: str, length: int) -> int:
-        """Return the predicted bytes of a stage with messages of `length` bytes. If the sum failed in this
-        stage, some of the messages may be `GroupClosed` instead."""
+        """Return the predicted bytes that clients receive in a stage with messages of `length` bytes. If the
+        sum failed in this stage, some of the messages may be `GroupClosed` instead."""
         frames = self.logged.frames_down
         last = max((stage for stage in STAGES if frames.get(stage)), key=STAGES.index, default="")
         failed = self.logged.failure is not None and stage == last
@@ -170,8 +168,8 @@ class ExpectedSum:
 
 
 def _settled(measured: int, *, frames: int, usual: int, other: int, most: int, fixed: int = 0) -> int:
-    """Return `measured` if `fixed` bytes and `frames` frames can have that length, otherwise the usual
-    length. At most `most` frames have the length `other`, and all others have the length `usual`."""
+    """Return `measured` if some mix of two message types explains it, else the bytes if all are of the usual
+    one. A mix is `fixed` bytes and `frames` messages: up to `most` of length `other`, the rest `usual`."""
     possible = [fixed + (frames - k) * usual + k * other for k in range(min(frames, most) + 1)]
     if measured in possible:
         return measured
@@ -206,12 +204,12 @@ def bitmap_bytes(members: int) -> int:
 
 
 def packed_bytes(parts: Iterable[Mapping[str, Any]]) -> int:
-    """Return the length of the packed vector in a masked input. `parts` are described as in a ledger."""
+    """Return the bytes of the packed vector in a masked input, whose `parts` are described as in a ledger."""
     return sum((_width(part) * int(part["bits"]) + 7) // 8 for part in parts) + _HIDDEN_COUNT
 
 
 def _width(part: Mapping[str, Any]) -> int:
-    """Return the number of elements that are sent for a part; a rotated part is padded to a power of two."""
+    """Return how many elements are sent for a part; a noisy L2 part is padded to a power of two."""
     size: int = part["size"]
     rotated = part["noise"] is not None and part["bound"]["type"] == "L2"
     return 1 << (size - 1).bit_length() if rotated else size
@@ -261,7 +259,7 @@ class Sizes:
 
     @property
     def keys(self) -> int:
-        """The length of `KeyList`, or of `Neighbours` on a ring."""
+        """The length of the message with the clients' public keys: `KeyList`, or `Neighbours` on a ring."""
         if not self.is_ring:
             return _HEADER + number_bytes(self.threshold) + blob_bytes(self.members * self._advert)
         records = (self.neighbours + 1) * (self._advert + _POSITION)
@@ -272,7 +270,7 @@ class Sizes:
         return _HEADER + blob_bytes(self.neighbours * self._envelope) + blob_bytes(self._sig)
 
     def delivery(self, dealt: int) -> int:
-        """Return the length of `Delivery` with the envelopes of `dealt` neighbours."""
+        """Return the length of `Delivery`, which carries the encrypted shares of `dealt` neighbours."""
         return _HEADER + blob_bytes(dealt * (_ID + self._envelope + self._sig))
 
     # --- a sum ---
@@ -301,7 +299,7 @@ class Sizes:
         return _HEADER + number_bytes(index) + dealers + blob_bytes(_SHARE * (roster + surplus * survivors))
 
     def short(self, index: int) -> int:
-        """Return the length of `Decline`, which is also that of `GroupClosed`."""
+        """Return the length of a `Decline` message. A `GroupClosed` message has the same length."""
         return _HEADER + number_bytes(index)
 
     @property

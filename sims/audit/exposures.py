@@ -1,4 +1,4 @@
-"""Lists what is not private in a run, and why."""
+"""Lists what a run did not keep private about its clients, and why."""
 
 from __future__ import annotations
 

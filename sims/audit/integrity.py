@@ -119,7 +119,7 @@ def _read(evidence: Evidence, problems: list[str]) -> Reading | None:
 
 
 def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verified | None:
-    """Return the signers of the ledger, or None if a check fails. Append what is wrong to `problems`."""
+    """Return which keys signed the ledger, or None if a check fails. Append what is wrong to `problems`."""
     run = evidence.directory
     try:
         if not _is_as_written(run):
@@ -133,7 +133,7 @@ def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verifi
 
 
 def _is_as_written(run: RunDirectory) -> bool:
-    """Return whether the bytes of the file of signed heads are exactly those that the program writes."""
+    """Return whether the file of signed heads is byte for byte as the program writes it, so not edited."""
     *earlier, last = read_heads(run)
     content = {**last.body(), "earlier": [each.body() for each in earlier]}
     return (run / LEDGER_HEAD).read_bytes() == json.dumps(content, indent=1).encode() + b"\n"
@@ -185,7 +185,7 @@ def settings_of(evidence: Evidence) -> Settings | None:
 
 
 def misstatements(evidence: Evidence) -> Iterator[str]:
-    """Yield a sentence for each contradiction between `run.json`, the scenario and the digest of the run."""
+    """Yield a sentence for each claim of `run.json` that other files contradict, or that nothing proves."""
     settings, path = settings_of(evidence), evidence.directory / SCENARIO
     if evidence.is_plain:
         if (evidence.directory / LEDGER).exists():
@@ -223,7 +223,7 @@ def _disagreements_with_scenario(run: Row, settings: Settings) -> Iterator[str]:
 
 
 def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
-    """Yield a sentence for each privacy cost in `spend.json` that is impossible for the sums of the run."""
+    """Yield a sentence for each privacy cost of clients in `spend.json` that the run's sums cannot cause."""
     spend: Row = evidence.spend or {}
     for extra, own in ((False, spend), (True, spend.get("tail") or {})):
         claimed = own.get("clients") or {}
@@ -235,7 +235,7 @@ def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
 
 def _impossible(claimed: Row, entries: Sequence[MatchedSum], clients: int) -> Iterator[str]:
     """Yield a sentence if the costs that are claimed for the clients that spent most and least are
-    impossible. No client can spend more than all `entries` cost. The largest cost is at least the average."""
+    impossible: none can spend more than all `entries` cost, and the largest cost is at least the average."""
     most, least = (float(claimed[which]["rho"]) for which in ("most", "least"))
     upper = sum(_rho(entry) for entry in entries)
     # Sums that are missing in the log may have been repeated from a seed, and must not count twice.

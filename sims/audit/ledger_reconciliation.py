@@ -79,7 +79,7 @@ class Records:
 
 
 def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
-    """Match the sums of the ledger (`reading`) and of the log. Without a ledger, return those of the log."""
+    """Match each sum of the ledger (`reading`) with its record in the log; without a ledger, use the log."""
     if reading is None:
         return Records(tuple(MatchedSum(None, row, None) for row in evidence.sums), (), 0)
     problems = list(_unfounded(evidence))
@@ -104,7 +104,7 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
 
 
 def _unfounded(evidence: Evidence) -> Iterator[str]:
-    """Yield a sentence for each log line that repeats a sum, or has a total although no client was asked."""
+    """Yield a sentence for each log line that repeats a sum, or has a total though no client was asked."""
     often = Counter((row.session, row.index) for row in evidence.sums if row.index is not None)
     for row in evidence.sums:
         name = _name(row.training_round, row.kind)
@@ -115,7 +115,8 @@ def _unfounded(evidence: Evidence) -> Iterator[str]:
 
 
 def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, SumRecord]) -> Iterator[MatchedSum]:
-    """Yield each sum of the ledger, matched with its record in the log. Remove that record from `logged`."""
+    """Yield each sum of the ledger, matched with its record in the log. Remove that record from `logged`, so
+    that only sums that are missing in the ledger remain there."""
     extra_kinds = {row["kind"] for row in evidence.run.get("sums") or () if row.get("extra")}
     number = 0
     for asked, released in _paired(reading):
@@ -126,8 +127,9 @@ def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, SumRecord])
 
 
 def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:
-    """Return each `asked` row of the ledger with the body of its `released` row, or None. If a session was
-    repeated from a seed, its id occurs twice, and a `released` row belongs to the latest `asked` row."""
+    """Return each `asked` row of the ledger with the body of its `released` row; None if no total was
+    released. If a session was repeated from a seed, its id occurs twice, and a `released` row belongs to the
+    latest `asked` row."""
     found: list[tuple[LedgerRow, Row | None]] = []
     latest: dict[Key, int] = {}
     for row in reading.rows:
@@ -141,7 +143,7 @@ def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:
 
 
 def _was_cut_off(ledger_row: int, evidence: Evidence) -> bool:
-    """Return whether the run was resumed from a checkpoint before this row, so the log lacks its sum."""
+    """Return whether a run was resumed from a checkpoint before this row, so that the log lacks its sum."""
     return any(
         row.ledger_rows is not None and (row.checkpoint_rows or 0) <= ledger_row < row.ledger_rows
         for row in evidence.resumed
@@ -162,7 +164,7 @@ def _logged(evidence: Evidence, reading: Reading) -> dict[Key, SumRecord]:
 
 
 def _ids(evidence: Evidence, reading: Reading) -> Mapping[int, str]:
-    """Map each session's number in the log to its id in the ledger, by order if the log has no id."""
+    """Map each session's number in the log to its id in the ledger, by order if the log lacks the id."""
     own = [row for row in evidence.sessions if row.failure is None]
     in_order = [row.body["session"] for row in reading.rows if row.body["entry"] == "session"]
     return {

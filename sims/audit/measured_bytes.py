@@ -28,8 +28,7 @@ _MOST_SHOWN: Final = 20  # differences that are listed
 @dataclass
 class _ByteComparison:
     """Adds up the measured and the expected bytes of set-ups and sums, by direction (up or down) and stage.
-    `unknown` has the pairs (direction, stage) that cannot be predicted. `wrong` is the number of
-    mismatches."""
+    `unknown` has the pairs (direction, stage) that cannot be predicted; `wrong` counts mismatches."""
 
     measured: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})
     frames: dict[str, Counter[str]] = field(default_factory=lambda: {"up": Counter(), "down": Counter()})
@@ -41,7 +40,7 @@ class _ByteComparison:
     wrong: int = 0
 
     def add(self, name: str, row: TrafficCounts, expected: Mapping[str, Expected]) -> None:
-        """Add `row`, the traffic of one set-up or sum, and compare it with the `expected` bytes."""
+        """Add `row`, the traffic of one set-up or sum. Compare it with `expected`, by direction and stage."""
         found = list(self._compared(name, row, expected))
         self.compared += 1
         self.exact += not found
@@ -137,7 +136,7 @@ def _traffic(evidence: Evidence, comparison: _ByteComparison, loads: Iterable[Lo
 
 
 def _loads(evidence: Evidence) -> Iterator[Load]:
-    """Yield the mean bytes per round of each training session, including its set-up and failed sums."""
+    """Yield, for each session of the training, its mean bytes per round, with its set-up and failed sums."""
     by_session: dict[int, list[SumRecord]] = {}
     for row in evidence.sums:
         by_session.setdefault(row.session, []).append(row)
@@ -153,7 +152,7 @@ def _loads(evidence: Evidence) -> Iterator[Load]:
 
 @dataclass(frozen=True)
 class Load:
-    """The mean number of bytes that all clients together send and receive in one round."""
+    """The mean bytes that all clients of a cohort together send and receive in one round."""
 
     clients: int
     dim: int  # number of model parameters
@@ -161,7 +160,8 @@ class Load:
 
 
 def growth(loads: Iterable[Load]) -> ByteGrowth | None:
-    """Fit the formula at the top of this module to `loads`. Return None for fewer than two cohort sizes."""
+    """Fit `a m log2 m + b m d` to the bytes of rounds with m clients and d parameters. Return a, b and the
+    largest error, to show how bytes grow with the cohort; None for fewer than two cohort sizes in `loads`."""
     means = _means(load for load in loads if load.clients > 1)
     if len({load.clients for load in means}) < 2:
         return None
@@ -180,7 +180,7 @@ def growth(loads: Iterable[Load]) -> ByteGrowth | None:
 
 
 def _means(loads: Iterable[Load]) -> list[Load]:
-    """Return one load for each pair of `clients` and `dim` in `loads`, with the mean of its bytes."""
+    """Return one load for each pair of `clients` and `dim` in `loads`, with the mean of the pair's bytes."""
     found: dict[tuple[int, int], list[float]] = {}
     for load in loads:
         found.setdefault((load.clients, load.dim), []).append(load.bytes)

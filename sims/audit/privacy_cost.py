@@ -1,4 +1,4 @@
-"""Computes the privacy cost by the server's ledger and by the clients' own counts, and compares the two."""
+"""Computes a run's privacy cost by the server's ledger and by clients' own counts, and compares the two."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAME: Final = 1e-9  # tolerance: a ledger rounds every charge up, by less than 
 
 
 def delta_of(evidence: Evidence, settings: Row, given: float | None) -> tuple[float, str]:
-    """Return the delta for all epsilons, and a remark if it is the default because nothing sets it."""
+    """Return the delta for all epsilons, and a remark, which is empty unless the delta is the default."""
     if given is not None:
         return given, ""
     spend = evidence.spend or {}
@@ -33,7 +33,7 @@ def delta_of(evidence: Evidence, settings: Row, given: float | None) -> tuple[fl
 
 
 def adjacency_of(evidence: Evidence, records: Records) -> Adjacency:
-    """Return the adjacency of the ledger's first sum with noise; without one, that of `spend.json`."""
+    """Return the adjacency of the privacy costs: of the ledger's first noisy sum, else of `spend.json`."""
     for entry in records.entries:
         if entry.asked is not None and entry.asked["charge"] is not None:
             return Adjacency(entry.asked["adjacency"])
@@ -47,7 +47,8 @@ def spending(
     found: Sequence[Release],
     budget_accounts: BudgetAccounts,
 ) -> PrivacySpending:
-    """Return the privacy cost of the released sums `found`. The `extra` kinds have their own budget."""
+    """Return the privacy cost of the released sums `found`, by the server's and by the clients' count. Sums
+    of the kinds in `extra`, which the training does not use, have their own budget."""
     accounts = budget_accounts.algorithm
     own = [release for release in found if release.kind not in extra]
     extra_releases = [release for release in found if release.kind in extra]
@@ -87,11 +88,9 @@ def _of_client(spend: Row | None, which: str, accounts: PrivacyAccount) -> Spent
 
 
 def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evidence) -> tuple[str, str]:
-    """Return whose count is larger ("server", "clients" or "equal"), and the reason as a sentence.
-
+    """Return whose count of the privacy cost is larger ("server", "clients" or "equal"), and a sentence why.
     Clients also count sums that failed after inputs were sent. The server counts released sums alone, but as
-    if a single client had contributed to all of them.
-    """
+    if a single client had contributed to all of them."""
     if most is None:
         return "equal", "the run has no record of what clients have spent"
     own = [entry for entry in records.entries if not entry.extra]
@@ -111,5 +110,5 @@ def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evi
 
 
 def _masked(logged: SumRecord | None) -> bool:
-    """Return whether clients sent inputs to a sum. This is assumed if the log does not have the sum."""
+    """Return whether any client sent an input to a sum. This is assumed if the log does not have the sum."""
     return logged is None or logged.masked > 0

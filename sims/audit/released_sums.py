@@ -51,11 +51,9 @@ def _bound(row: Row) -> Bound:
 
 
 def sigmas(spec: SumSpec, roster: int, contributors: int) -> tuple[float | None, ...]:
-    """Return the standard deviation of the noise on each number of a total, one value for each part.
-
-    It is in the unit of the part, and None for a part without noise. `roster` clients were asked, of which
-    `contributors` are in the total. The noise of all of these counts, even if some collude.
-    """
+    """Return the standard deviation of the noise on each number of a total, one value for each part. It is in
+    the unit of the part, and None for a part without noise. `roster` clients were asked, of which
+    `contributors` are in the total. The noise of all of these counts, even if some collude."""
     left = _left(spec.promise, roster, contributors)
     return tuple(
         None
@@ -67,7 +65,7 @@ def sigmas(spec: SumSpec, roster: int, contributors: int) -> tuple[float | None,
 
 @lru_cache(maxsize=4096)
 def _left(promise: NoiseAssumptions | None, roster: int, contributors: int) -> float:
-    """Return the variance that one client's noise adds to a total, as a fraction of what the total needs."""
+    """Return which fraction of a total's planned noise variance one client adds, after removal of surplus."""
     if promise is None:
         return 0.0
     removed = promise.surplus(roster, contributors)
@@ -91,7 +89,7 @@ class PrivacyAccount:
         return sum_rho(spec, roster=roster, adjacency=self._adjacency)
 
     def epsilon(self, rho: float) -> float:
-        """Return epsilon for `rho`, the cost of one sum or the total cost of several sums."""
+        """Return epsilon at the account's delta for `rho`, the cost of one sum or the total of several."""
         from secagg.noise.conversion import epsilon  # slow to import, and only needed for noise
 
         if rho not in self._known:
@@ -160,7 +158,7 @@ def _index(entry: MatchedSum) -> int:
 
 
 def wrong_charges(records: Records, accounts: PrivacyAccount) -> Iterator[str]:
-    """Yield a sentence for each sum if the ledger charges a cost for it that is not the cost of its noise."""
+    """Yield a sentence for each sum whose privacy cost in the ledger is not the one that its noise has."""
     for entry in records.entries:
         if entry.asked is None:
             continue
@@ -223,7 +221,7 @@ _UNKNOWN = "nothing is written down about what it reveals"
 
 
 def kinds_of(written: Iterable[Mapping[str, Any]], entries: Iterable[MatchedSum]) -> tuple[SumKind, ...]:
-    """Return all kinds of sums in `run.json` (`written`) and `entries`. Their parts are as in the ledger."""
+    """Return all kinds of sums in `run.json` (`written`) and `entries`, with their parts as in the ledger."""
     found = {row["kind"]: dict(row) for row in written}
     for entry in entries:
         if entry.asked is not None:

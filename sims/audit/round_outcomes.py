@@ -27,7 +27,7 @@ _MEASURED: Final = ("common_benign", "common", "personal_benign", "personal")
 
 
 def achieved(evidence: Evidence) -> Achieved:
-    """Return the accuracy and errors at the last measurement, and the number of completed rounds."""
+    """Return the accuracy and errors at the last measurement, and the run's completed rounds and duration."""
     last: Row = next((row["measured"] for row in reversed(evidence.metrics) if row.get("measured")), {})
     own: Row = next((last[name] for name in _MEASURED if name in last), {})
     return Achieved(
@@ -40,12 +40,13 @@ def achieved(evidence: Evidence) -> Achieved:
 
 
 def tail(evidence: Evidence) -> Mapping[str, Any]:
-    """Return the last private histogram of errors in the metrics; an empty mapping if there is none."""
+    """Return the last private histogram of clients' error rates in the metrics; empty if there is none."""
     return next((row["tail"] for row in reversed(evidence.metrics) if row.get("tail")), {})
 
 
 def canaries(evidence: Evidence) -> tuple[Canary, ...]:
-    """Return the result of the canary test for each kind of sum in `canaries.json`; empty without it."""
+    """Return the result of the canary test (see `Canary`) of each kind of sum in `canaries.json`; empty
+    without this file."""
     return tuple(_canaries(evidence.canaries)) if evidence.canaries else ()
 
 
@@ -64,13 +65,13 @@ def _canaries(content: Row) -> Iterator[Canary]:
 
 
 def _refutes(row: Row) -> bool:
-    """Return whether a measured lower bound on epsilon exceeds the claimed epsilon; `holds` is not read."""
+    """Return whether a canary test's bound exceeds the claimed epsilon, whatever its stored verdict says."""
     bounds = (row["epsilon_gaussian"], row["epsilon_clopper_pearson"])
     return any(bound is not None and bound > row["epsilon"] for bound in bounds)
 
 
 def losses(evidence: Evidence) -> ClientLosses:
-    """Return the drop-outs, refusals and failed sums in the log."""
+    """Return the drop-outs, refusals and failed sums that the log `sums.jsonl` records."""
     signed = not evidence.is_plain and Trust.parse(evidence.run["trust"]) is Trust.MALICIOUS
     return ClientLosses(
         missed=(*_in_set_up(evidence), *_in_sums(evidence, signed=signed)),
@@ -121,7 +122,7 @@ def _failed(evidence: Evidence) -> Iterator[FailedSum]:
 
 
 def groups(evidence: Evidence, kinds: Iterable[SumKind], records: Records) -> tuple[GroupSteps, ...]:
-    """Return how many sums were released per round, for each group that plans more than one sum per round."""
+    """Return how many sums were released per round, for each group (see `GroupSteps`) of several sums."""
     members: dict[str, list[SumKind]] = {}
     for kind in kinds:
         if kind.times is not None and not kind.extra:
@@ -155,7 +156,7 @@ def _group(name: str, planned: int, rounds: dict[int, list[MatchedSum]], evidenc
 def _cut_short(
     rounds: dict[int, list[MatchedSum]], achieved: dict[int, int], evidence: Evidence
 ) -> Iterator[CutShort]:
-    """Yield the rounds in which a sum failed. Other rounds may end early because the algorithm converged."""
+    """Yield the rounds that a failed sum ended early; not those that ended early by converging."""
     given_up = {row["round"]: row for row in evidence.metrics if not row.get("completed", True)}
     for number, own in rounds.items():
         failures = [entry.logged.failure for entry in own if entry.logged is not None]

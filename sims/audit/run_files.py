@@ -35,7 +35,7 @@ class Evidence:
 
     @classmethod
     def of(cls, path: Path) -> Evidence:
-        """Read the files. Raise `ConfigError` if `path` is no run directory, or a file cannot be parsed."""
+        """Read the run directory `path`. Raise `ConfigError` if it is none, or a file cannot be parsed."""
         directory = _directory(path)
         run = directory.facts()
         _check(f"{directory / RUN}", run, (*_OF_RUNS, "done"))
@@ -93,7 +93,7 @@ def _check(where: str, row: Row, names: tuple[str, ...]) -> None:
 
 
 def promise_of(described: Row | None) -> NoiseAssumptions | None:
-    """Parse the assumptions on which the noise of a sum is based; return None for a sum without noise."""
+    """Return the assumed clients, drop-outs and colluders behind a sum's noise; None if it has no noise."""
     return None if described is None else NoiseAssumptions(**described)
 
 

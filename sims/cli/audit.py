@@ -97,7 +97,7 @@ def _compare(args: argparse.Namespace, audits: "list[Audit]") -> None:
 
 
 def _key(text: str) -> bytes:
-    """Return the public key that `text` is in hex, or that the file with the name `text` contains."""
+    """Return the server's public key. `text` is the key in hex, or a file with the key or a certificate."""
     if HEX_KEY.fullmatch(text):
         return bytes.fromhex(text)
     try:

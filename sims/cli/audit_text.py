@@ -29,7 +29,7 @@ MOST_SHOWN = 10
 
 
 def lines(audit: "Audit", *, everything: bool = False) -> Iterator[str]:
-    """Yield the lines of an audit. With `everything`, each released sum is listed."""
+    """Yield the lines of an audit. With `everything`, list each released sum, not just ranges of rounds."""
     yield from _subject(audit.subject)
     yield from (f"  {remark}" for remark in audit.remarks)
     yield from _section("Integrity", _integrity(audit.integrity))
@@ -116,7 +116,7 @@ def _kind(kind: "SumKind", times: int, sigmas: Sequence[str]) -> Iterator[str]:
 
 
 def _sigmas(kind: "SumKind", releases: "Sequence[Release]") -> list[str]:
-    """Return a text for each part of a kind of sum: the standard deviation of its noise over all releases."""
+    """Return a text for each part of a kind of sum: its noise's smallest and largest standard deviation."""
     own = [release.sigmas for release in releases if release.kind == kind.kind and release.sigmas]
     texts = []
     for index, part in enumerate(kind.parts):
@@ -280,7 +280,7 @@ def _canaries(audit: "Audit") -> Iterator[str]:
 
 
 def table(found: "RunComparison") -> Iterator[str]:
-    """Yield the lines of a table with one column for each run."""
+    """Yield the lines of a table with one row for each measure and one column for each run."""
     rows = [("", found.names), *((name, tuple(map(_cell, values))) for name, values in found.rows)]
     first = max(len(name) for name, _ in rows)
     widths = [max(len(values[index]) for _, values in rows) for index in range(len(found.names))]

@@ -50,8 +50,7 @@ class UserError(Exception):
 
 @contextmanager
 def user_errors(command: str, *errors: type[Exception]) -> Iterator[None]:
-    """Turn exceptions of the types `errors` into a `UserError`. Each line of its text begins with the
-    command."""
+    """Turn exceptions of the types `errors` into a `UserError` whose lines begin with the command."""
     try:
         yield
     except errors as error:
@@ -85,7 +84,7 @@ _NARROWEST = 40
 
 
 def listing(commands: Subparsers) -> str:
-    """Return a text that lists all commands in `commands` by group. Commands without a group come last."""
+    """Return the help text that lists `commands` by group. Commands without a group come last."""
     # argparse keeps the help of commands in private actions.
     helps = {str(each.dest): str(each.help) for each in commands._choices_actions}
     grouped = {title: [name for name in names if name in helps] for title, names in GROUPS.items()}

@@ -1,4 +1,4 @@
-"""``secagg init``: writes a commented scenario to start from."""
+"""``secagg init``: writes a commented scenario (the settings of a simulation) to start from."""
 
 import argparse
 from pathlib import Path

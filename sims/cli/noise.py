@@ -1,4 +1,4 @@
-"""``secagg noise``: finds the noise and the grid that make a sum of vectors differentially private."""
+"""``secagg noise``: finds the noise and the rounding grid that make a sum differentially private."""
 
 import argparse
 import json
@@ -86,7 +86,7 @@ def _positive(text: str) -> Fraction:
 
 
 def _bits(text: str) -> int | None:
-    """Parse a number of bits for argparse; "auto" gives None."""
+    """Parse the number of bits per element for argparse; "auto" gives None."""
     return None if text == AUTO else whole(1, 64)(text)
 
 
@@ -188,5 +188,5 @@ def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
 
 
 def _is_coarse(plan: "Plan") -> bool:
-    """Return whether the grid is so coarse that one sum costs noticeably more rho than the goal allows."""
+    """Return whether rounding is so coarse that one sum costs noticeably more rho than the goal allows."""
     return plan.rho > plan.goal.rho_per_sum * NOTICEABLE

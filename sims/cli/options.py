@@ -1,4 +1,4 @@
-"""Adds and parses options that several commands have. The help of each states its range and its default."""
+"""Adds and parses options that several commands share. Each option's help states its range and default."""
 
 import argparse
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def add_value(
     unit: str,
     text: str,
 ) -> None:
-    """Add an option that `parse` converts. Its help is `text` with the default; `unit` is its metavar."""
+    """Add an option that `parse` converts. `text` and the default are its help, and `unit` its metavar."""
     parser.add_argument(name, type=parse, default=default, metavar=unit, help=f"{text} (default {default})")
 
 
@@ -60,7 +60,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def add_corrupt(parser: argparse.ArgumentParser, default: int | Fraction, text: str) -> None:
-    """Add `--corrupt`: how many clients collude with the server, as a number or a fraction of all clients."""
+    """Add `--corrupt`: the number or fraction of clients that may collude. `text` completes its help."""
     text = f"most clients that collude with the server: a whole number{text}"
     add_value(parser, "--corrupt", number_or_proportion, default, "PART", text)
 
@@ -114,7 +114,7 @@ def proportion(text: str) -> Fraction:
 
 
 def delta(text: str) -> float:
-    """Parse the delta of differential privacy for argparse: above 0 and below 1, also as a float."""
+    """Parse a differential-privacy delta for argparse: above 0 and below 1, also when rounded to a float."""
     number = float(fraction(text))
     if not 0 < number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and below 1")

@@ -20,7 +20,7 @@ MARK = f'__distribution__ = "{DISTRIBUTION}"'
 
 
 def complaint() -> str | None:
-    """Return a text with one line for each conflict and its remedy, or None if there is no conflict."""
+    """Return a text with a line for each package in conflict, and its remedy; None without a conflict."""
     return "\n".join(map(_sentence, conflicts())) or None
 
 
@@ -33,7 +33,7 @@ def conflicts() -> Iterator[tuple[str, Path | None]]:
 
 
 def _location(name: str) -> Path | None:
-    """Return the directory or file that an import of `name` would load."""
+    """Return the directory or file that an import of `name` would load; None if there is none."""
     try:
         spec = find_spec(name)
     except ValueError:  # a module without a specification has that name in this process
@@ -66,5 +66,5 @@ def _sentence(found: tuple[str, Path | None]) -> str:
 
 
 def _owners(name: str) -> list[str]:
-    """Return other distributions that installed `name`. Call this only on a conflict, because it is slow."""
+    """Return the other distributions that installed `name`. This is slow, so call it only on a conflict."""
     return sorted({each for each in metadata.packages_distributions().get(name, ()) if each != DISTRIBUTION})

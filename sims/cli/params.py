@@ -73,7 +73,7 @@ def _add_graph_and_form(parser: argparse.ArgumentParser) -> None:
 
 
 class _Given(argparse.Action):
-    """An argparse action that stores the value, and records in `given` that the option was used."""
+    """An argparse action that stores the value and notes in `given` that the user gave the option."""
 
     def __call__(
         self,
@@ -139,7 +139,7 @@ def _find(case: _Case, args: argparse.Namespace) -> "GraphParameters":
 
 
 def _graph(args: argparse.Namespace) -> str:
-    """Return the graph: a ring if --form is given without --graph, unless the server is malicious."""
+    """Return --graph, or "ring" if --form is given without --graph, unless the server is malicious."""
     form_only = "form" in args.given and "graph" not in args.given
     return "ring" if form_only and args.trust != "malicious_server" else str(args.graph)
 

@@ -50,7 +50,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _add_budget(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the differentially private variant of an algorithm."""
+    """Add the options for the privacy budget of an algorithm's differentially private variant."""
     for name, text in (
         ("--rho", "zero-concentrated differential privacy that all rounds together may cost a client"),
         ("--epsilon", "the same as epsilon, at --delta"),
@@ -137,7 +137,7 @@ def _cost_plan(args: argparse.Namespace) -> "CostPlan":
 
 
 def _explained(error: "LocalError", args: argparse.Namespace) -> str:
-    """Return the text of an error, with hints about the command's options."""
+    """Return the text of an error, with a hint which option of the command to change, if one helps."""
     from protocols.checks import MissingBound, MissingBounds
     from secagg.errors import SpecTooLarge
 

@@ -25,7 +25,7 @@ _OF_THE_BUDGET = {
 
 
 def build(entry: "CatalogueEntry", args: argparse.Namespace) -> "AnyAlgorithm":
-    """Build the algorithm from the command line. Invalid settings raise `ParameterError` or `UserError`."""
+    """Build the algorithm `entry` from the options in `args`, or raise `ParameterError` or `UserError`."""
     from protocols.checks import MissingBound, MissingBounds
     from secagg.errors import ParameterError
 
@@ -94,7 +94,7 @@ def _made(entry: "CatalogueEntry", args: argparse.Namespace, settings: dict[str,
 
 
 def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, Any]) -> "PrivacyBudget":
-    """Return the privacy budget, of the type `entry.budget`. `own` has its parameters from --set."""
+    """Return the privacy budget, of the type `entry.budget`. `own` has its parameters from --set, by name."""
     from secagg.noise.privacy_goal import Goal
     from secagg.noise_assumptions import NoiseAssumptions
 
@@ -109,7 +109,7 @@ def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, A
 
 
 def _dropouts(args: argparse.Namespace) -> int:
-    """Return the number of drop-outs to plan noise for: --dropouts, or a number that few rounds exceed."""
+    """Return how many drop-outs to plan noise for: --dropouts, or a number that few sums exceed."""
     from sims.plan.completion_probability import dropouts_to_plan_for
 
     if args.dropouts is not None:
@@ -125,7 +125,7 @@ def _float(number: Fraction | None) -> float | None:
 
 
 def _value(text: str) -> object:
-    """Parse a number, a truth value or a list in Python syntax. Return any other text unchanged."""
+    """Parse a value of --set: a number, a truth value or a list, as in Python. Return other text as it is."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:

@@ -1,4 +1,4 @@
-"""Renders a plan as lines of text for ``secagg plan``."""
+"""Renders the plan of an algorithm (what it costs and reveals) as lines of text for ``secagg plan``."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def lines(name: str, outlook: "CostPlan") -> Iterator[str]:
-    """Yield the lines that describe a plan."""
+    """Yield the lines that describe the plan of the algorithm `name`."""
     yield f"{name}: {outlook.clients:,} clients, {outlook.dim:,} parameters, {outlook.trust}"
     if not outlook.sums:
         yield "no sums: the server learns nothing, and clients send nothing"

@@ -1,4 +1,4 @@
-"""``secagg scenarios``: lists the scenarios that come with the package."""
+"""``secagg scenarios``: lists the scenarios (settings of simulations) that come with the package."""
 
 import argparse
 import json

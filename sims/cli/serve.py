@@ -22,7 +22,8 @@ def add(subparsers: Subparsers) -> None:
 
 
 def add_alternatives(parser: argparse.ArgumentParser, action: str, role: str) -> None:
-    """Add --check and --new-ledger, with which `serve` or `join` exits without a connection."""
+    """Add --check (verify all files) and --new-ledger (create the ledger), after which `serve` or `join`
+    exits without a connection. `action` and `role` are words for the help texts."""
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help=f"verify everything and exit, without {action}")
     text = f"make the ledger and exit: once, for a new {role}; restore a lost ledger from a backup"

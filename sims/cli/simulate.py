@@ -103,14 +103,14 @@ def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
 
 
 def _known(kept: Path) -> set[str]:
-    """Return the digests of the cells that have results in the file `kept`; empty if it cannot be read."""
+    """Return the digests of cells (sets of settings) with results in file `kept`; empty if unreadable."""
     from sims.sweep import read_records
 
     return {each.digest for each in read_records(kept)} if os.access(kept, os.R_OK) else set()
 
 
 def _data(args: argparse.Namespace) -> Path:
-    """Return the directory that contains the directories of data."""
+    """Return the directory that contains the data directories that the scenario names."""
     return args.data if args.data is not None else Path(os.environ.get(DATA_VARIABLE, ""))
 
 
@@ -177,7 +177,7 @@ def _say_stopped(args: argparse.Namespace, summary: "SweepSummary", tasks: "Mapp
 
 
 def _again(args: argparse.Namespace) -> str:
-    """Return the command that resumes the sweep."""
+    """Return the command line with which a user resumes the sweep."""
     words = ["secagg", "simulate", str(args.scenario), "--resume"]
     for change in args.set or ():
         words += ["--set", change]

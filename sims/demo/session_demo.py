@@ -53,7 +53,7 @@ Tick: TypeAlias = Callable[[], None]  # called for each frame that the server re
 
 
 def expected_frames(setting: DemoSetting) -> int:
-    """Return about how many frames the server receives in the session, for the length of a progress bar."""
+    """Return about how many messages the server receives in the session, for the length of a progress bar."""
     stages = 3 if setting.trust is Trust.MALICIOUS else 2
     return setting.clients * (2 + stages * setting.sums)
 
@@ -133,7 +133,7 @@ class _DemoSession:
     # --- sums ---
 
     def _sums(self) -> list[SumResult]:
-        """Ask for a mean, then for the steps of a geometric median. Each step moves the centre."""
+        """Ask for a mean, then for steps of a geometric median, which move its centre. Return all results."""
         results = [self._sum(MEAN, b"")]
         centre = np.zeros(self._setting.dim)
         for _ in range(1, self._setting.sums):
@@ -171,11 +171,9 @@ class _DemoSession:
         return None
 
     def _cheat(self, last: SumResult) -> tuple[int, int, GroupChanged | None]:
-        """Query one client for the next sum of the median, with a roster that lacks another client.
-
-        The difference to the last total would reveal the vector of the client that is left out. Return this
-        client, the client that received the query, and its refusal, or None if it did not refuse.
-        """
+        """Query one client for the next sum of the median, with a roster (list of clients) that lacks another
+        client. The difference to the last total would reveal the vector of the one that is left out. Return
+        that client, the client that received the query, and its refusal, or None if it did not refuse."""
         ready = next(event for event in self._session.events if isinstance(event, SessionReady))
         left_out, refuser = [k for k in last.contributors if k not in last.before_revealing][:2]
         roster = pack_positions((k for k in last.contributors if k != left_out), self._setting.clients)
@@ -190,11 +188,9 @@ class _DemoSession:
     # --- masked and true inputs ---
 
     def _residues(self, first: SumResult) -> tuple[dict[int, Residues], dict[int, Residues]]:
-        """Return the masked and the true update of each contributor to the first sum, as residues.
-
-        A client rounds each element up or down at random. So a true residue, which is rounded to the nearest
-        one here, may differ by one from the residue that the client encoded.
-        """
+        """Return (masked, true): the updates of the contributors to the first sum, as residues by client. A
+        client rounds each element up or down at random. So a true residue, which is rounded to the nearest
+        one here, may differ by one from the residue that the client encoded."""
         encoding = Encoding(self._table[MEAN], cohort=self._setting.clients)
         masked: dict[int, Residues] = {}
         true: dict[int, Residues] = {}
@@ -213,7 +209,7 @@ class _DemoSession:
         return StageTraffic(Counter(self._session.bytes_up), Counter(self._session.bytes_down))
 
     def _traffic(self, before: StageTraffic, times: int) -> StageTraffic:
-        """Return the bytes by stage since the snapshot `before`, divided by the clients and by `times`."""
+        """Return the bytes by stage since the snapshot `before`, per client and per each of `times` sums."""
         now, each = self._snapshot(), self._setting.clients * times
         up = Counter({stage: count // each for stage, count in (now.up - before.up).items()})
         down = Counter({stage: count // each for stage, count in (now.down - before.down).items()})
@@ -256,7 +252,7 @@ class SimulatedClients:
         self.examples = self._rng.integers(1, _CAP, clients, endpoint=True)
 
     def answer(self, member: int, kind: str, payload: bytes) -> dict[str, Vector]:
-        """Return the values that a client adds to a sum. For a median, `payload` is its current centre."""
+        """Return what a client adds to a sum, by part name. For a median, `payload` is its current centre."""
         if kind == MEAN:
             examples = self.examples[member : member + 1]
             return {"update": self.vectors[member] * (examples / _CAP), "examples": examples}
@@ -265,12 +261,12 @@ class SimulatedClients:
         return {"influence": residual / distance, "weight": np.array([1 / distance])}
 
     def plain_sum(self, members: Collection[int], kind: str, payload: bytes) -> dict[str, Vector]:
-        """Return the sum over `members` in floating point, without encoding and masks, for comparison."""
+        """Return the sum over `members` by part name, in floating point and without masks, for comparison."""
         answers = [self.answer(member, kind, payload) for member in members]
         return {name: np.sum([answer[name] for answer in answers], axis=0) for name in answers[0]}
 
     def absences(self, sums: int, too_many: int) -> Absences:
-        """Draw which clients are absent from which stage of which sum.
+        """Draw which clients are absent from which stage of which sum, and return them by (sum, stage).
 
         Some are absent from the mean (sum 0) and from the first and last step of the median. `too_many` are
         absent from sum number `sums`, which therefore fails. No client drops out between two steps of the
@@ -290,8 +286,8 @@ class SimulatedClients:
     def _absent(
         self, number: int, *, mask: int = 0, reveal: int = 0, never: Collection[int] = ()
     ) -> dict[tuple[int, Stage], frozenset[int]]:
-        """Draw clients, none in `never`, that leave sum `number`: `mask` before masking, `reveal` after
-        it."""
+        """Draw clients, none in `never`, to leave sum `number`: `mask` before masking, `reveal` after it.
+        Return them by (sum, stage)."""
         present = [member for member in range(len(self.vectors)) if member not in never]
         drawn = [int(member) for member in self._rng.choice(present, mask + reveal, replace=False)]
         return {

@@ -89,7 +89,7 @@ class MaskedExample:
 
 @dataclass(frozen=True, eq=False)
 class SumResult:
-    """One sum: its contributors, its total, and the error of the total against the plain sum."""
+    """One sum: its contributors, its total, and the total's error against the sum of the true vectors."""
 
     kind: str
     total: Total
@@ -102,7 +102,7 @@ class SumResult:
 
     @property
     def steps(self) -> float:
-        """Return the error in steps of the rounding grid."""
+        """Return the error in steps of the grid to which clients round."""
         return self.error / self.step
 
     @property
@@ -145,7 +145,7 @@ class DemoResult:
 
 
 def show(result: DemoResult, console: Console) -> None:
-    """Print all parts of the result to the console."""
+    """Print all parts of the result to the console, with headings and tables."""
     _show_setting(result, console)
     _show_masked_example(result, console)
     _show_sums(result, console)
@@ -227,7 +227,7 @@ def _row(number: int, each: SumResult) -> tuple[str, ...]:
 
 
 def _names(members: Collection[int]) -> str:
-    """Return the numbers of the first `_NAMED` clients, followed by the count of the others."""
+    """Return a text with the ids of the first `_NAMED` clients and the number of the others."""
     more = f" +{len(members) - _NAMED}" if len(members) > _NAMED else ""
     return " ".join(map(str, sorted(members)[:_NAMED])) + more or "-"
 

@@ -24,7 +24,7 @@ _TRIES: Final = 1000
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """The result of training with one algorithm."""
+    """The result of training with one algorithm: accuracy, rounds, sums, bytes and privacy."""
 
     label: str
     common: float  # mean accuracy of honest clients on their own test samples, with the common model
@@ -43,7 +43,7 @@ class TrainingOutcome:
 
 @dataclass(frozen=True)
 class TrainingSetting:
-    """The facts about the runs that are the same for all algorithms."""
+    """The settings that all training runs of the demo share, whatever their algorithm."""
 
     clients: int
     malicious: int
@@ -97,7 +97,7 @@ def outcome(run: RunDirectory) -> TrainingOutcome:
 
 
 def _accuracy(measured: Mapping[str, Any], what: str) -> float:
-    """Return the mean accuracy of model `what` over all clients, or over the honest ones if some attack."""
+    """Return the mean accuracy of model `what` ("common" or "personal") over clients that do not attack."""
     return float(measured.get(f"{what}_benign", measured[what])["mean_accuracy"])
 
 

@@ -29,8 +29,9 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 def open_source(section: InputSection, directory: Path) -> Source:
-    """Return a function that gives the values for a question. Raise `ConfigError` unless `section` has either
-    a file, which need not exist yet, or a function that can be imported, possibly from `directory`."""
+    """Return a function that gives the client's values for a question, which is a server's request for a sum.
+    Raise `ConfigError` unless `section` has either a file, which need not exist yet, or a function that can
+    be imported, possibly from `directory`."""
     if (section.values is None) == (section.answer is None):
         raise ConfigError("needs either values, a file, or answer, a function, and not both")
     if section.values is not None:
@@ -45,7 +46,7 @@ def is_static(section: InputSection, source: Source) -> bool:
 
 
 def usable(source: Source, asked: Asked) -> Arrays:
-    """Return the values for a question as arrays. Raise `InputError` if they do not fit its `SumSpec`."""
+    """Return the values for a question, by part name. Raise `InputError` if they do not fit its `SumSpec`."""
     try:
         return _fitting(source(replace(asked, payload=without_nonce(asked.payload))), asked.spec)
     except (InputError, ConfigError) as error:
@@ -55,7 +56,7 @@ def usable(source: Source, asked: Asked) -> Arrays:
 
 
 def _fitting(values: Mapping[str, Any], spec: SumSpec) -> Arrays:
-    """Check and return the arrays that `spec` names. `values` may have others, for other kinds of sums."""
+    """Check and return the arrays of the parts of `spec`, by name. `values` may have more, for other sums."""
     if not isinstance(values, Mapping):
         raise InputError(f"the values are not a mapping but {type(values).__name__}")
     absent = [part.name for part in spec.parts if part.name not in values]

@@ -89,7 +89,7 @@ class PatienceSection(ConfigSection):
 
 
 class ServeFileServer(ConfigSection):
-    """The address, the identity and the files of a server."""
+    """The table [server] of `serve.toml`: the address, the identity and the files of a server."""
 
     listen: Place
     key: File
@@ -103,7 +103,7 @@ class ServeFileServer(ConfigSection):
 
 
 class SessionSection(ConfigSection):
-    """The parameters of `ServerMachine`, the number of sessions, and the pause between them."""
+    """The table [session]: parameters of a session, the number of sessions, and the pause between them."""
 
     trust: TrustName
     corrupt: int
@@ -138,7 +138,7 @@ class SessionSection(ConfigSection):
 
 
 class AskSection(ConfigSection):
-    """One question that the server asks in every session: the kind of sum, and the file of its payload."""
+    """A question that the server asks in every session: a kind of sum, and a file to send with it."""
 
     kind: str
     payload: File | None = None
@@ -179,7 +179,7 @@ class ServeConfig(ConfigSection):
 
 
 class ClientSection(ConfigSection):
-    """The identity, the server and the files of a client."""
+    """The table [client] of `join.toml`: the identity, the server and the files of a client."""
 
     member: int
     server: ServerPlace
@@ -194,7 +194,7 @@ class ClientSection(ConfigSection):
 
 
 class PolicySection(ConfigSection):
-    """The fields of a client's `Policy`."""
+    """The table [policy]: the fields of `Policy`, the least protection under which a client takes part."""
 
     trust: TrustName
     corrupt: int
@@ -236,7 +236,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def load(path: Path, model: type[M]) -> M:
-    """Return the configuration in the file at `path`. Raises one `ConfigError` that lists all problems."""
+    """Return the file at `path`, parsed as a `model`. Raise one `ConfigError` that lists all problems."""
     try:
         return model.model_validate(toml_tables(path), context={"directory": path.parent})
     except ValidationError as error:
@@ -250,8 +250,8 @@ Named: TypeAlias = tuple[str, Path]
 
 
 def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> bool:
-    """Return whether all keys name different files, and add a problem for each file that is named twice.
-    Several questions may have the same payload file."""
+    """Return whether all keys of the configuration name different files. Add a problem for each file that is
+    named twice. Several questions may have the same payload file."""
     payloads: dict[Path, str] = {}
     for number, ask in enumerate(config.ask, start=1):
         if ask.payload is not None:
@@ -264,7 +264,8 @@ def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> b
 
 
 def check_client_files(path: Path, config: JoinConfig, problems: Problems) -> bool:
-    """Return whether all keys name different files, and add a problem for each file that is named twice."""
+    """Return whether all keys of the configuration name different files. Add a problem for each file that is
+    named twice."""
     ledger = config.client.ledger
     beside = [("the configuration", path), ("the seal of client.ledger", seal_path(ledger))]
     beside.append(("the tag key of client.ledger", tag_key_path(ledger)))

@@ -39,7 +39,8 @@ class ClientCredentials(OwnCredentials):
 
 
 def server_credentials(section: ServeFileServer, problems: Problems, *, now: int) -> ServerCredentials | None:
-    """Return the credentials of the server, or add problems and return None. `now` is Unix time."""
+    """Return the server's identity, certificate and registry, and the clients' certificates. Add errors to
+    `problems`; return None if a file is unusable. `now` is Unix time, for expiry dates."""
     own = _own(section, "server", problems, now)
     registry, authority = _registry(section, "server", problems, now)
     clients = None
@@ -54,7 +55,8 @@ def server_credentials(section: ServeFileServer, problems: Problems, *, now: int
 
 
 def client_credentials(section: ClientSection, problems: Problems, *, now: int) -> ClientCredentials | None:
-    """Return the credentials of a client, or add problems and return None. `now` is Unix time."""
+    """Return the client's identity, certificate and registry, and the server's certificate. Add errors to
+    `problems`; return None if a file is unusable. `now` is Unix time, for expiry dates."""
     own = _own(section, "client", problems, now)
     registry, authority = _registry(section, "client", problems, now)
     if own is not None and registry is not None:
@@ -80,7 +82,7 @@ class _Own:
 
 
 def _own(section: ServeFileServer | ClientSection, name: str, problems: Problems, now: int) -> _Own | None:
-    """Return the party's own key and certificate; None if one is missing or they do not belong together."""
+    """Return the party's own key and certificate; None if one is unusable or they do not belong together."""
     identity = certificate = None
     with problems.about(f"{name}.key"):
         identity = read_key(section.key)

@@ -30,7 +30,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Enrolled:
-    """A registry, the certificates of its members if available, and whether it changed."""
+    """A registry, the certificates of its members by id (if available), and whether it was just changed."""
 
     registry: Registry
     certificates: Mapping[int, bytes]
@@ -69,7 +69,7 @@ def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enr
 
 
 def _given(file: Path, authority: Identity, now: int) -> bytes:
-    """Return the certificate in the file of a member. Raise `KeyFileError` if it cannot be enrolled."""
+    """Return the certificate in a new member's file. Raise `KeyFileError` if it cannot be enrolled."""
     certificate = read_certificate(file)
     try:
         check_dates(certificate, now=now)
@@ -83,7 +83,7 @@ def _given(file: Path, authority: Identity, now: int) -> bytes:
 
 
 def _stored(bundle: Path) -> dict[bytes, bytes]:
-    """Return the stored certificates by public key. After a crash, some may not be in the registry."""
+    """Return the stored certificates by public key. After a crash, some may belong to no member."""
     if not bundle.exists():
         return {}
     try:

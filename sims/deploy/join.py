@@ -47,7 +47,7 @@ def join(path: Path, *, sessions: int = 0) -> None:
 
 
 class JoinRunner:
-    """Takes part in sessions and answers their questions. Ends after `sessions` sessions, or never if 0."""
+    """Takes part in the sums of a server. Ends after `sessions` sessions, or never if `sessions` is 0."""
 
     def __init__(self, plan: ClientSetup, ledger: ClientLedger, log: EventLog, *, sessions: int) -> None:
         self._plan = plan
@@ -160,7 +160,8 @@ class ClientSetup:
 
 
 def new_ledger(path: Path) -> Path:
-    """Create the ledger that a configuration names and return its path. Raise `ConfigError` if this fails."""
+    """Create the client's ledger (its record of answered sums) where the configuration at `path` says. Return
+    the ledger's path, or raise `ConfigError`."""
     plan = load_client_setup(path, with_ledger=False)
     section, problems = plan.config.client, Problems(path)
     with problems.about("client.ledger"):
@@ -205,8 +206,8 @@ def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
 def _check_machine(
     config: JoinConfig, table: Table, policy: Policy, credentials: ClientCredentials, problems: Problems
 ) -> None:
-    """Add a problem if the policy does not allow the table. This constructs a `ClientMachine` with an empty
-    memory instead of the ledger, which it would change. `_check_ledger` checks the ledger."""
+    """Add a problem if the policy does not allow the table's sums. This constructs a `ClientMachine` with an
+    empty memory instead of the ledger, which it would change. `_check_ledger` checks the ledger."""
     if credentials.registry.members.get(config.client.member) != credentials.identity.public:
         return  # this is reported elsewhere
     identity, registry = _signer(policy, credentials)

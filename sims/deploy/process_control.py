@@ -73,7 +73,8 @@ async def _log_repeats(log: EventLog) -> None:
 
 
 def _one_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return a `KeyboardInterrupt` if any, else the first error if all are `SecaggError`s, else the group."""
+    """Return the exception to raise for `group`: a `KeyboardInterrupt` if there is one, else the first error
+    if all are `SecaggError`s, else the group itself."""
     leaves = list(_leaves(group))
     interrupts = [leaf for leaf in leaves if isinstance(leaf, KeyboardInterrupt)]
     if interrupts:

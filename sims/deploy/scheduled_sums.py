@@ -51,7 +51,7 @@ def without_nonce(payload: bytes) -> bytes:
 
 
 def content(_kind: str, payload: bytes) -> bytes:
-    """Return the payload without its nonce. Queries with the same content ask for the same values."""
+    """Return the payload without its nonce. Questions with the same content ask for the same values."""
     return payload[NONCE_BYTES:]
 
 
@@ -73,12 +73,13 @@ class ScheduledSum:
     payload_file: Path | None
 
     def payload(self) -> bytes:
-        """Return a new nonce and the content of the file. Raise `ConfigError` if it cannot be read."""
+        """Return a new nonce and the payload file's content. Raise `ConfigError` if it cannot be read."""
         return fresh(b"" if self.payload_file is None else PAYLOAD.read(self.payload_file))
 
 
 class SumSchedule:
-    """Lists the `sums` sums of each session in turn. `next_round` is the first unused round number."""
+    """Lists the sums of each session: `sums` of them, by going through `asks` again and again. `next_round`
+    is the first round number that no session has used."""
 
     def __init__(self, asks: Sequence[AskSection], *, sums: int, next_round: int) -> None:
         self._asks = tuple(asks)
@@ -96,7 +97,8 @@ class SumSchedule:
 
 
 def round_after(ledger: Path) -> int:
-    """Return the first round number above all in the ledger. Raise `LedgerError` if it cannot be read."""
+    """Return the first round number above all in the ledger, so that none is used twice. Raise `LedgerError`
+    if the ledger cannot be read."""
     asked = (row.body["round"] for row in read_ledger(ledger).rows if row.body["entry"] == "asked")
     return max(asked, default=-1) + 1
 
@@ -153,7 +155,7 @@ class TotalsDirectory:
             raise ConfigError(f"{path} is there already; move it away, or set session.first_round beyond it")
 
     def round_after(self) -> int:
-        """Return the first round number above all totals here. Raise `ConfigError` if it cannot be read."""
+        """Return the first round number above those of all totals here. Raise `ConfigError` if this fails."""
         try:
             found = [_NAME.match(name) for name in os.listdir(self.directory)]
         except OSError as error:

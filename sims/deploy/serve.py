@@ -94,7 +94,7 @@ class ServeRunner:
         self._questions = SumSchedule(plan.config.ask, sums=plan.sums, next_round=first)
 
     async def run(self) -> None:
-        """Run `session.sessions` sessions (0: no end). Raise `ConfigError` if the address is unusable."""
+        """Run `session.sessions` sessions (0: endless). Raise `ConfigError` if the address is unusable."""
         held = 0
         async with AsyncExitStack() as stack:
             server = await self._listen(stack)
@@ -218,7 +218,8 @@ class ServerSetup:
 
 
 def new_ledger(path: Path) -> Path:
-    """Create the ledger that a configuration names and return its path. Raise `ConfigError` if this fails."""
+    """Create the server's ledger (its record of all sums) where the configuration at `path` says. Return the
+    ledger's path, or raise `ConfigError`."""
     plan = load_server_setup(path, with_ledger=False)
     problems = Problems(path)
     with problems.about("server.ledger"):
@@ -301,7 +302,7 @@ def _check_session(config: ServeConfig, table: Table, registry: Registry, proble
 
 
 def _sums(config: ServeConfig) -> int:
-    """Return the number of sums in a session: by default one for each question, at least 1."""
+    """Return the number of sums in a session: `session.sums`, or else one for each question, at least 1."""
     return max(len(config.ask), 1) if config.session.sums is None else config.session.sums
 
 

@@ -1,4 +1,4 @@
-"""The file `sums.toml`: the table of sums that a server and its clients share.
+"""The file `sums.toml`: the table (specification) of all kinds of sums, which a server and its clients share.
 
     [[sum]]
     kind = "mean"
@@ -31,7 +31,7 @@ _MOST_DIGITS: Final = 1000
 
 
 def _bound(value: object) -> Bound:
-    """Return the bound of a part. Raise `ValueError` if it is unknown or its limit is invalid."""
+    """Parse the bound of a part, such as {l2 = 1.0}. Raise `ValueError` if it is unknown or invalid."""
     try:
         match value:
             case "residue":
@@ -50,7 +50,7 @@ def _bound(value: object) -> Bound:
 
 
 def _variance(value: object) -> Fraction:
-    """Return a variance as an exact fraction: 0.1 is one tenth. Raise `ValueError` if it is not a number."""
+    """Parse a variance as an exact fraction: 0.1 is one tenth. Raise `ValueError` if it is not a number."""
     text = str(value)
     try:
         if isinstance(value, bool) or not isinstance(value, int | float | str) or len(text) > _MOST_DIGITS:
@@ -102,7 +102,7 @@ class SumsFile(ConfigSection):
 
 
 def read_table(path: Path) -> Table:
-    """Return the table of sums in a file. Raise one `ConfigError` that lists all problems."""
+    """Return the table of sums in the file at `path`. Raise one `ConfigError` that lists all problems."""
     sections = load(path, SumsFile).sum
     problems = Problems(path)
     specs: dict[str, SumSpec] = {}
