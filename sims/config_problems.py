@@ -58,7 +58,7 @@ class ConfigError(LocalError):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return the key of each problem."""
+        """Return the configuration key of each problem, such as `training.rate`."""
         return tuple(each.key for each in self.problems)
 
 
@@ -124,13 +124,13 @@ class _About:
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """Return a hint for an unknown name: the most similar known name, or all known names."""
+    """Return a hint for an unknown name: "did you mean X?" with the most similar one, or all `names`."""
     close = get_close_matches(name, names, n=1)
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
 
 
 def shown(value: object) -> str:
-    """Return the value for an error message, shortened if it is long."""
+    """Return the `repr` of a value for an error message, cut after `_LONGEST` characters."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -181,7 +181,7 @@ def _model_in(annotation: Any) -> type[BaseModel]:
 
 
 def toml_tables(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file. Raise `ConfigError` if it is missing or is not TOML."""
+    """Return the content of a TOML file as nested dictionaries. Raise `ConfigError` if it cannot be read."""
     try:
         return tomllib.loads(CONFIG.read(path).decode("utf-8-sig"))
     except UnicodeDecodeError:

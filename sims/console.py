@@ -36,7 +36,7 @@ def labelled(progress: OnProgress, label: str) -> OnProgress:
 
 @contextmanager
 def bar() -> Iterator[OnProgress]:
-    """Yield a function that updates a progress bar on standard error, or does nothing without a terminal."""
+    """Yield a function that updates a progress bar on standard error. Without a terminal, it does nothing."""
     if not sys.stderr.isatty():
         yield quiet
         return
@@ -77,7 +77,7 @@ def shown_progress(
 
 
 class ProgressLines:
-    """A progress function that passes a line to `say`, at most one in `_LINE_INTERVAL` seconds."""
+    """A progress function that passes lines of text to `say`, at most one in `_LINE_INTERVAL` seconds."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._say = say

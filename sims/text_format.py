@@ -20,12 +20,12 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 def percent(share: float | None) -> str:
-    """Return a fraction as a percentage: 0.912 gives 91.2 %. Return a dash if there is no finite value."""
+    """Return a fraction as a percentage: 0.912 gives 91.2 %. None, NaN and infinity give a dash."""
     return MISSING if share is None or not math.isfinite(share) else f"{100 * share:.1f}{_SPACE}%"
 
 
 def hundredths(value: float | None) -> str:
-    """Return a value that is already in percent as text: 91.2 gives 91.2 %."""
+    """Return a value that is already in percent as text: 91.2 gives 91.2 %. None gives a dash."""
     return percent(None if value is None else value / 100)
 
 
@@ -56,7 +56,7 @@ def short(value: float | None) -> str:
 
 
 def delta(value: float | None) -> str:
-    """Return a privacy parameter delta as text, such as 1e-5, with a minus sign, at which no line breaks."""
+    """Return the privacy parameter delta as text, such as 1e-5. A true minus sign prevents a line break."""
     return MISSING if value is None else f"{value:g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
 
 
@@ -74,13 +74,13 @@ def _three(value: float) -> str:
 
 
 def sentence_of(text: str) -> str:
-    """Return the text with a capital first letter and a full stop."""
+    """Return the text with a capital first letter and, unless it ends with . ! or ?, a full stop."""
     text = text[:1].upper() + text[1:]
     return text if not text or text.endswith((".", "!", "?")) else f"{text}."
 
 
 def values_of(cell: Mapping[str, Any]) -> list[str]:
-    """Return the values of one cell of a sweep as texts. Numbers follow their key, as in "rate 0.1"."""
+    """Return the values of one cell of a sweep (swept key -> value) as texts; a number as "rate 0.1"."""
     return [
         value if isinstance(value, str) else f"{key.rpartition('.')[2]} {value}"
         for key, value in cell.items()

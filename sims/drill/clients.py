@@ -36,16 +36,16 @@ PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client"
 
 @dataclass(frozen=True)
 class DrillWorkerConfig:
-    """The configuration of a worker: the clients that it hosts, and the kills scheduled for some of them."""
+    """The configuration of a worker process: its clients, and when some of them are killed."""
 
     drill: DrillConfig
-    members: tuple[int, ...]
-    kills: Mapping[int, ScheduledKill]
+    members: tuple[int, ...]  # the clients that it hosts
+    kills: Mapping[int, ScheduledKill]  # client -> its scheduled kill
 
 
 @dataclass(frozen=True)
 class ClientCertificates:
-    """The first message that a worker sends: the certificates of its clients."""
+    """The first message that a worker process sends to the main process: the certificates of its clients."""
 
     of: Mapping[int, bytes]  # client -> certificate
 
@@ -57,7 +57,7 @@ class ServerContact:
     address: Address
     server: bytes | None  # the certificate of the server; None: plain TCP without TLS
     version: int  # of the registry
-    keys: Mapping[int, bytes]  # public keys of all clients
+    keys: Mapping[int, bytes]  # client -> public key, for all clients
     patience: Patience = field(default_factory=Patience)
 
     @property
@@ -75,13 +75,13 @@ class ClientSessionEnd:
 
 
 def numbers(drill: DrillConfig, member: int, sum_index: int) -> NDArray[np.uint32]:
-    """Return the numbers that client `member` contributes to a sum, drawn from the seed, client and sum."""
+    """Return the vector that client `member` adds to a sum: random, but fixed by the seed, client and sum."""
     rng = np.random.default_rng([drill.seed, member, sum_index])
     return rng.integers(0, drill.limit, drill.dim, np.uint32, endpoint=True)
 
 
 def plain_sum(drill: DrillConfig, members: Iterable[int], sum_index: int) -> NDArray[np.int64]:
-    """Return the sum of the numbers of all `members`. The total of the protocol must equal it."""
+    """Return the sum of the vectors of all `members`, with which the total of the protocol is compared."""
     total = np.zeros(drill.dim, np.int64)
     for member in members:
         total += numbers(drill, member, sum_index)
@@ -89,7 +89,7 @@ def plain_sum(drill: DrillConfig, members: Iterable[int], sum_index: int) -> NDA
 
 
 async def host_clients(config: DrillWorkerConfig, pipe: MessagePipe) -> None:
-    """Run the clients of a worker until the supervising process closes the pipe."""
+    """Run all clients of this worker process until the main process closes the pipe."""
     identities = {member: Identity.generate() for member in config.members}
     now = int(time.time())
     certificates = {member: make_certificate(key, now=now) for member, key in identities.items()}
@@ -105,7 +105,7 @@ async def host_clients(config: DrillWorkerConfig, pipe: MessagePipe) -> None:
 
 
 class DrillClient:
-    """One client of a drill, with its own identity and connection."""
+    """One client of a drill, with its own key pair (`identity`) and connection to the server."""
 
     def __init__(
         self, config: DrillWorkerConfig, member: int, identity: Identity, certificate: bytes
@@ -118,7 +118,7 @@ class DrillClient:
         self._sum_index = SETUP
 
     async def run(self, contact: ServerContact, pipe: MessagePipe, lock: trio.Lock) -> None:
-        """Connect to the server and answer its queries until cancelled."""
+        """Connect to the server and answer its queries until cancelled. Report ends of sessions to `pipe`."""
         ends, received = trio.open_memory_channel[ClientSessionEnd](64)
         signed = self._drill.trust is Trust.MALICIOUS
         tls = None
@@ -146,7 +146,7 @@ class DrillClient:
             await self._answer(client, lock)
 
     def kill_if_due(self, frame: bytes, sent: int) -> None:
-        """Kill this process if the scheduled kill is due when `sent` bytes of `frame` have been sent."""
+        """Kill this process if the kill of this client is due when `sent` bytes of `frame` have been sent."""
         point = point_of(m.message_type(frame, sender=SERVER), self._sum_index)
         if self._kill is not None and point is not None and self._kill.is_due(point, sent, len(frame)):
             os.kill(os.getpid(), signal.SIGKILL)

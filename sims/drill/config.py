@@ -22,10 +22,10 @@ _BITS: Final = 32
 
 @dataclass(frozen=True, kw_only=True)
 class DrillConfig:
-    """Parameters of a drill. `kill` is the fraction of clients killed over the whole session."""
+    """Parameters of a drill. `kill` is the largest fraction of clients killed over the whole session."""
 
     clients: int
-    dim: int
+    dim: int  # length of the vector that each client adds to a sum
     kill: Fraction
     params: SessionParams  # of which trust, corrupt and sums are used
     seed: int  # of the numbers that clients add and of the kills
@@ -59,12 +59,12 @@ class DrillConfig:
 
     @property
     def killed(self) -> int:
-        """Return how many clients may be killed at most."""
+        """Return the largest number of clients that the drill may kill."""
         return round(self.kill * self.clients)
 
     @property
     def limit(self) -> int:
-        """Return the largest number that a client may add: 2^k - 1, so that no total exceeds 32 bits."""
+        """Return the largest element of a client's vector: 2^k - 1, so that totals fit 32 bits."""
         return (1 << (((1 << _BITS) - 1) // self.clients).bit_length() - 1) - 1
 
     @property
@@ -100,14 +100,14 @@ class DrillConfig:
 
     @property
     def dropout(self) -> Fraction:
-        """Return the fraction of clients that may drop out: all killed ones, or as many as privacy allows."""
+        """Return the tolerated fraction of drop-outs: all that the kills cause, or what privacy allows."""
         most = self.clients - self.corrupt - 2
         if self.trust is Trust.MALICIOUS:
             most = self.clients - (self.clients + self.corrupt) // 2 - 1
         return Fraction(max(0, min(self.killed, most)), self.clients)
 
     def groups(self) -> list[tuple[int, ...]]:
-        """Return a tuple of client numbers for each worker process."""
+        """Return the clients of each worker process: one tuple of client numbers per process."""
         workers = min(self.workers, self.clients) or self.clients
         share = math.ceil(self.clients / workers)
         members = range(self.clients)
@@ -124,10 +124,10 @@ _MESSAGES: Final = (m.Advertisement, m.Shares, m.MaskedInput, m.Confirmation, m.
 
 @dataclass(frozen=True)
 class ScheduledKill:
-    """Says when a client is killed.
+    """Says when a client is killed. A point is the sending of one message of the protocol.
 
     If `delay` is None, the client kills itself when it has sent a fraction `part` of its message at `point`,
-    or when it sends a later message. Otherwise the drill kills it `delay` seconds after the sum has begun.
+    or when it sends a later one. Otherwise the main process kills it `delay` seconds after that sum began.
     """
 
     point: ProtocolPoint
@@ -142,7 +142,7 @@ class ScheduledKill:
 
 
 def point_of(message: type[m.Message], sum_index: int) -> ProtocolPoint | None:
-    """Return the point at which a client sends this type of message; None if it is not in `_MESSAGES`."""
+    """Return the point at which a client sends this type of message; None if no client is killed there."""
     if message not in _MESSAGES:
         return None
     place = _MESSAGES.index(message)
@@ -156,8 +156,8 @@ def protocol_points(setting: DrillConfig) -> list[list[ProtocolPoint]]:
 
 
 def draw_kills(setting: DrillConfig, groups: Sequence[Sequence[int]]) -> dict[int, ScheduledKill]:
-    """Draw at random which clients are killed and when, at most one per process. `groups` has the clients of
-    each process. A kill ends the process with all its clients, in total at most `setting.killed` clients."""
+    """Draw from the seed which clients are killed and when. Return kills by client, at most one per process.
+    A kill ends a process with all its clients, which `groups` lists; at most `setting.killed` clients end."""
     chance = random.Random(setting.seed)
     left, kills = setting.killed, {}
     for group in chance.sample(list(groups), len(groups)):

@@ -24,17 +24,17 @@ def fingerprint(values: ArrayLike) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SumOutcome:
-    """The outcome of one sum: a total, or an abort, for example with fewer `survivors` than `threshold`."""
+    """The outcome of one sum of a drill: a total, or an abort, such as if too few clients are left."""
 
     sum: int
     contributors: int
     dropped: int  # clients of the cohort that are not in the total
     contributor_ids: tuple[int, ...] = ()
-    expected_sha256: str | None = None
-    total_sha256: str | None = None
+    expected_sha256: str | None = None  # of the sum of the contributors' vectors
+    total_sha256: str | None = None  # of the total of the protocol
     aborted: bool = False
-    survivors: int | None = None
-    threshold: int | None = None
+    survivors: int | None = None  # clients left, if too few were the reason of the abort
+    threshold: int | None = None  # clients needed, in the same case
     reason: str = ""
     seconds: float = 0.0
 
@@ -63,8 +63,8 @@ class DrillReport:
     start_seconds: float = 0.0  # until all processes were connected
     setup_seconds: float = 0.0  # for keys and shares
     elapsed_seconds: float = 0.0  # of the session, including the check of the totals
-    bytes_up: Mapping[str, int] = field(default_factory=dict)
-    bytes_down: Mapping[str, int] = field(default_factory=dict)
+    bytes_up: Mapping[str, int] = field(default_factory=dict)  # stage -> bytes that the server received
+    bytes_down: Mapping[str, int] = field(default_factory=dict)  # stage -> bytes that the server sent
     server_peak_bytes: int = 0
 
     @property
@@ -73,7 +73,7 @@ class DrillReport:
 
     @property
     def seconds(self) -> float:
-        """Return the duration of the session: keys, shares and sums."""
+        """Return the seconds that set-up (keys and shares) and sums took, without the check of the totals."""
         return self.setup_seconds + sum(each.seconds for each in self.sums)
 
     @property
@@ -86,8 +86,8 @@ class DrillReport:
 
     @property
     def missed(self) -> int:
-        """Return how many clients are missing from a total although their kill was not scheduled by then,
-        summed over all totals. This count does not rely on the list of members that the server keeps."""
+        """Return how many clients are missing from a total although no kill was scheduled for them by then,
+        summed over all totals. It is counted without the server's own list of members, which may be wrong."""
         return sum(
             len(set(range(self.setting.clients)) - set(each.contributor_ids) - self._dead_by(each.sum))
             for each in self.sums
@@ -95,7 +95,7 @@ class DrillReport:
         )
 
     def _dead_by(self, sum_index: int) -> set[int]:
-        """Return the clients that are scheduled to be killed in this sum or earlier."""
+        """Return the clients that are scheduled to be killed in sum `sum_index` or earlier."""
         return {member for member, kill in self.kills.items() if kill <= sum_index}
 
     def _excused(self, each: SumOutcome) -> bool:
@@ -108,7 +108,7 @@ class DrillReport:
 
     @property
     def as_promised(self) -> bool:
-        """Return whether all totals are exact and the scheduled kills explain every failure."""
+        """Return whether the drill passed: all totals are exact, and scheduled kills explain all failures."""
         excused = all(self._excused(each) for each in self.sums if each.aborted)
         failures = (self.hung, self.orphans, self.released_after_abort, self.crashed, self.refused)
         return self.exact and excused and not any(failures) and not self.missed

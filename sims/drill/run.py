@@ -113,7 +113,7 @@ class Drill:
         self._changed.set()
 
     def _schedule_kills(self, sum_index: int) -> None:
-        """Start a timer for each kill of this sum that has a `delay`."""
+        """Start a timer for each kill in sum `sum_index` that happens after a `delay`."""
         for index, members in enumerate(self._groups):
             for kill in (self._kills[k] for k in members if k in self._kills):
                 if kill.delay is not None and kill.point[0] == sum_index:
@@ -130,7 +130,7 @@ class Drill:
         await self._changed.wait()
 
     async def _certificates(self, pool: WorkerPool) -> dict[int, bytes]:
-        """Wait until every worker has sent certificates or has ended. Return the certificates by client."""
+        """Wait until every worker process has sent certificates or has ended. Return them by client."""
         certificates: dict[int, bytes] = {}
         received = 0
         async for event in pool.events():

@@ -1,1 +1,1 @@
-"""Tests the noise in sums: its distribution if all inputs are zero, and lower bounds on epsilon."""
+"""Tests the noise in sums: its distribution if inputs are zero, and lower bounds on epsilon by an attack."""

@@ -34,7 +34,7 @@ _MOST_POINTS: Final = 1 << 20  # of a discrete Gaussian; with more, a normal dis
 
 @dataclass(frozen=True)
 class NoiseFinding:
-    """The results of both tests of the noise in one part of a sum. Variances are in grid points squared."""
+    """The results of two tests of the noise in one part (vector) of a sum. Variances: grid points squared."""
 
     part: str
     samples: int
@@ -53,7 +53,7 @@ class NoiseFinding:
 
 
 def conform(unmasked: UnmaskedSums, *, sums: int = 1, progress: OnProgress = quiet) -> list[NoiseFinding]:
-    """Compute `sums` sums over zero inputs and test the noise. Return the results of each part with noise."""
+    """Compute `sums` sums over zero inputs and test their noise. Return one result per part with noise."""
     spec = unmasked.spec
     zeros = {part.name: np.zeros(part.size, np.uint64 if part.counts else float) for part in spec.parts}
     found: dict[str, list[NDArray[np.int64]]] = {part.name: [] for part in spec.parts}
@@ -70,7 +70,7 @@ def conform(unmasked: UnmaskedSums, *, sums: int = 1, progress: OnProgress = qui
 
 
 def judge(name: str, values: NDArray[np.int64], variance: float) -> NoiseFinding:
-    """Test whether `values` follow a discrete Gaussian of mean 0 and this variance. Return the results."""
+    """Return tests of whether the noise `values` in part `name` are discrete Gaussian of this variance."""
     measured = float(np.square(values.astype(np.float64)).mean())  # The mean is zero.
     return NoiseFinding(
         part=name,
@@ -83,7 +83,7 @@ def judge(name: str, values: NDArray[np.int64], variance: float) -> NoiseFinding
 
 
 def _variance_p(ratio: float, samples: int) -> float:
-    """Return the two-sided chi-square p-value of a variance that is `ratio` times the promised one."""
+    """Return the two-sided p-value of a variance over `samples` values of `ratio` times the promised one."""
     below = chi2.cdf(ratio * samples, samples)
     above = chi2.sf(ratio * samples, samples)
     return float(min(1.0, 2 * min(below, above)))
@@ -102,7 +102,7 @@ def _chi_square_p(values: NDArray[np.int64], variance: float) -> float:
 
 
 def _below(edges: NDArray[np.int64], sigma: float) -> NDArray[Any]:
-    """Return, for each edge, the probability that a sample of the noise is at most this edge."""
+    """Return, for each edge of a bin, the probability that a sample of the noise is at most this edge."""
     reach = math.ceil(_TAIL * sigma)
     if 2 * reach > _MOST_POINTS:
         return np.asarray(norm.cdf((edges + 0.5) / sigma))
@@ -113,9 +113,9 @@ def _below(edges: NDArray[np.int64], sigma: float) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """Lower bounds on epsilon for zero-out adjacency, at the delta and confidence given to `lower_bound`."""
+    """Lower bounds on epsilon (zero-out adjacency), at the delta and confidence passed to `lower_bound`."""
 
-    runs: int
+    runs: int  # totals with the canary plus totals without it
     false_positives: float  # an upper bound of the rate of totals without the canary that seem to have it
     false_negatives: float  # an upper bound of the rate of totals with the canary that seem not to have it
     mu: float  # a lower bound of the parameter of Gaussian differential privacy
@@ -126,7 +126,8 @@ class LowerBound:
 def lower_bound(
     present: NDArray[Any], absent: NDArray[Any], *, threshold: float, delta: float, confidence: float
 ) -> LowerBound:
-    """Return lower bounds on epsilon from the scores of totals with a canary (`present`) and without it."""
+    """Return lower bounds on epsilon from the scores of totals with a canary (`present`) and without it. An
+    attacker guesses that the canary is present if the score is at least `threshold`."""
     error = (1 - confidence) / 2  # the probability that one of the two rates exceeds its bound
     positives = _most(int(np.count_nonzero(absent >= threshold)), len(absent), error)
     negatives = _most(int(np.count_nonzero(present < threshold)), len(present), error)
@@ -144,7 +145,7 @@ def lower_bound(
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the least epsilon at `delta` of a mechanism with mu-GDP ("Gaussian Differential Privacy")."""
+    """Return the least epsilon for which mu-Gaussian differential privacy implies (epsilon, delta)-DP."""
     if _delta(0.0, mu) <= delta:
         return 0.0
     # The upper limit of the search: at `most - 1`, the first term of `_delta` alone equals `delta`.
@@ -160,7 +161,7 @@ def _delta(epsilon: float, mu: float) -> float:
 
 
 def _most(count: int, runs: int, error: float) -> float:
-    """Return the Clopper-Pearson upper bound on a rate, from `count` events in `runs` runs."""
+    """Return the Clopper-Pearson upper bound on a rate, given `count` in `runs`, with error rate `error`."""
     return 1.0 if count == runs else float(beta.ppf(1 - error, count + 1, runs - count))
 
 

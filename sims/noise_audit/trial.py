@@ -1,7 +1,7 @@
 """Runs one test of the noise of a sum: first of its distribution over zero inputs, then by canaries.
 
 The canary is a client that sends a vector of the largest allowed norm in half of the sums, and zeros in the
-others. Zero-out adjacency compares these two inputs. All other clients send zeros, so only noise hides it.
+others. Zero-out adjacency compares these two inputs. Other clients send zeros: only noise hides the canary.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CANARY_SCALE: Final = 1000.0  # grid points per unit: a grid so fine that round
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseTrial:
-    """The parameters of one test of noise."""
+    """The parameters of a trial: one test of the noise of a sum, by zero inputs and by canaries."""
 
     clients: int
     size: int  # elements of the vector
@@ -69,12 +69,12 @@ class NoiseTrial:
 
 @dataclass(frozen=True)
 class NoiseTrialResult:
-    """The result of a trial. For correct noise, `conforms` and `bounded` are each False in 1 of 10,000."""
+    """The result of a trial. With correct noise, `conforms` and `bounded` each fail once in 10,000 trials."""
 
     trial: NoiseTrial
-    finding: NoiseFinding
-    bound: LowerBound
-    secure: LowerBound | None
+    finding: NoiseFinding  # from sums over zeros
+    bound: LowerBound  # from unmasked sums with and without the canary
+    secure: LowerBound | None  # the same from sums of the real protocol; None if `trial.secure` is 0
     epsilon: float  # that of Gaussian noise with this multiplier, which no lower bound should exceed
     confidence: float = _CONFIDENCE
 
@@ -89,7 +89,7 @@ class NoiseTrialResult:
 
     @property
     def closeness(self) -> float | None:
-        """The lower bound on epsilon divided by the true epsilon; None if the true one is zero."""
+        """How tight the bound is: bound on epsilon divided by true epsilon; None if the true one is zero."""
         return self.bound.epsilon_gaussian / self.epsilon if self.epsilon else None
 
     @property
@@ -98,7 +98,7 @@ class NoiseTrialResult:
 
 
 def run_trial(trial: NoiseTrial, progress: OnProgress = quiet) -> NoiseTrialResult:
-    """Run a trial and return its result. Raise `SpecError` if too many clients drop out for its noise."""
+    """Run a trial and return its result. Raise `SpecError` if `dropped` is above the planned `dropouts`."""
     return NoiseTrialResult(
         trial=trial,
         finding=_conformance(trial, progress),
@@ -143,7 +143,8 @@ def _secure(trial: NoiseTrial, progress: OnProgress) -> LowerBound:
 
 
 def _bound(trial: NoiseTrial, present: NDArray[np.float64], absent: NDArray[np.float64]) -> LowerBound:
-    """Return lower bounds from scores. If a trial has two results, both hold together with `_CONFIDENCE`."""
+    """Return lower bounds from scores. If `trial.secure`, there are two bounds: both are right at once with
+    probability `_CONFIDENCE`, so each has a higher confidence."""
     confidence = 1 - (1 - _CONFIDENCE) / (2 if trial.secure else 1)
     return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=confidence)
 
@@ -167,7 +168,7 @@ def unmasked_scores(
     seed: bytes = bytes(SEED_BYTES),
     progress: OnProgress = quiet,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the scores (first elements) of `runs` unmasked sums with the canary and of `runs` without it."""
+    """Return the scores (first elements of totals) of `runs` unmasked sums with the canary and without."""
     unmasked = UnmaskedSums(spec, clients=clients, fault=fault, seed=seed)
     return _both(spec, runs, progress, lambda vector: unmasked.run(vector)[0][PART][0])
 
@@ -175,7 +176,7 @@ def unmasked_scores(
 def secure_scores(
     spec: SumSpec, *, clients: int, runs: int, progress: OnProgress = quiet
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the same as `unmasked_scores`, but for sums of the real protocol, each in a new session."""
+    """Return scores as `unmasked_scores` does, but of sums by the real protocol, each in a new session."""
 
     def total(vector: Callable[[int], dict[str, NDArray[np.float64]]]) -> float:
         server, machines = local_machines(

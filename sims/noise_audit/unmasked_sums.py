@@ -1,7 +1,7 @@
 """Computes noisy sums without masks: inputs are encoded and added, and surplus noise is removed.
 
 Masks do not change a total, so these totals have the same distribution as those of the protocol, and many
-thousands of them can be computed quickly. A `Fault` can be included, to check that the tests detect it.
+thousands of them can be computed quickly. A `Fault` can be simulated, to check that tests detect it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SEEDS_AT_ONCE: Final = 1024
 
 
 class Fault(StrEnum):
-    """A deliberate mistake in how clients add noise. A test of the noise has to detect it."""
+    """A deliberate mistake in how clients add noise, made to check that the tests of the noise detect it."""
 
     NONE = "none"
     HALVED = "halved"  # all clients draw noise of half the standard deviation
@@ -40,7 +40,7 @@ class Fault(StrEnum):
 
 
 class Seeds:
-    """A function that returns a new seed at each call, derived from one seed so that sums can be repeated."""
+    """A callable that returns a new seed each time, derived from one seed so that sums can be repeated."""
 
     def __init__(self, seed: bytes) -> None:
         self._stream = KeyStream(seed)
@@ -80,7 +80,7 @@ class UnmaskedSums:
         self._encodings = [self._encoding_of(member) for member in range(self._survivors)]
 
     def variance(self, part: Part) -> float:
-        """Return the correct variance of the noise in a part of the total, in grid points squared."""
+        """Return the variance that the noise in a part of the total should have, in grid points squared."""
         assert self.spec.promise is not None
         if part.noise is None:
             return 0.0
@@ -105,7 +105,8 @@ class UnmaskedSums:
                 assert_never(self._fault)
 
     def run(self, values: Callable[[int], Mapping[str, ArrayLike]]) -> tuple[Total, list[Residues]]:
-        """Sum `values(client)` over clients that stay. Return the total, and the residues of its parts."""
+        """Add up `values(client)` (part name -> vector) of clients that stay. Return the total, and for each
+        part its residues before decoding."""
         total = list(self._honest.zeros())
         last: list[bytes] = []
         for member, encoding in enumerate(self._encodings):
@@ -125,7 +126,7 @@ class UnmaskedSums:
 
 
 def grid_points(part: Part, residues: Residues) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the residues of a part as signed integers, from -2^(bits - 1) to 2^(bits - 1) - 1."""
+    """Return residues of a part as signed grid points, from -2^(bits - 1) to 2^(bits - 1) - 1."""
     shift = 64 - part.bits
     wide = residues.astype(np.uint64)
     residue_ring.reduce(wide, part.bits)
@@ -133,7 +134,7 @@ def grid_points(part: Part, residues: Residues) -> np.ndarray[tuple[int], np.dty
 
 
 class _Silent(Encoding):
-    """The encoding of a client that adds no noise."""
+    """The encoding of a client that adds no noise, for `Fault.SILENT`."""
 
     def noise(self) -> Layers:
         bare = replace(

@@ -31,7 +31,8 @@ from protocols.serialisation import Vector
 
 
 class CompletionProbability:
-    """Evaluates the model of this module for n = `clients`, p = `training` and q = `in_sum`."""
+    """Computes the probability that sums are released, if each of `clients` clients drops out of the training
+    with probability `training` and of a sum with probability `in_sum`."""
 
     def __init__(self, clients: int, *, training: Fraction, in_sum: Fraction) -> None:
         self._clients = clients
@@ -40,7 +41,8 @@ class CompletionProbability:
         self._log_ways = _log_ways(clients)
 
     def released(self, groups: Sequence[int], least: int) -> float:
-        """Return the probability that all sums are released, for groups of these sizes and m = `least`."""
+        """Return the probability that all sums of a round are released. `groups` has the number of sums in
+        each group, and `least` clients must stay to the end."""
         stays, lost = self._arrives, self._lost
         for sums in groups:
             before = stays * self._stays ** (sums - 1)
@@ -48,7 +50,7 @@ class CompletionProbability:
         return self._at_least(least, stays, lost)
 
     def _at_least(self, least: int, stays: float, lost: float) -> float:
-        """Return the sum over a >= least of C(n, a) stays^a lost^(n - a)."""
+        """Return the probability that at least `least` clients stay and all others drop out without harm."""
         if stays <= 0:
             return 0.0
         if lost <= 0:
@@ -59,8 +61,8 @@ class CompletionProbability:
 
 
 def dropouts_to_plan_for(clients: int, lost: Fraction, *, exceeded: float = 0.01) -> int:
-    """Return the smallest number of drop-outs that is exceeded with probability at most `exceeded`. Each of
-    `clients` clients drops out with probability `lost`."""
+    """Return the smallest number of drop-outs that a round exceeds with probability at most `exceeded`, if
+    each of `clients` clients drops out with probability `lost`."""
     stays = float(1 - lost)
     if not lost or not stays:
         return clients if lost else 0

@@ -30,7 +30,7 @@ from sims.plan.completion_probability import CompletionProbability
 
 @dataclass(frozen=True)
 class PartCost:
-    """One of the vectors that a sum adds up: `size` numbers of `bits` bits. `meaning` is its bound in words.
+    """One vector that a sum adds up: `size` numbers of `bits` bits. `meaning` says which values are allowed.
 
     `sigma_total` is the standard deviation of the noise on each number of the total, in the unit of the part,
     if all clients contribute, and `sigma_mean` that of the noise on the mean. Both are None without noise.
@@ -46,7 +46,7 @@ class PartCost:
 
 @dataclass(frozen=True)
 class SumCost:
-    """The cost of one kind of sum, and what it reveals."""
+    """The cost of one kind of sum in a round, and what its total reveals to the server."""
 
     kind: str
     times: int  # most sums of this kind in a round
@@ -64,7 +64,7 @@ class SumCost:
 
 @dataclass(frozen=True)
 class GroupCost:
-    """The sums of one group in a round, which must all be over the same clients, and their probabilities."""
+    """A group of sums in a round, which must be over the same clients, and the chance that they succeed."""
 
     name: str
     sums: int  # most sums of the group
@@ -77,7 +77,8 @@ class GroupCost:
 class CostPlan:
     """The planned cost of a run. Unless noted, bytes are those that one client sends.
 
-    `round_completes` is the probability that no needed sum fails; on a ring, if at most `margin` drop out.
+    `round_completes` is the probability that all sums which a round needs are released. On a ring, it assumes
+    that at most `margin` clients drop out.
     """
 
     clients: int
@@ -104,7 +105,7 @@ _UNCONDITIONAL: typing.Final = SessionParams(trust=Trust.CURIOUS, corrupt=0, sum
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """The session parameters of a run (their `dropout` is ignored), and its drop-out probabilities."""
+    """The assumptions of a plan: session parameters (`dropout` is ignored) and drop-out probabilities."""
 
     params: SessionParams = _UNCONDITIONAL
     dropout_training: Fraction = Fraction(0)  # the probability that a client drops out of the training
@@ -155,7 +156,7 @@ def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
 
 
 def _alone(algorithm: AnyAlgorithm, trust: Trust) -> CostPlan:
-    """Return the plan of an algorithm without sums, in which each client trains alone."""
+    """Return the cost plan of an algorithm without sums, in which each client trains without sending."""
     return CostPlan(
         clients=algorithm.clients, dim=algorithm.dim, trust=trust, threshold=0, quorum=0, margin=0,
         ring=False, needs_all_clients=False, sums_per_round=0, rounds_per_session=0, setup_bytes=0,
@@ -201,7 +202,7 @@ def _sum(each: Sum, session: Preflight, algorithm: AnyAlgorithm) -> SumCost:
 
 
 def _least_with_noise(spec: SumSpec, clients: int) -> int:
-    """Return how many of `clients` clients must contribute for enough noise; 0 for a sum without noise."""
+    """Return how many of `clients` must be in a total so that its noise suffices; 0 if it has no noise."""
     promise = spec.promise
     return 0 if promise is None else max(clients - promise.dropouts, promise.least_roster)
 
@@ -289,8 +290,7 @@ _EXAMPLES: Final[dict[object, object]] = {int: 0, float: 0.0, str: "", bool: Fal
 
 
 def query_bytes(each: Sum, dim: int) -> list[int]:
-    """Return the payload bytes of each query for this kind of sum in the first round, for a model of `dim`
-    parameters."""
+    """Return the payload bytes of each query for one kind of sum in round 1, with `dim` model parameters."""
     lengths = []
     for number in range(each.spec.times):
         left_out = {name for name, times in each.seldom.items() if number >= times}

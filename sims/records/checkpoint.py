@@ -25,10 +25,10 @@ _REMEDY: Final = "--restart begins the run anew"
 class PartState:
     """The state of one part of a run: of the training, or of the private histogram of errors.
 
-    `server`, `clients`       the state of the server and of each client.
+    `server`, `clients`       the serialised state of the server, and that of each client by its number.
     `sessions`                the number of sessions so far.
-    `spend`                   privacy cost, noised and unnoised sums of a client that answered every sum.
-    `bytes_up`, `bytes_down`  bytes by stage so far.
+    `spend`                   privacy cost, noised sums and unnoised sums of a client that was in every sum.
+    `bytes_up`, `bytes_down`  bytes sent to and by the server so far, by the name of the stage.
     """
 
     server: bytes = field(repr=False)
@@ -41,14 +41,14 @@ class PartState:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state of a run after `done` rounds. `digest` identifies the settings of the run."""
+    """The state of a run after `done` rounds. `digest` is the hash of the settings of the run."""
 
     digest: str
     done: int
     training: PartState
     tail: PartState | None  # the private histogram of errors; None if the run has none
-    lines: Mapping[str, int]  # file name -> number of lines
-    ledger_rows: int | None  # number of rows; None if the run has no ledger
+    lines: Mapping[str, int]  # file name -> number of lines at this time
+    ledger_rows: int | None  # number of rows at this time; None if the run has no ledger
     seconds: Mapping[str, float]  # "wall" and "cpu" time so far
 
     def write(self, run: RunDirectory) -> None:

@@ -43,7 +43,7 @@ class RunDirectory:
         return (self / RUN).is_file()
 
     def facts(self) -> dict[str, Any]:
-        """Return the content of `run.json`. Raise `ConfigError` if it is missing or of another version."""
+        """Return the facts in `run.json`. Raise `ConfigError` if it is missing or of another version."""
         if not self.exists:
             raise ConfigError(f"{self.path} is not the directory of a run: there is no {RUN} in it")
         facts = self.read_json(RUN)
@@ -172,7 +172,7 @@ def json_object(data: bytes) -> dict[str, Any] | None:
 
 
 def read_file(path: Path, remedy: str) -> bytes:
-    """Return the content of a file. Raise `ConfigError` if that fails, with `remedy` for a missing file."""
+    """Return the content of a file. Raise `ConfigError` if that fails, with `remedy` if there is no file."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -212,7 +212,7 @@ class LinesFile:
             os.ftruncate(self._handle, size)
 
     def add(self, content: Mapping[str, Any]) -> None:
-        """Append a line. If it cannot be written completely, remove its beginning and raise `ConfigError`."""
+        """Append `content` as a line. If that fails, remove what was written and raise `ConfigError`."""
         line = json.dumps(content, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         with disk_errors(self._path):
             size = os.fstat(self._handle).st_size

@@ -1,8 +1,8 @@
-"""Signs the head of a run's ledger, so that an altered or truncated ledger is detected.
+"""Signs the ledger of a run, which records what the server asked and released, so that changes are detected.
 
-The head is the number of rows and the hash of the last row, which depends on all earlier rows. A signature
-covers the head and the digest of the run. Each process that resumes a run may sign with another key, and the
-last head of each key is kept. If a process is killed, rows after its last signature are not signed.
+A signature covers the head (number of rows, and hash of the last row, which depends on all earlier ones) and
+the digest of the run's settings. Each process that resumes a run may sign with another key, and the last head
+of each key is kept. If a process is killed, rows after its last signature are not signed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _SIGNATURE_BYTES: Final = 64
 
 
 class AlteredLedger(ConfigError):
-    """The ledger differs from the one that was signed, or a signature is invalid."""
+    """Raised if the ledger differs from the one that was signed, or if a signature is invalid."""
 
 
 @dataclass(frozen=True)
 class SignedHead:
-    """The head of a ledger, the signature on it, and the public key of the signer."""
+    """The head of a ledger (its number of rows and last hash), with a signature and the signer's key."""
 
     head: Head
     key: bytes  # the public key of the signer
@@ -39,11 +39,11 @@ class SignedHead:
 
     @classmethod
     def make(cls, head: Head, *, run: str, identity: Identity) -> SignedHead:
-        """Return `head` signed by `identity`; `run` is the digest of the run's settings."""
+        """Return `head` signed by `identity`. Also sign `run`, the digest of the run's settings."""
         return cls(head, identity.public, identity.sign(_PURPOSE, *_fields(run, head)))
 
     def check(self, run: str) -> None:
-        """Raise `AlteredLedger` unless the signature is valid for key, head and the digest `run` of a run."""
+        """Raise `AlteredLedger` unless `key` signed `head` and `run`, the digest of the run's settings."""
         try:
             verify_signature(self.key, self.signature, _PURPOSE, *_fields(run, self.head), peer="server")
         except BadSignature:
@@ -70,7 +70,7 @@ class Verified:
 
 
 def write_head(run: RunDirectory, signed: SignedHead) -> None:
-    """Write `signed` to the file of heads. Keep heads of other keys, and replace an older head of its key."""
+    """Write `signed` to `ledger.head`. Replace an older head of the same key; keep those of other keys."""
     kept = read_heads(run) if (run / LEDGER_HEAD).exists() else []
     earlier = [each for each in kept if each.key != signed.key]
     run.write_json(LEDGER_HEAD, {**signed.body(), "earlier": [each.body() for each in earlier]})
@@ -107,11 +107,11 @@ def _hex(text: str, size: int) -> bytes:
 
 
 def verify(run: RunDirectory, rows: Sequence[Row], *, digest: str, key: bytes | None = None) -> Verified:
-    """Check all signatures of a run on `rows`, the rows of its ledger from `secagg.ledger.read_ledger`.
+    """Check all signatures on the ledger of a run. Return the signers' keys and the number of unsigned rows.
 
-    `digest` is the digest of the run in its `run.json`. `key` is the public key of the last signer, if it is
-    known. Without `key`, an attacker that altered the ledger may have signed it again with another key. Raise
-    `AlteredLedger` if a check fails, and `ConfigError` if there is no signature.
+    `rows` is the ledger, `digest` the digest in `run.json`, and `key` the public key of the last
+    signer, if known. Without `key`, an attacker that altered the ledger may have signed it again with another
+    key. Raise `AlteredLedger` if a check fails, and `ConfigError` if there is no signature.
     """
     heads, hashes = read_heads(run), list(_hashes(rows))
     for signed in heads:

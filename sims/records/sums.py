@@ -24,7 +24,7 @@ _COUNTS: Final = ("bytes_up", "bytes_down", "frames_up", "frames_down")
 
 
 class CountsByStage(TypedDict):
-    """The keyword arguments of `TrafficCounts`, typed."""
+    """The four counts of `TrafficCounts` as a typed dictionary, to be passed as keyword arguments."""
 
     bytes_up: ByStage
     bytes_down: ByStage
@@ -46,7 +46,7 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficCounts:
-    """Bytes and frames of one set-up or sum, by the name of the stage. Zero counts are left out."""
+    """Bytes and frames of a set-up or sum by stage name, up to the server and down; zeros are left out."""
 
     bytes_up: ByStage = field(default_factory=dict)
     bytes_down: ByStage = field(default_factory=dict)
@@ -54,7 +54,7 @@ class TrafficCounts:
     frames_down: ByStage = field(default_factory=dict)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return the four counts by name, for JSON."""
+        """Return the four counts for JSON: name of the count -> name of the stage -> count."""
         return {name: dict(getattr(self, name)) for name in _COUNTS}
 
     @property
@@ -81,14 +81,14 @@ class SessionRecord(TrafficCounts):
     training_round: int = 0  # counted from 1; `SumHistory` sets it, it is not in the file
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line of the file of sums, as a JSON object."""
+        """Return the record as a JSON object, to be written as a line of the file of sums."""
         about = _values(self, ("session", "round", "members", "id", "graph", "neighbours", "threshold"))
         limits = _values(self, ("sums", "seeds", "failure"))
         return {"entry": "session", **about, **limits, **self.counts(), "part": self.part}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """Parse a line of the file of sums. Raise `ConfigError` if a key is missing."""
+        """Return the record in a line of the file of sums. Raise `ConfigError` if a key is missing."""
         names = ("session", "round", "members", "neighbours", "threshold", "failure", *_COUNTS)
         optional = ("id", "graph", "sums", "seeds", "part")
         return cls(**_chosen(line, names, optional))
@@ -98,8 +98,8 @@ class SessionRecord(TrafficCounts):
 class SumRecord(TrafficCounts):
     """The record of one sum that has ended, with or without a total.
 
-    A row (asked, survived, clients) of `around` says: `clients` clients that revealed shares had `asked`
-    neighbours in this sum, and `survived` of these sent a masked input. A plain channel has no rows.
+    A row (asked, survived, clients) of `around` says: of the clients that revealed shares, `clients` had
+    `asked` neighbours in the sum, of which `survived` sent a masked input. A plain channel has no rows.
     """
 
     session: int  # the number of its session
@@ -118,7 +118,7 @@ class SumRecord(TrafficCounts):
     training_round: int = 0  # as in `SessionRecord`
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line of the file of sums, as a JSON object."""
+        """Return the record as a JSON object, to be written as a line of the file of sums."""
         return {
             "entry": "sum",
             **_values(self, ("session", "round", "kind", "count", "failure")),
@@ -133,7 +133,7 @@ class SumRecord(TrafficCounts):
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """Parse a line of the file of sums. Raise `ConfigError` if a key is missing."""
+        """Return the record in a line of the file of sums. Raise `ConfigError` if a key is missing."""
         names = ("session", "sum", "round", "kind", "invited", "masked", "count", "revealed", "failure")
         found = _chosen(line, (*names, "refusals", *_COUNTS), ("seconds", "part"))
         found["index"] = found.pop("sum")
@@ -158,18 +158,18 @@ class ResumeRecord:
     repeats: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line of the file of sums, as a JSON object."""
+        """Return the record as a JSON object, to be written as a line of the file of sums."""
         return {"entry": "resumed", **asdict(self)}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """Parse a line of the file of sums. Raise `ConfigError` if a key is missing."""
+        """Return the record in a line of the file of sums. Raise `ConfigError` if a key is missing."""
         return cls(**_chosen(line, ("round", "ledger_rows", "checkpoint_rows", "cut_off", "repeats"), ()))
 
 
 @dataclass(frozen=True)
 class StageRecord:
-    """Records that a stage of sum `index` of a round starts. In set-up, `index` is `SET_UP`, `kind` empty."""
+    """Records the start of a stage of sum `index`. In set-up, `index` is `SET_UP` and `kind` is empty."""
 
     round: int
     index: int
@@ -203,7 +203,7 @@ no_sum_logger: Final = NullSumLogger()
 
 @dataclass(frozen=True)
 class SumHistory:
-    """All records in the file of sums of one run. Those of sessions and sums have a `training_round`."""
+    """All records in the file of sums of a run, with `training_round` set in those of sessions and sums."""
 
     sessions: tuple[SessionRecord, ...]
     sums: tuple[SumRecord, ...]
@@ -211,7 +211,7 @@ class SumHistory:
 
     @classmethod
     def of(cls, lines: Iterable[Mapping[str, Any]], where: str) -> Self:
-        """Parse the lines of the file named `where`. Raise `ConfigError` if a line lacks a key.
+        """Return the records in `lines` of the file named `where`. Raise `ConfigError` if a line lacks a key.
 
         The private histogram of errors counts its own rounds: its records get the last training round.
         """
@@ -237,7 +237,7 @@ def _values(record: object, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _chosen(line: Mapping[str, Any], names: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
-    """Return the entries of `line` with these keys. Raise `ConfigError` if one of `names` is missing."""
+    """Return the entries of `line` at all these keys. Raise `ConfigError` if one of `names` is missing."""
     if lacking := [name for name in names if name not in line]:
         raise ConfigError(f"it does not say {', '.join(lacking)}")
     return {name: line[name] for name in (*names, *optional) if name in line}
@@ -258,7 +258,7 @@ class SessionGraph:
 
 @dataclass
 class SumStats:
-    """Counts of the running sum; fields as in `SumRecord`. `index` is None until a client is asked."""
+    """Counts of a sum while it runs; fields as in `SumRecord`. `index` is None until a client is asked."""
 
     index: int | None = None
     invited: int = 0
@@ -278,14 +278,14 @@ class TrafficCounter(Protocol):
 
 
 class TrafficMeter:
-    """Measures the traffic of a session since this object was made, or since its beginning if `whole`."""
+    """Counts a session's bytes and frames since this object was made; if `whole`, since the session began."""
 
     def __init__(self, session: TrafficCounter, *, whole: bool = False) -> None:
         self._session = session
         self._before = {name: Counter() if whole else Counter(getattr(session, name)) for name in _COUNTS}
 
     def counts(self) -> CountsByStage:
-        """Return the traffic measured so far."""
+        """Return the bytes and frames counted so far, by the name of the stage."""
         return CountsByStage(
             bytes_up=self._since("bytes_up"),
             bytes_down=self._since("bytes_down"),

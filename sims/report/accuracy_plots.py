@@ -1,6 +1,7 @@
 """Makes the plots of accuracy, loss and clients' errors, and collects all plots of a report.
 
-With several runs, a plot has one curve per run. With a single run, it has one curve per measure.
+With several runs, a plot has one curve per run. With a single run, it has one curve per measure, which is the
+score of the common or the personal models on some of the clients.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _BINS: Final = 20  # bins of the histogram of errors
 
 
 def plots(runs: Sequence[ReportedRun]) -> tuple[Drawable, ...]:
-    """Return all plots of a report. A plot without data has a text that says why (`empty`)."""
+    """Return all plots of a report. A plot without data has a text that says why (`empty`) instead."""
     return (
         *_accuracy(runs),
         _histogram(runs),
@@ -107,7 +108,7 @@ def _counts(values: Iterable[float], bins: int = _BINS) -> tuple[float, ...]:
 
 
 def _private(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
-    """Yield a plot of the noisy error histogram that the server sees; for one run, beside the true one."""
+    """Yield a plot of the noisy error histogram that the server sees; for one run, also the true one."""
     seen = {each.title: each.private_tail for each in runs}
     found = {title: tuple(heights) for title, heights in seen.items() if heights is not None}
     bins = max(map(len, found.values()), default=0)

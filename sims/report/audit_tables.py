@@ -19,7 +19,7 @@ _CANARY_COLUMNS: Final = ("Kind", "Runs", "Lower bound", "Without assuming its l
 
 
 def findings(run: ReportedRun, prefix: str, *, rows: int) -> tuple[ReportTable, ...]:
-    """Return the non-empty tables of a run's audit, long ones cut to `rows` rows. Ids begin with `prefix`."""
+    """Return the non-empty tables of a run's audit, cut to `rows` rows. HTML ids begin with `prefix`."""
     audit = run.audit
     made = (
         _kinds(audit),
@@ -34,7 +34,7 @@ def findings(run: ReportedRun, prefix: str, *, rows: int) -> tuple[ReportTable, 
 
 
 def _cells(*values: TableCell | str | float | None) -> tuple[TableCell, ...]:
-    """Return a table row of the values. None becomes a cell with a dash, for a missing number."""
+    """Return a table row with one cell per value. None, which is a missing number, becomes a dash."""
     return tuple(_cell(value) for value in values)
 
 
@@ -219,7 +219,7 @@ def _agreement(audit: Audit) -> str:
 
 
 def compared(runs: Sequence[ReportedRun]) -> ReportTable:
-    """Return a table that compares the runs, with one column for each run."""
+    """Return a table that compares the runs, with one column per run and one row per figure."""
     subjects = [each.audit.subject for each in runs]
     lines: list[tuple[str, list[TableCell]]] = [
         ("Algorithm", [TableCell(each.algorithm) for each in runs]),

@@ -1,4 +1,4 @@
-"""Makes the plots of survivors by sum, bytes by stage, and privacy cost and median steps by round."""
+"""Makes the plots of costs: clients in each sum, bytes by stage, epsilon and median steps by round."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def privacy(runs: Sequence[ReportedRun]) -> Plot:
 
 
 def _epsilons(runs: Sequence[ReportedRun]) -> dict[str, dict[float, float]]:
-    """Return curves of epsilon by round: of the training, and for a single run also of error histograms."""
+    """Return curves of epsilon by name: of each run's training; for a single run, also of its histograms."""
     if len(runs) > 1:
         return {each.title: _of_training(each) for each in runs}
     (only,) = runs
@@ -180,7 +180,7 @@ def _of_training(run: ReportedRun) -> dict[float, float]:
 
 
 def _bare_rounds(run: ReportedRun) -> Iterable[float]:
-    """Yield the rounds in which the number of sums without noise grew."""
+    """Yield the rounds of a run that had sums without noise."""
     before = 0
     for at, count in run.line("unnoised").items():
         if (count or 0) > before:
@@ -205,7 +205,7 @@ def _no_epsilon(runs: Sequence[ReportedRun]) -> str:
 
 
 def steps(runs: Sequence[ReportedRun]) -> Iterable[Drawable]:
-    """Yield a plot of the steps towards the median that each round took, if an algorithm computes one."""
+    """Yield a plot of how many steps towards a median each round took, if an algorithm computes a median."""
     curves = {each.title: _steps(each) for each in runs}
     curves = {title: curve for title, curve in curves.items() if curve}
     if not curves:

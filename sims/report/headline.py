@@ -26,7 +26,7 @@ class KeyFigure:
 
 @dataclass(frozen=True)
 class _Method:
-    """A group of runs with the same swept settings, except for the seed."""
+    """A group of runs that differ only in the seed. Their accuracies are averaged."""
 
     name: str
     runs: Sequence[ReportedRun]
@@ -151,7 +151,7 @@ def _sent(best: ReportedRun, of: str) -> list[KeyFigure]:
 
 
 def _epsilon(runs: Sequence[ReportedRun]) -> KeyFigure:
-    """Return the largest epsilon of all runs: of training if it has noise, else of the error histogram."""
+    """Return the key figure of the largest epsilon: of training if it has noise, else of error histograms."""
     trained = [spent for each in runs if (spent := each.training_spent) is not None]
     tails = [spent for each in runs if (spent := each.tail_spent) is not None]
     if trained:

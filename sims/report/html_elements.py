@@ -19,7 +19,7 @@ FEW: Final = 12  # rows that a folded table shows at first
 
 @dataclass(frozen=True)
 class TableCell:
-    """A cell of a table. It is sorted by `value`, or by `text` if `value` is None."""
+    """A cell of a table. Rows can be sorted by the cell's `value`, or by its `text` if `value` is None."""
 
     text: str
     value: float | None = None
@@ -32,15 +32,15 @@ class TableCell:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table. The first cell of each row is its heading. If `folded`, only `FEW` rows are shown at first."""
+    """A table. The first cell of a row is the row's heading. If `folded`, only `FEW` rows show at first."""
 
-    key: str
+    key: str  # its id in the page
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[TableCell, ...], ...]
     note: str = ""
     folded: bool = False
-    noun: str = "rows"
+    noun: str = "rows"  # what the rows are, for the button that unfolds them
     sortable: bool = True
 
 
@@ -82,7 +82,7 @@ def tabulated(table: ReportTable) -> Markup:
 
 
 def boxed(content: Child, label: str) -> Markup:
-    """Return the content in a box that scrolls, also by keyboard. `label` is its name for screen readers."""
+    """Return the content in a box that scrolls, also by keyboard. Screen readers read `label` as its name."""
     return element("div", content, class_="scroll", role="region", aria_label=label, tabindex=0)
 
 

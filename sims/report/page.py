@@ -30,7 +30,7 @@ _DETAILS: Final = ((240, 400, 24), (120, 150, 24), (60, 60, 24), (30, 20, 24), (
 
 
 def page(runs: Sequence[ReportedRun], *, most_bytes: int = MOST_BYTES) -> str:
-    """Return the HTML page, in the highest level of detail that fits `most_bytes`, or else in the lowest."""
+    """Return the HTML page with as much detail as fits `most_bytes`, or with the least if nothing fits."""
     for detail in _DETAILS:
         text = _page(runs, sections.Detail(*detail))
         if len(text.encode()) < most_bytes:
@@ -78,7 +78,7 @@ def _body(runs: Sequence[ReportedRun], detail: sections.Detail, *, left: int) ->
 
 
 def policy() -> str:
-    """Return the content security policy: it allows this style sheet and script, and nothing else."""
+    """Return the page's content security policy: only its own style sheet and script are allowed, by hash."""
     return (
         f"default-src 'none'; style-src '{_hash('page.css')}'; script-src '{_hash('page.js')}'; "
         "base-uri 'none'; form-action 'none'"

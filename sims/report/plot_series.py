@@ -33,12 +33,12 @@ class Series:
 
     @property
     def style(self) -> str:
-        """The CSS class of the series' colour."""
+        """The CSS class that gives the series its colour."""
         return f"c{self.look % COLOURS}"
 
     @property
     def dash(self) -> str | None:
-        """The dash pattern; None for a solid line. Series of the same colour have different patterns."""
+        """The SVG dash pattern; None for a solid line. Series of the same colour differ in the pattern."""
         return DASHES[(self.look + self.look // COLOURS) % len(DASHES)] or None
 
 
@@ -64,7 +64,7 @@ class Plot:
 
     @property
     def drawn(self) -> bool:
-        """Whether there is a value to draw."""
+        """Whether the plot has a finite value, so that it can be drawn."""
         return bool(self.finite)
 
     @property
@@ -93,7 +93,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class StackedBars:
-    """A chart of horizontal bars, named by `rows`. Each series has the length of one segment of every bar."""
+    """A chart of horizontal bars, named by `rows`. A series has the length of one segment in each bar."""
 
     key: str
     title: str
@@ -108,7 +108,7 @@ class StackedBars:
         return any(value for each in self.series for value in each.values)
 
     def total(self, row: int) -> float:
-        """Return the length of the bar at index `row`."""
+        """Return the length of the bar at index `row`: the sum of its segments."""
         return sum(each.values[row] or 0.0 for each in self.series)
 
 
@@ -143,7 +143,7 @@ def over_rounds(
     empty: str = _NO_MEASUREMENTS,
     order: Sequence[str] = (),
 ) -> Plot:
-    """Return a plot by round with one line for each of `curves`. Values are multiplied by `scale`.
+    """Return a plot by round with one line for each of `curves` (name -> curve). `scale` multiplies values.
 
     The positions are all rounds of all curves. A curve's colour follows from its index in `order`, by default
     in `curves`. Plots with the same `order` therefore give a run the same colour.

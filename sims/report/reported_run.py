@@ -38,7 +38,7 @@ def algorithm_label(name: str) -> str:
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """One run that a report shows, with the contents of its files."""
+    """One run that a report shows, with the contents of its files. `MEASURES` explains what a measure is."""
 
     title: str  # unique among the runs of the page
     audit: Audit
@@ -60,26 +60,26 @@ class ReportedRun:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The measures of the run, in the order of `MEASURES`."""
+        """The names of the measures of the run, such as "common", in the order of `MEASURES`."""
         found = {name for line in self.metrics for name in (line.get("measured") or {})}
         return (*(name for name in MEASURES if name in found), *sorted(found - MEASURES.keys()))
 
     @property
     def headline(self) -> str | None:
-        """The main measure: of personal models if the run has them, over benign clients if others attack."""
+        """The name of the main measure: of personal models if any, of benign clients if others attack."""
         found = [name for name in self.measures if not self.is_copy(name)]
         order = ("personal", "common") if not self.attacked else ("personal_benign", "common_benign")
         return next((name for name in (*order, "personal", "common") if name in found), None)
 
     def is_copy(self, measure: str) -> bool:
-        """Return whether a measure of personal models equals that of the common model in every round."""
+        """Return whether a measure is of personal models, but equals the common model's in every round."""
         common = measure.replace("personal", "common")
         lines = [line.get("measured") or {} for line in self.metrics]
         return common != measure and all(each.get(measure) == each.get(common) for each in lines)
 
     @property
     def classifies(self) -> bool:
-        """Whether the task is a classification, so that metrics have an accuracy."""
+        """Whether the run trains a classifier, so that its metrics have an accuracy."""
         return any(
             "mean_accuracy" in scores
             for line in self.metrics
@@ -87,7 +87,7 @@ class ReportedRun:
         )
 
     def curve(self, measure: str, key: str) -> dict[float, float]:
-        """Return the score `key` of a measure by round. It is NaN in rounds after training diverged."""
+        """Return score `key`, such as "mean_accuracy", of a measure by round; NaN once training diverged."""
         lines = ((line["round"], (line.get("measured") or {}).get(measure)) for line in self.metrics)
         found = {float(number): scores.get(key) for number, scores in lines if scores and key in scores}
         return {number: math.nan if value is None else float(value) for number, value in found.items()}
@@ -100,7 +100,7 @@ class ReportedRun:
         return value if math.isfinite(value) else None
 
     def errors(self, measure: str, *, include_corrupt: bool = False) -> list[float]:
-        """Return the final error rate of every client, including attackers only if `include_corrupt`."""
+        """Return clients' final error rates in a measure; those of attackers only if `include_corrupt`."""
         table = self.clients.get(measure.removesuffix(_BENIGN), {})
         rows = zip(table.get("client", ()), table.get("total", ()), table.get("correct", ()), strict=False)
         left_out = frozenset() if include_corrupt else self.corrupt
@@ -108,8 +108,8 @@ class ReportedRun:
 
     @property
     def training_spent(self) -> Spent | None:
-        """The privacy cost of the training: the larger one of the server's count and the largest count of a
-        client. None if the training has no noise."""
+        """The privacy cost of the training: the largest that the server's ledger or a client counts. It is
+        None if the training has no noise."""
         return self._budget("algorithm", self.audit.spending.most)
 
     @property
@@ -133,17 +133,17 @@ class ReportedRun:
 
     @property
     def private_tail(self) -> list[float] | None:
-        """The heights of the last released histogram of errors, with noise; None if there is none."""
+        """The noisy height of each bin in the last released histogram of errors; None if there is none."""
         heights = self.audit.tail.get("heights")
         return None if not heights else [float(height) for height in heights]
 
     def line(self, key: str) -> dict[float, Any]:
-        """Return the value of `key` in the metrics by round; None for rounds without this key."""
+        """Return, by round, the value of `key` in the metrics of the round; None if a round lacks the key."""
         return {float(line["round"]): line.get(key) for line in self.metrics}
 
 
 def judged(runs: Sequence[ReportedRun]) -> list[str]:
-    """Return the measures by which to compare runs. If clients attack, scores are over benign clients."""
+    """Return the names of the measures by which to compare runs: of benign clients if others attack."""
     found = dict.fromkeys(name for each in runs for name in each.measures)
     attacked = any(each.attacked for each in runs)
     shown = [name for name in found if f"{name}_benign" not in found or not attacked]
@@ -151,7 +151,7 @@ def judged(runs: Sequence[ReportedRun]) -> list[str]:
 
 
 def read_runs(path: Path) -> tuple[ReportedRun, ...]:
-    """Read the run in `path`, or all runs in its subdirectories, sorted by the time of their start. Raises
+    """Read the run in `path`, or all runs in its subdirectories, sorted by the time of their start. Raise
     `ConfigError` if there is no run, or if a file of a run cannot be parsed."""
     found = [(run, run.facts()) for run in find_runs(path)]
     found.sort(key=lambda pair: (str(pair[1].get("started")), str(pair[0])))
@@ -181,7 +181,7 @@ def _read_run(run: RunDirectory, facts: Mapping[str, Any], title: str) -> Report
 
 
 def _titles(facts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a unique title for each run: its swept values, or its algorithm."""
+    """Yield a unique title for each run, from its facts in `run.json`: its swept values, or its algorithm."""
     names = [
         " · ".join(values_of(own.get("cell") or {})) or algorithm_label(str(own.get("algorithm")))
         for own in facts

@@ -28,7 +28,7 @@ _TRUST: Final = {"curious_server": "a curious server", "malicious_server": "a ma
 
 @dataclass(frozen=True)
 class Detail:
-    """The most positions, rows and runs that a page shows."""
+    """Limits on what a page shows, so that its size in bytes stays small."""
 
     places: int  # positions of a plot
     rows: int  # rows of a table
@@ -37,7 +37,7 @@ class Detail:
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section of the page, and the function that builds it."""
+    """A section of the page, with the function that returns its HTML for the given runs."""
 
     key: str  # the id of its element
     link: str  # its name in the navigation
@@ -147,7 +147,7 @@ def _card(shown: KeyFigure) -> Markup:
 
 
 def _exposed(runs: Sequence[ReportedRun], _detail: Detail) -> Markup:
-    """Return the section about what is not private. Each exposure names the runs that it concerns."""
+    """Return the section about what is not private. Each entry names the runs that it concerns."""
     found: dict[Exposure, list[str]] = {}
     for each in runs:
         for exposure in each.audit.exposures:

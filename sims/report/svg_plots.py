@@ -3,7 +3,7 @@
 Matplotlib is not used: its SVGs have thousands of elements, so that a dozen plots would exceed a megabyte, a
 style sheet cannot change their colours for a dark page, and screen readers cannot read their letters, which
 are paths. As in `papers.plots`, colour-blind people can tell the colours apart, dashes work without colours,
-ticks are at round numbers, and unknown values are gaps.
+ticks are at round numbers, and values that are not finite are gaps.
 
 Colours are classes of the style sheet. Below every plot, the page has a table of the same numbers. The
 attribute `data-stops` has the coordinate of each row of this table, at which the script shows a tooltip.
@@ -53,7 +53,7 @@ def plotted(plot: Plot) -> Markup:
 
 
 def stacked(stack: StackedBars) -> Markup:
-    """Return the SVG of horizontal bars, one below the other."""
+    """Return the SVG of horizontal bars, one below the other, each of coloured segments."""
     height = _ROW * len(stack.rows)
     longest = max(stack.total(row) for row in range(len(stack.rows)))
     x = Scale(0.0, longest, 2.0, WIDTH - 74)
@@ -130,7 +130,7 @@ def _places(plot: Plot, x: Scale) -> Iterator[Markup]:
 
 
 def _ticks(plot: Plot, x: Scale) -> Sequence[float]:
-    """Return the ticks of the horizontal axis, at most six unless the plot sets them."""
+    """Return the positions of ticks on the horizontal axis, at most six unless the plot sets them."""
     if plot.ticks:
         return plot.ticks
     if _columns(plot):
@@ -139,7 +139,7 @@ def _ticks(plot: Plot, x: Scale) -> Sequence[float]:
 
 
 def _short(value: float) -> str:
-    """Return the label of a tick. Values from a million on are in millions."""
+    """Return the label of a tick at `value`. From a million on, it is in millions, such as 2.5M."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
@@ -171,7 +171,7 @@ def _line(series: Series, points: Sequence[tuple[float, float]]) -> Markup:
 
 
 def _ends(runs: Sequence[Sequence[tuple[float, float]]]) -> Iterator[Markup]:
-    """Yield a dot at each value if there are few values, otherwise only at values that no line connects."""
+    """Yield a dot at each point if there are few, otherwise only at points that no line touches."""
     few = sum(map(len, runs)) <= _DOTS
     for run in runs:
         if few or len(run) == 1:
@@ -186,7 +186,7 @@ def _area(points: Sequence[tuple[float, float]], floor: float) -> Markup:
 
 
 def _uprights(plot: Plot, series: Series, x: Scale, y: Scale, floor: float) -> Iterator[Markup]:
-    """Yield the columns of one series. Columns of several series are side by side at each position."""
+    """Yield the columns of one series as rectangles. At each position, several series stand side by side."""
     others = _columns(plot)
     gap = (WIDTH - _RIGHT - _LEFT) / len(plot.places)
     width = gap * 0.84 / len(others)
@@ -202,7 +202,7 @@ def _uprights(plot: Plot, series: Series, x: Scale, y: Scale, floor: float) -> I
 def _runs(
     places: Sequence[float], values: Sequence[float | None], x: Scale, y: Scale
 ) -> list[list[tuple[float, float]]]:
-    """Return the points (x, y) of a series in pixels, as one list for each part between gaps."""
+    """Return the points (x, y) of a series in pixels: one list for each stretch of values without a gap."""
     runs: list[list[tuple[float, float]]] = [[]]
     for place, value in zip(places, values, strict=True):
         if value is not None and math.isfinite(value):
@@ -298,7 +298,7 @@ Drawable: TypeAlias = Plot | StackedBars
 
 
 def figure(shown: Drawable, *, places: int) -> Markup:
-    """Return the HTML of a plot with title, note, legend and table, and at most `places` positions."""
+    """Return the HTML of a plot with title, note, legend and number table, at up to `places` positions."""
     if isinstance(shown, Plot):
         shown = shown.thinned(places)
     title = element("h3", shown.title, id=f"{shown.key}-title")

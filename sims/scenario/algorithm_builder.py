@@ -40,12 +40,12 @@ def build(
     initial: Vector | None = None,
     module: nn.Module | None = None,
 ) -> AnyAlgorithm:
-    """Return the algorithm, for a model of `dim` parameters and at most `clients` clients in a round.
+    """Return the algorithm of the settings, for a model of `dim` parameters and up to `clients` in a round.
 
     `initial`  the first model; not needed if nothing is trained.
     `module`   the model, whose layers the settings may name; if None, layer names are only checked and
                replaced by a placeholder.
-    `known`    values that the simulation provides for required parameters that are not set.
+    `known`    parameter name -> value, for required parameters of the algorithm that are not set.
 
     Raise `ParameterError` for parameters that the algorithm does not accept.
     """
@@ -100,7 +100,7 @@ def with_ranges(
 ) -> dict[str, Any]:
     """Return the parameters of an algorithm, with layer names replaced by index ranges in the flat model.
 
-    `kind`    the kind of the model.
+    `kind`    the kind of the model, such as "mlp".
     `module`  the model; if None, layer names are only checked and replaced by a placeholder.
 
     Raise `ParameterError` with the name of the parameter if a model of this kind has no such layer.
@@ -135,7 +135,7 @@ def _ranges(name: str, text: str, kind: str, module: nn.Module | None) -> str:
 
 
 def _rest(module: nn.Module, layers: Mapping[str, tuple[str, ...]], piece: str) -> str | None:
-    """Return a name for the parameters of `module` outside `piece`, or None if there are none."""
+    """Return a group name for the parameters of `module` outside layer `piece`; None if there are none."""
     try:
         Groups.of(module, {_CHOSEN: layers.get(piece, piece)}, rest=None)
     except TrainingError:
@@ -144,7 +144,7 @@ def _rest(module: nn.Module, layers: Mapping[str, tuple[str, ...]], piece: str) 
 
 
 def _check_name(name: str, piece: str, kind: str, layers: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise `ParameterError` if `piece` is a plain word and not the name of a layer."""
+    """Raise `ParameterError` about setting `name` if `piece` is a plain word, but no layer of the model."""
     if layers and piece.isidentifier() and piece not in layers:
         raise ParameterError(
             f"{name}: {kind} has no layer {piece!r}: there are {', '.join(layers)}; or take a pattern of "
@@ -168,7 +168,7 @@ def _why(piece: str, kind: str, layers: Mapping[str, tuple[str, ...]], error: Tr
 
 
 def optimiser(section: ServerSection) -> ServerOptimiser:
-    """Return the optimiser of the server. Raise `ParameterError` for invalid parameters."""
+    """Return the server's optimiser that `[server]` describes. Raise `ParameterError` if it is invalid."""
     return ServerOptimiser(kind=section.kind, **section.parameters)
 
 
@@ -176,7 +176,7 @@ def optimiser(section: ServerSection) -> ServerOptimiser:
 
 
 def tail_measures(settings: Settings, section: TailSection, clients: int) -> EvaluationMetrics:
-    """Return the histogram that `[tail]` defines. Raise `ParameterError` if no noise meets its goal."""
+    """Return the error histogram that `[tail]` sets. Raise `ParameterError` if no noise meets its goal."""
     promise = NoiseAssumptions(
         clients=clients,
         dropouts=dropouts_allowed(clients, settings.channel.dropout),
@@ -192,6 +192,6 @@ def tail_measures(settings: Settings, section: TailSection, clients: int) -> Eva
 
 
 def tail_rounds(section: TailSection, rounds: int) -> set[int]:
-    """Return the rounds, counted from 1, after which the histogram is requested. The last is included."""
+    """Return the rounds, from 1, after which the histogram of errors is computed; always also the last."""
     regular = set(range(section.every, rounds + 1, section.every)) if section.every else set()
     return regular | {rounds}

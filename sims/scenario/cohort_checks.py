@@ -1,4 +1,4 @@
-"""Checks whether the settings of a cohort fit together: its size, colluders, drop-outs and noise."""
+"""Checks if the settings of a round's cohort fit together: its size, colluders, drop-outs and noise."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def invited(settings: Settings) -> int | None:
 
 
 def check(settings: Settings, problems: Problems) -> None:
-    """Add a problem for each setting that does not fit the number of clients."""
+    """Add to `problems` each setting that contradicts the number of clients."""
     clients, per_round = training_clients(settings), settings.cohort.per_round
     if clients is not None and clients < 1:
         problems.add("partition.held_out", "must be less than partition.clients: some clients must train")
@@ -75,7 +75,7 @@ def _blamed(channel: ChannelSection) -> str:
 
 
 def _unplanned(asked: int, channel: ChannelSection) -> str:
-    """Return why a session with `asked` clients cannot be secure, or an empty text if it can."""
+    """Return the reason why a session with `asked` clients cannot be secure; an empty text if it can."""
     found = _planned(asked, channel.params)
     return found if isinstance(found, str) else ""
 
@@ -92,7 +92,7 @@ def _planned(clients: int, params: SessionParams) -> GraphPlan | str:
 
 
 def check_dropouts(settings: Settings, algorithm: AnyAlgorithm, problems: Problems) -> None:
-    """Add a problem if the rates in `[dropout]` often exceed what a session or its noise tolerates."""
+    """Add a problem if, in most rounds, more clients drop out than the session or its noise tolerates."""
     asked, law, channel = invited(settings), settings.dropout, settings.channel
     if asked is None or not law.happens:
         return
@@ -111,14 +111,14 @@ def check_dropouts(settings: Settings, algorithm: AnyAlgorithm, problems: Proble
 
 
 def _later_sums(algorithm: AnyAlgorithm) -> int:
-    """Return how many sums of a round, without the first, do not belong to the group of an earlier sum."""
+    """Return how many later sums of a round clients may newly miss: those in no group with an earlier sum."""
     specs = () if algorithm.table is None else tuple(algorithm.table.values())
     groups = {spec.group for spec in specs if spec.group is not None}
     return max(len(groups) + sum(spec.times for spec in specs if spec.group is None) - 1, 0)
 
 
 def _enough_dropout(asked: int, gone: Fraction) -> float:
-    """Return a channel.dropout that at most one in 100 rounds exceeds; `gone` is the drop-out probability."""
+    """Return a channel.dropout that at most 1% of rounds exceed if clients drop out at rate `gone`."""
     return math.ceil(100 * dropouts_to_plan_for(asked, gone, exceeded=_SELDOM) / asked) / 100
 
 

@@ -1,4 +1,4 @@
-"""Checks whether settings of a simulation contradict each other. Each setting was checked before."""
+"""Checks whether settings of a simulation contradict each other. Each one by itself is checked elsewhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OWN_STEPS: Final = frozenset({"apfl", "per-fedavg", "per-fedbc"})
 
 
 def check(settings: Settings, problems: Problems) -> None:
-    """Add a problem for every contradiction between settings."""
+    """Add to `problems` every contradiction between settings."""
     from sims.scenario import data_and_model
 
     data_and_model.check(settings, problems)
@@ -105,7 +105,7 @@ def _check_attack(settings: Settings, problems: Problems) -> None:
 
 
 def _changes_updates(kind: str) -> bool:
-    """Return whether attacks of this kind change trained updates. An unknown kind gives False."""
+    """Return whether attacks of this kind change the results of training. An unknown kind gives False."""
     from fl.attacks import ATTACKS
 
     name = kind.replace("_", "-")
@@ -113,7 +113,7 @@ def _changes_updates(kind: str) -> bool:
 
 
 def _changes_messages(kind: str) -> bool:
-    """Return whether attacks of this kind can change sent answers. An unknown kind gives True."""
+    """Return whether attacks of this kind can change what a client sends. An unknown kind gives True."""
     from fl.attacks import ATTACKS, is_on_messages
 
     name = kind.replace("_", "-")
@@ -214,7 +214,7 @@ def _check_algorithm(entry: CatalogueEntry, settings: Settings, problems: Proble
 
 
 def _check_budget(settings: Settings, built: AnyAlgorithm, problems: Problems) -> None:
-    """Add a problem if the privacy budget ends before the last sum because clients round up its cost."""
+    """Add a problem if the budget ends before the last sum because clients round up the cost of each sum."""
     if built.budget is None or built.table is None or built.max_rho is None:
         return
     adjacency, rounds = built.budget.goal.adjacency, built.budget.rounds
@@ -236,7 +236,7 @@ def _check_budget(settings: Settings, built: AnyAlgorithm, problems: Problems) -
 
 
 def _has_all(entry: CatalogueEntry, settings: Settings, problems: Problems) -> bool:
-    """Add a problem for each unknown key in `[algorithm]` and `[privacy]`. Return whether there is none."""
+    """Add unknown keys of `[algorithm]` and `[privacy]` to `problems`. Return whether all keys are known."""
     own, privacy = settings.algorithm.parameters, settings.privacy
     unknown = [name for name in own if name not in entry.parameters]
     for name in unknown:
@@ -257,7 +257,7 @@ def _has_all(entry: CatalogueEntry, settings: Settings, problems: Problems) -> b
 
 
 def _built(entry: CatalogueEntry, settings: Settings, problems: Problems) -> AnyAlgorithm | None:
-    """Return the algorithm, or add the problem that prevents it and return None."""
+    """Return the algorithm of the settings. If it cannot be built, add the problem and return None."""
     from sims.scenario.data_and_model import model
 
     try:
@@ -302,13 +302,14 @@ def _attempt(settings: Settings, module: nn.Module | None) -> AnyAlgorithm:
 
 
 def _some_dim(settings: Settings) -> int:
-    """Return a placeholder for the size of the model, large enough for `algorithm.subspace`."""
+    """Return a placeholder for an unknown number of model parameters, at least `algorithm.subspace`."""
     asked = settings.algorithm.parameters.get("subspace")
     return max(_SOME_DIM, asked) if type(asked) is int else _SOME_DIM
 
 
 def _blamed(settings: Settings, module: nn.Module | None) -> str:
-    """Return the table at fault: `privacy` or `server` if the rest works without it, else `algorithm`."""
+    """Return the table of the scenario to name in the error if the algorithm cannot be built: `privacy` or
+    `server` if it can be built without that table, otherwise `algorithm`."""
     for table in ("privacy", "server"):
         if getattr(settings, table) is not None:
             with suppress(SecaggError):

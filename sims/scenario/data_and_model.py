@@ -58,7 +58,7 @@ def _check_partition(kind: str, partition: PartitionSection, problems: Problems,
 
 
 def check_files(settings: Settings, root: Path, problems: Problems) -> None:
-    """Add a problem for each missing file. `root` contains the directories of data sets."""
+    """Add a problem for missing files of the data set, a directory in `root`, and of the initial model."""
     start = start_of(settings)
     if start is not None and not start.is_file():
         problems.add(
@@ -75,7 +75,7 @@ def check_files(settings: Settings, root: Path, problems: Problems) -> None:
 
 
 def start_of(settings: Settings) -> Path | None:
-    """Return the file of the model that a run starts from, or None if it starts from new weights."""
+    """Return the path of the saved model that a run starts from; None if it starts from new weights."""
     if not settings.model.start:
         return None
     path = Path(settings.model.start.replace("{seed}", str(settings.seed)))
@@ -92,7 +92,7 @@ def _looked_for(settings: Settings) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _missing(kind: str, directory: Path, wanted: tuple[tuple[str, str], ...]) -> str:
-    """Return why the data set cannot be read, or an empty text. Cached, as all cells of a sweep call it."""
+    """Return why a data set cannot be read; else an empty text. Cached, as all cells of a sweep call it."""
     try:
         look(kind, directory, dict(wanted))
     except DataError as error:
@@ -110,8 +110,8 @@ def _digits() -> tuple[int, ...]:
 
 
 def model(settings: Settings) -> nn.Module | None:
-    """Return the model for digits. Return None for other data, because its shape is only in files, or if
-    `[model]` has problems, which other checks report. Raise `FLError` if the model does not fit the data."""
+    """Return the model if the data is "digits". Return None for other data, whose shape is only in files, or
+    if `[model]` has problems, which other checks report. Raise `FLError` if model and data do not fit."""
     from fl.models import build
 
     kind, amiss = settings.model.kind, Problems(Path())
@@ -140,7 +140,7 @@ def first_model(settings: Settings, module: nn.Module) -> Vector:
 
 
 def initial_model(settings: Settings, module: nn.Module) -> Vector:
-    """Return the same as `first_model`, but raise errors without the key `model.start` in the message."""
+    """Return the same vector as `first_model`, but raise errors that do not name the key `model.start`."""
     own, path = flatten(module), start_of(settings)
     if path is None:
         return as_vector(own)

@@ -28,7 +28,7 @@ _VARIABLE: Final = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIO
 
 @dataclass(frozen=True)
 class KindTable:
-    """All kinds that one table of a scenario may name, with the function that makes each kind."""
+    """All kinds that one table of a scenario may name, with the function (maker) that builds each kind."""
 
     table: str  # its name in a scenario, such as "data"
     kinds: Callable[[], Mapping[str, Maker]]
@@ -39,7 +39,7 @@ class KindTable:
         return kind.replace("_", "-") in self._dashed()
 
     def _dashed(self) -> dict[str, Maker]:
-        """Return the kinds, with dashes instead of underscores in their names."""
+        """Return the function of each kind by its name, with dashes instead of underscores."""
         return {name.replace("_", "-"): maker for name, maker in self.kinds().items()}
 
     def find(self, kind: str) -> Maker:
@@ -50,7 +50,7 @@ class KindTable:
         return kinds[kind.replace("_", "-")]
 
     def arguments(self, section: OpenSection, kind: str, problems: Problems) -> dict[str, Any]:
-        """Return the arguments in `section` for the function of a kind, converted, and add their problems."""
+        """Return the extra keys of `section` as typed arguments for its function, and add their problems."""
         try:
             maker = self.find(kind)
         except ConfigError as error:
@@ -75,7 +75,7 @@ class KindTable:
         return found
 
     def arguments_or_raise(self, section: OpenSection, kind: str) -> dict[str, Any]:
-        """Return the same as `arguments`. Raise `ConfigError` if there are problems."""
+        """Return the same arguments as `arguments`, but raise `ConfigError` if there are problems."""
         problems = Problems(Path(self.table))
         found = self.arguments(section, kind, problems)
         problems.check()
@@ -157,7 +157,7 @@ def _check_attack(attack: AttackSection, problems: Problems) -> None:
 
 
 def _target(maker: Maker) -> Maker:
-    """Return the callable with the parameters: of a `partial`, its first argument or else its function."""
+    """Return the callable whose parameters count: of a `partial`, its first argument or else its function."""
     if isinstance(maker, partial):
         return maker.args[0] if maker.args else maker.func
     return maker
@@ -191,13 +191,13 @@ def _typed(hint: Any, value: Any, problems: Problems, key: str) -> Any:
 
 
 def _fields(hint: Any) -> list[str]:
-    """Return the names of the fields if the type is a dataclass or contains one."""
+    """Return the field names of the dataclasses in the type `hint`; an empty list if it has none."""
     candidates = (hint, *get_args(hint))
     return [each.name for kind in candidates if is_dataclass(kind) for each in fields(kind)]
 
 
 def _reasons(error: ValidationError, value: Any) -> dict[str, list[str]]:
-    """Return the texts of errors by the key in `value` that they are about, or by "" for the whole value."""
+    """Return the texts of errors by the key of `value` that they concern; "" stands for the whole value."""
     found: dict[str, list[str]] = {}
     for each in error.errors(include_url=False):
         name = next((str(step) for step in each["loc"] if isinstance(value, dict) and step in value), "")

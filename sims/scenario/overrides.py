@@ -29,14 +29,14 @@ _LABEL: Final = "label"
 
 @dataclass(frozen=True)
 class Choice:
-    """One value of an axis, or one combination of values of all axes."""
+    """One value of an axis of a sweep, or one combination with a value of each axis."""
 
     assignments: Mapping[str, Any]  # dotted keys and their values
     key: Mapping[str, Any]  # identifies it in tables: the assignments, or the name of the axis and a label
 
     @property
     def labelled(self) -> bool:
-        """Return whether a label stands for the assignments, which then must not be overridden."""
+        """Return whether a label names this choice, so that overriding its assignments would falsify it."""
         return self.key != self.assignments
 
     def touched(self, changes: Assignments) -> list[str]:
@@ -44,7 +44,7 @@ class Choice:
         return [each for each in changes if any(_overlap(each, own) for own in self.assignments)]
 
     def changed(self, changes: Assignments) -> Choice:
-        """Return a copy in which `changes` override equal keys. Other keys that overlap are removed."""
+        """Return a copy in which `changes` override equal keys. Own keys that merely overlap are removed."""
         left = [key for key in self.assignments if key in changes or not self._gone(key, changes)]
         found = {key: changes.get(key, self.assignments[key]) for key in left}
         return Choice(found, self.key if self.labelled else found)
@@ -87,7 +87,7 @@ def axes(sweep: object, problems: Problems, changes: Assignments | None = None) 
 
 
 def _chosen(name: str, cases: Any, wanted: Any, problems: Problems) -> Any:
-    """Return those values (cases) of an axis with labels in `wanted`. Without labels, return `wanted`."""
+    """Return the `cases` (values) of an axis with labels in `wanted`; if they have no labels, `wanted`."""
     listed = wanted if isinstance(wanted, list) else [wanted]
     labels = _labels(cases)
     if not labels or not listed or any(isinstance(each, Mapping) for each in listed):
@@ -128,7 +128,7 @@ def _check_distinct(found: Sequence[Axis], problems: Problems) -> None:
 
 
 def combinations(found: Sequence[Axis]) -> Iterator[Choice]:
-    """Yield every combination of values, one per axis; the last axis varies fastest."""
+    """Yield every combination of one value per axis, as a single choice; the last axis varies fastest."""
     for choices in product(*(axis.choices for axis in found)):
         assignments = {key: value for choice in choices for key, value in choice.assignments.items()}
         yield Choice(assignments, {key: value for choice in choices for key, value in choice.key.items()})
@@ -139,7 +139,7 @@ Assignments: TypeAlias = Mapping[str, Any]  # dotted keys and their values
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted key and the value of every entry of nested tables. Their keys may contain dots."""
+    """Yield (dotted key, value) for every value in nested tables, whose own keys may also contain dots."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")
@@ -148,7 +148,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def assigned(document: Document, assignments: Assignments) -> Document:
-    """Return a copy with these assignments. Raise `ConfigError` if a dotted key leads through a non-table."""
+    """Return a copy of `document` with the assignments. Raise `ConfigError` if part of a key is no table."""
     changed = deepcopy(document)
     for key, value in assignments.items():
         *tables, last = key.split(".")
@@ -162,8 +162,8 @@ def assigned(document: Document, assignments: Assignments) -> Document:
 
 
 def parsed(texts: Iterable[str]) -> dict[str, Any]:
-    """Parse assignments such as `training.rate=0.1` or `sweep.seed=[1, 2]`, with values in TOML. Return a
-    dictionary. A string needs no quotes, except inside a list or a table."""
+    """Parse assignments such as `training.rate=0.1` or `sweep.seed=[1, 2]`, with values in TOML. Return
+    the values by key. A string needs no quotes, except inside a list or a table."""
     found: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")

@@ -32,7 +32,7 @@ Check = Callable[[Settings, Problems], None]
 
 @dataclass(frozen=True)
 class Variant:
-    """One simulation of a scenario: a cell of its sweep. `key` has the swept keys and their values in it."""
+    """One simulation of a scenario: a cell of its sweep. `key` maps the swept keys to this cell's values."""
 
     key: Mapping[str, Any]
     settings: Settings
@@ -57,14 +57,14 @@ class Variant:
 
 
 def _numbers(settings: Settings) -> dict[str, Any]:
-    """Return the settings that results depend on, including whether keys and noise follow from the seed."""
+    """Return the settings that results depend on, by table; also whether the seed decides keys and noise."""
     found = settings.model_dump(mode="json", exclude_defaults=True, exclude=_ASIDE)
     return found if settings.seeded else {**found, "insecure_seed": False}
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A loaded scenario. Its results are stored under `name`."""
+    """A loaded scenario, with its simulations as `variants`. Its results are stored under `name`."""
 
     name: str
     path: Path
@@ -79,12 +79,12 @@ def load(
     check: Check | None = None,
     data: Path | None = None,
 ) -> Scenario:
-    """Load the scenario in a file. Raise `ConfigError` with all its problems.
+    """Return the scenario in the file `path`. Raise `ConfigError` with all its problems, if there are any.
 
     `changes`  override the file and its sweep. A key such as `sweep.seed` replaces an axis, or chooses from
                its cases by their labels. Other keys must not override what a labelled case sets, because its
                label would become wrong.
-    `quick`    run at most two rounds, with the first value of every axis and the settings of `[quick]`.
+    `quick`    take the first value of every axis, at most two rounds, and then the settings of `[quick]`.
     `check`    checks the settings of every variant; by default, `sims.scenario.kind_parameters.check`.
     `data`     contains the directories of data sets; if None, files are not checked.
     """
@@ -138,7 +138,7 @@ def _name(name: object, problems: Problems) -> str:
 
 
 def _quick(document: Document, problems: Problems, *, quick: bool) -> Assignments:
-    """Remove `[quick]` from the document. Return its assignments, or none if `quick` is false."""
+    """Remove `[quick]` from the document. If `quick`, return its assignments and at most two rounds."""
     table = document.pop("quick", {})
     if not isinstance(table, Mapping):
         problems.add("quick", f"must be a table, not {shown(table)}")
@@ -164,7 +164,8 @@ def _check_labels(found: Sequence[Axis], fixed: Assignments, problems: Problems)
 
 
 def _varied(found: Sequence[Axis], fixed: Assignments, *, quick: bool) -> tuple[Axis, ...]:
-    """Return the axes with values overridden by `fixed`, so that keys of cells show the values in use."""
+    """Return the axes (if `quick`, with one value each) after `fixed` has overridden values, so that keys of
+    cells show the values in use."""
     return tuple(Axis(axis.name, _left(axis.choices[:1] if quick else axis.choices, fixed)) for axis in found)
 
 
@@ -220,7 +221,7 @@ class _Faults:
         return settings
 
     def problems(self, key: Mapping[str, Any], find: Callable[[Problems], None]) -> None:
-        """Collect the problems that `find` adds about the variant with this key."""
+        """Call `find`, which adds problems of one variant, and collect them. `key` has its swept values."""
         problems = Problems(self._path)
         find(problems)
         for each in problems.found:
@@ -242,7 +243,7 @@ class _Faults:
 
 
 def _located(problem: Problem, cells: Sequence[str], variants: int) -> Problem:
-    """Return the problem. If only some variants have it, its text names the first of their `cells`."""
+    """Return the problem. If only some of the variants have it (`cells`), its text names the first one."""
     return problem if len(cells) >= variants else replace(problem, why=f"{problem.why} (in {cells[0]})")
 
 
@@ -256,7 +257,7 @@ _BESIDE: Final = ("name", "sweep", "quick")  # keys of the file that are not set
 
 
 def add_problems(error: ValidationError, problems: Problems) -> None:
-    """Add every problem that pydantic found, with a better text than pydantic's where there is one."""
+    """Add every problem in a pydantic error, with a better text than pydantic's where there is one."""
     others: list[InitErrorDetails] = []
     seen: set[str] = set()
     for detail in error.errors(include_url=False):

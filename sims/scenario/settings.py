@@ -34,7 +34,7 @@ class Section(BaseModel):
 
 
 class OpenSection(Section):
-    """A table of a scenario that also takes the parameters of its kind."""
+    """A table of a scenario that also takes the parameters of its kind, as further keys."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -44,7 +44,7 @@ class OpenSection(Section):
 
 
 class DataSection(OpenSection):
-    """The source of the samples."""
+    """The data set from which the samples of all clients are taken."""
 
     kind: str
 
@@ -89,7 +89,7 @@ class TrainingSection(Section):
 
     `clip`  largest norm of every step's gradient.
     `loss`  by default, cross-entropy for classes and squared for a regression.
-    `way`   whether clients train together on one device or one after another; by default the faster way.
+    `way`   whether clients train as one batch ("together") or one after another; by default the faster way.
     """
 
     rate: Positive
@@ -117,7 +117,7 @@ class ServerSection(OpenSection):
 
 
 class PrivacySection(OpenSection):
-    """The privacy budget of all rounds: `rho`, or `epsilon` and `delta`. With it, sums have noise."""
+    """The total privacy budget of all rounds: `rho`, or `epsilon` and `delta`. With it, sums have noise."""
 
     rho: Positive | None = None
     epsilon: Positive | None = None
@@ -171,7 +171,7 @@ OBSERVER_KINDS: Final[dict[str, ObserverKind]] = {
 
 
 class EvaluationSection(Section):
-    """The measurements with full knowledge of all clients, every `every` rounds and after the last round."""
+    """What the simulation measures with access to all clients, every `every` rounds and at the end."""
 
     every: Count = 10
     what: Literal["common", "personal", "both"] = "common"  # the common model, or every client's own
@@ -191,7 +191,7 @@ def _known_channel(kind: str) -> str:
 
 
 class ChannelSection(Section):
-    """The channel that computes sums. All kinds give the same numbers.
+    """The channel: the way in which sums are computed. All kinds give the same numbers.
 
     `kind`     "plain" adds up without protection, "secure" runs the protocol in one process, and "processes"
                runs it in separate processes over TLS.
@@ -212,7 +212,7 @@ class ChannelSection(Section):
 
     @property
     def params(self) -> SessionParams:
-        """The parameters of a session, without the sizes of its cohort."""
+        """The parameters of a session, without limits on the number of its clients."""
         return SessionParams(
             trust=Trust(self.trust),
             corrupt=self.corrupt,
@@ -223,7 +223,7 @@ class ChannelSection(Section):
 
 
 class DropoutSection(Section):
-    """The probabilities of drop-outs, which are drawn from the seed for each client and round."""
+    """The drop-out probabilities. Drop-outs are drawn from the seed for each client and round."""
 
     training: PartOfAll = 0.0  # part of the invited that sends no masked input in a round's first sum
     between: PartOfAll = 0.0  # probability to miss a later sum that is in no group with an earlier one
@@ -254,7 +254,7 @@ class AuditSection(Section):
 
 
 class TailSection(Section):
-    """A private histogram of clients' errors, over the same channel and with its own budget."""
+    """A noisy histogram of clients' error rates, summed over the same channel and with its own budget."""
 
     epsilon: Positive
     delta: Annotated[float, Field(gt=0, lt=1)]
@@ -290,7 +290,7 @@ class Settings(Section):
 
     @property
     def seeded(self) -> bool:
-        """Whether keys, rounding and noise follow from the seed."""
+        """Whether keys, rounding and noise follow from the seed: the run is repeatable, but not secret."""
         return self.channel.kind == "plain" if self.insecure_seed is None else self.insecure_seed
 
 
@@ -300,5 +300,5 @@ def insecure_seed(seed: int) -> bytes:
 
 
 def insecure_server(seed: int) -> Identity:
-    """Return the identity that signs the ledger if `insecure_seed` is set. Its private key is public, too."""
+    """Return the ledger-signing key pair of runs with `insecure_seed`. Anyone can compute it from `seed`."""
     return Identity.from_secret(digest("insecure identity of a server", insecure_seed(seed)))

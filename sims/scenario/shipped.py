@@ -46,7 +46,7 @@ def find(given: str | Path) -> Path:
 
 
 def described(name: str) -> Shipped:
-    """Return the description of a shipped scenario. Its settings are not checked."""
+    """Return the description of the shipped scenario `name`. Its settings are not checked."""
     path = find(name)
     text = path.read_text(encoding="utf-8")
     document = tomllib.loads(text)
@@ -66,12 +66,12 @@ def described(name: str) -> Shipped:
 
 
 def all_described() -> list[Shipped]:
-    """Return the descriptions of all shipped scenarios, examples first."""
+    """Return the descriptions of all shipped scenarios, sorted by name, but examples first."""
     return sorted(map(described, names()), key=lambda each: (each.table, each.name))
 
 
 def purpose(text: str) -> str:
-    """Return the first sentence of the comment at the top of a file."""
+    """Return the first sentence of the comment at the top of a scenario file with this text."""
     lines = []
     for line in text.splitlines():
         if not line.startswith("#") or not line.strip("# "):

@@ -132,7 +132,7 @@ keep = "run"  # a directory for every run, with ledger, metrics and report; "tab
 
 
 def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") -> str:
-    """Return the text of a scenario that runs as it is. Raise `ParameterError` for an unknown algorithm."""
+    """Return the text of a scenario that runs unchanged. Raise `ParameterError` for an unknown algorithm."""
     entry = find(algorithm)
     built = entry.build(dim=10, clients=20, **entry.example)
     per_round = "" if built.needs_all_clients else "#per_round = 20  # clients drawn for every round; all\n"
@@ -146,7 +146,7 @@ def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") ->
 
 
 def _what(built: AnyAlgorithm) -> str:
-    """Return the models to evaluate: "common", "personal" or "both", depending on which the algorithm has."""
+    """Return the value of `evaluation.what`: "common", "personal" or "both", by the models it has."""
     if built.table is None:
         return "personal"
     within = built.algorithm if isinstance(built, WithServerOptimiser) else built
