@@ -1,11 +1,12 @@
-"""Channels: each sends the queries of a learning algorithm to simulated clients and returns the sums.
+"""Channels: a channel sends an algorithm's queries to simulated clients and returns sums of their answers.
 
     channel = secure_sum(algorithm, learners, Setting(trust="curious_server"))
     run = Run(algorithm, channel, algorithm.start(model))
     report = run.round()
 
-`secure_sum` runs the real protocol, with the server and all clients in this process. `insecure_plain_sum`
-takes the same arguments and computes the same totals (apart from noise) faster, without any protection.
+`learners` has the object that trains for each client, by client id. `secure_sum` runs the real protocol, with
+the server and all clients in this process. `insecure_plain_sum` computes the same totals (apart from noise)
+from the same arguments, faster and without any protection.
 """
 
 from sims.runtime.cohort_setting import DropoutLaw, DropoutSchedule, Setting, no_dropouts

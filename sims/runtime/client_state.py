@@ -53,13 +53,13 @@ class SimulatedMemory(VolatileMemory):
             self._sets.add(SumSequence(Rule(rule), key), members)
 
     def take_lost(self, answer: AnswerEntry) -> None:
-        """Charge the client for an answer it may have sent before a restart; mark its round as answered."""
+        """Charge the client for an answer it may have sent before a restart; mark that round as answered."""
         self._spend = self._spend.plus(answer.charge, answer.adjacency)
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
 
 
 class DigestIndex:
-    """A numbered list of byte strings, such as digests. A set of them can be saved as one bit per number."""
+    """Numbers the byte strings (digests) that clients store, so that a client's set takes one bit each."""
 
     def __init__(self, digests: Sequence[bytes] = ()) -> None:
         self._digests = list(digests)
@@ -75,7 +75,7 @@ class DigestIndex:
         return cls(msgpack.unpackb(content))
 
     def bits(self, digests: set[bytes]) -> bytes:
-        """Return a set of digests as a bit string: bit n stands for digest n. New digests get new numbers."""
+        """Return a set of digests as bits: bit n is 1 if digest n is in the set. Number new digests first."""
         for digest in sorted(digests - self._positions.keys()):
             self._positions[digest] = len(self._digests)
             self._digests.append(digest)
@@ -83,7 +83,7 @@ class DigestIndex:
         return number.to_bytes(-(-number.bit_length() // 8), "little")
 
     def at(self, bits: bytes) -> Iterator[bytes]:
-        """Yield the digests of a set, given the bit string that the method `bits` returned for it."""
+        """Yield the digests of a set, given the bit string that the method `bits` returned for that set."""
         number = int.from_bytes(bits, "little")
         for position in range(number.bit_length()):
             if number >> position & 1:
@@ -95,7 +95,7 @@ def save_clients(
     memories: Mapping[int, SimulatedMemory],
     tamper: Mapping[int, object],
 ) -> dict[int, bytes]:
-    """Return the packed state of each client by id, and the `DigestIndex` of all under the key `SHARED`."""
+    """Return the packed state of each client by id, and their common `DigestIndex` under the key `SHARED`."""
     known, saved = DigestIndex(), {}
     for member, participant in participants.items():
         state = {
@@ -114,7 +114,7 @@ def restore_clients(
     memories: Mapping[int, SimulatedMemory],
     tamper: Mapping[int, object],
 ) -> None:
-    """Restore what `save_clients` returned. Raise `RecordError` if it is invalid or of other clients."""
+    """Restore clients from a result of `save_clients`. Raise `RecordError` if it is not of these clients."""
     if saved.keys() != {*participants, SHARED}:
         raise RecordError("the saved clients are not those of this run")
     known = DigestIndex.of(saved[SHARED])
@@ -133,7 +133,8 @@ def restore_clients(
 
 
 def learner_state(learner: object) -> dict[str, Any]:
-    """Return the count of trainings and all random states of a learner, with those of wrapped learners."""
+    """Return the number of trainings of a learner, and the states of the random generators of this learner
+    and of the learners that it wraps, as an attacker's learner does."""
     layers = list(_layers(learner))
     generators = [json.dumps(each.bit_generator.state) for each in _generators(layers)]
     return {"calls": getattr(layers[-1], "calls", None), "generators": generators}
@@ -165,15 +166,14 @@ class ForgingLearner(Protocol):
     """The learner of an attacker that changes answers after they are computed: see `fl.attacks.updates`."""
 
     def answered(self, values: Mapping[str, Any], most: Mapping[str, int], sent: Any) -> Mapping[str, Any]:
-        """Return values to send instead. `most` has the limits of counts, `sent` the query's vectors."""
+        """Return what to send instead of `values`, by part name. `most` has the largest allowed values of
+        parts that hold counts, by part name; `sent` has the vectors that came with the query."""
         ...
 
 
 class SimulatedParticipant(Participant):
-    """A participant that sends a forged answer if its learner is a `ForgingLearner`.
-
-    Counts with a limit on their sum, as in a histogram, are not forged, because the sum could exceed it.
-    """
+    """A client's side of a run, which sends a forged answer if its learner is a `ForgingLearner`. Counts with
+    a limit on their sum, as in a histogram, are not forged, because their sum could exceed that limit."""
 
     def answer(
         self, kind: str, payload: bytes, *, round_number: int, invited: int

@@ -1,4 +1,4 @@
-"""The setting of a channel to simulated clients: threat model, drop-outs, sampling and privacy budget."""
+"""The settings for sums over simulated clients: threat model, drop-outs, sampling and privacy budget."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _MANY: Final = 1 << 62
 
 
 def no_dropouts(_member: int, _stage: Stage, _round: int, _sum: int) -> bool:
-    """Return False: no client drops out."""
+    """Return False: no client drops out. This function is the default value of `Setting.dropouts`."""
     return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The settings of a channel: how sums are protected, and which clients take part in each round.
+    """The settings of a channel: how its sums are protected, and which clients take part in each round.
 
     `trust`             what the server may do: "curious_server" or "malicious_server".
     `corrupt`           how many clients may collude with the server.
@@ -98,7 +98,7 @@ class Setting:
 
     @cached_property
     def params(self) -> SessionParams:
-        """Return the parameters of a session, without the size of its cohort."""
+        """Return the parameters that all sessions have in common, so without the size of a cohort."""
         return SessionParams(
             trust=Trust.parse(self.trust),
             corrupt=self.corrupt,
@@ -109,7 +109,7 @@ class Setting:
 
     @property
     def unnoised_sums(self) -> int:
-        """Return how many sums without noise a client may answer: 0 under a budget, else practically any."""
+        """Return how many sums without noise a client may answer: 0 with a budget, else practically any."""
         return _MANY if self.max_rho is None else 0
 
 
@@ -118,7 +118,7 @@ _BITS: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutLaw:
-    """Probabilities that a client drops out of a round. Drop-outs are drawn from `seed`. Raise
+    """The probabilities that a client drops out at each point of a round. `seed` determines who does. Raise
     `ParameterError` if a probability is below 0, or 1 or more."""
 
     seed: bytes
@@ -133,10 +133,8 @@ class DropoutLaw:
                 raise ParameterError(f"the probability to drop out ({name}) must be from 0 to below 1")
 
     def missing(self, member: int, stage: Stage, number: int, index: int, *, later: bool) -> bool:
-        """Return whether the client drops out at this stage of sum `index` of round `number`.
-
-        `later` says whether the round had an earlier sum of the same group. No client drops out in set-up.
-        """
+        """Return whether the client drops out at this stage of sum `index` of round `number`. `later` says
+        whether the round had an earlier sum of the same vector. No client drops out in set-up."""
         if stage in (Stage.ADVERTISE, Stage.SHARE):
             return False
         if stage is not Stage.MASK:
@@ -145,7 +143,7 @@ class DropoutLaw:
         return self._happens(probability, "mask", member, number, index)
 
     def _happens(self, probability: float, what: str, member: int, number: int, index: int) -> bool:
-        """Return True with this probability. The outcome depends only on the seed and the arguments."""
+        """Return True with this probability. The seed and the arguments determine the return value."""
         if not probability:
             return False
         position = b"".join(each.to_bytes(8, "big") for each in (member, number, index))
@@ -155,7 +153,7 @@ class DropoutLaw:
 
 def with_budget(setting: Setting, algorithm: AnyAlgorithm) -> Setting:
     """Return the setting with the algorithm's privacy budget, unless the setting has its own budget. Raise
-    `ParameterError` if algorithm and setting refer to different adjacencies."""
+    `ParameterError` if the algorithm's budget is for another adjacency than that of the setting."""
     budget = algorithm.budget
     if budget is None or setting.max_rho is not None:
         return setting
@@ -168,7 +166,7 @@ def with_budget(setting: Setting, algorithm: AnyAlgorithm) -> Setting:
 
 
 def check_cohort(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> None:
-    """Raise `ParameterError` if algorithm, learners and setting do not fit together."""
+    """Raise `ParameterError` if the algorithm cannot run with these learners (by id) or this setting."""
     if not isinstance(learners, Mapping):
         raise ParameterError("learners must be a mapping from the ids of clients to their learners")
     if len(learners) < setting.corrupt + 2:

@@ -1,4 +1,4 @@
-"""The interfaces between a simulation, its channels to clients, and the sessions of a channel."""
+"""The interface of a channel to clients, as a simulation uses it, and of a session, as a channel uses it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from sims.runtime.cohort_setting import Setting
 
 
 class ObservedChannel(SumChannel, Protocol):
-    """A channel to simulated clients. Observers can read the state of clients; the simulated server cannot.
+    """Asks simulated clients for sums. Observers can read the state of clients; the simulated server cannot.
 
     `asked`       records of all sums so far.
-    `memories`    returns the state that completed rounds have left with every client.
-    `save`        returns the state of every client between two rounds, in a format of this channel.
-    `restore`     continues from a saved state, before the first round, after `sessions` earlier sessions.
-    `take_lost`   charges every client for a sum that it may have answered after the state was saved.
-    `spends`      returns the privacy cost that every client has recorded.
+    `bytes_up`    the bytes that all clients have sent so far, by stage; `bytes_down`: have received.
+    `memories`    returns by client id what clients keep from completed rounds, such as personal models.
+    `save`        returns the state of every client by id, between two rounds, in a format of this channel.
+    `restore`     sets these states before the first round; `sessions` is the number of earlier sessions.
+    `take_lost`   charges every client for a sum that it may have answered after its state was saved.
+    `spends`      returns the privacy cost that every client has recorded, by client id.
     `sessions`    the number of sessions so far.
 
-    The channel reports sessions and sums to the `log` of its setting. Its server writes to the `ledger`.
+    The channel reports sessions and sums to `Setting.log`. Its server writes to `Setting.ledger`.
     """
 
     asked: list[SumRecord]
@@ -52,7 +53,7 @@ class ObservedChannel(SumChannel, Protocol):
 
 
 class SumSession(TrafficCounter, Protocol):
-    """A session that computes sums, such as a `secagg.local.LocalSession`."""
+    """A session, in which a fixed set of clients computes sums, such as a `secagg.local.LocalSession`."""
 
     stats: SumStats  # counts of the last sum
 
@@ -69,7 +70,7 @@ class SumSession(TrafficCounter, Protocol):
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """The arguments of a `SessionFactory`. The session calls `answer`, `prepare`, `absent` and `listener`."""
+    """What a session is made from. The session calls `answer`, `prepare`, `absent` and `listener`."""
 
     table: Table
     setting: Setting
@@ -85,7 +86,7 @@ class SessionPlan:
 
     @property
     def policy(self) -> Policy:
-        """Return the limits that every client of the session enforces."""
+        """Return the limits that every client of the session enforces against the server."""
         setting, least = self.setting, self.setting.corrupt + 2
         return Policy(
             trust=Trust.parse(setting.trust),

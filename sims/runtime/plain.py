@@ -47,9 +47,8 @@ _NO_SESSION = bytes(32)
 def insecure_plain_sum(
     algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting
 ) -> SessionChannel:
-    """Return a channel that adds up the answers of clients without protection.
-
-    Raise `ParameterError` if algorithm, learners and setting do not fit together.
+    """Return a channel that adds up the answers of clients without protection. Raise `ParameterError` if the
+    algorithm cannot run with these learners (by client id) or this setting.
 
     >>> from protocols.fedavg import FedAvg
     >>> from protocols.quadratic_learner import QuadraticLearner
@@ -142,7 +141,7 @@ class PlainSession:
         return adding.total()
 
     def _roster(self, kind: str, payload: bytes) -> PositionSet:
-        """Return the positions in the cohort of the clients to ask, chosen by `RepeatPlanner.roster`."""
+        """Return the positions in the cohort of the clients to ask. None of them refuses a repeated query."""
         here = tuple(self._cohort[position] for position in sorted(self._members - self._gone))
         need = max(self._least, self._table[kind].least_roster)
         chosen = set(self._repeats.roster(kind, payload, here, need=need))
@@ -152,13 +151,13 @@ class PlainSession:
         return tuple(self._cohort[position] for position in positions)
 
     def _abandon(self, adding: _Adding) -> None:
-        """Notify the remaining clients that no total was released."""
+        """Notify the clients that are still present that no total of this sum was released."""
         remaining = set(adding.roster) - self._gone
         for position in self._positions(self._stage, remaining, adding.query.sum_index):
             self._plan.listener(self._cohort[position], Abandoned(adding.query.sum_index))
 
     def _check_roster(self, roster: PositionSet, kind: str, round_number: int) -> None:
-        """Raise `SumFailed` if the roster is too small, or if a client in it left, which ends the group."""
+        """Raise `SumFailed` if too few clients are left to ask, or if one left between sums of one vector."""
         if roster & self._gone:
             self._agenda.close(kind, round_number)
             raise CohortChanged("a client of this group has left; its last total stands")
@@ -177,7 +176,7 @@ class PlainSession:
                 self._leave(position, error)
 
     def _willing(self, adding: _Adding) -> dict[int, int]:
-        """Return the present clients that accept the query: id -> position. Clients that refuse it leave."""
+        """Return present clients that accept the query: id -> position in the cohort. Let others leave."""
         willing: dict[int, int] = {}
         for position in self._positions(Stage.MASK, adding.roster, adding.query.sum_index):
             member = self._cohort[position]
@@ -193,7 +192,7 @@ class PlainSession:
         self.stats.refusals.append(Refusal.of(self._cohort[position], error))
 
     def _check_question(self, adding: _Adding, member: int) -> None:
-        """Raise `PeerError` if this client has to refuse the query."""
+        """Raise `PeerError` if a real client with the memory of this one would refuse the query."""
         query, memory = adding.query, self._plan.memories[member]
         self._books[member].check_new(query.kind, query.round)
         client_checks.check_query_is_new(adding.content, memory)
@@ -223,8 +222,8 @@ class PlainSession:
         self._repeats.confirm(adding.query, self._ids(survivors))
 
     def _confirm(self, adding: _Adding, survivors: PositionSet) -> set[int]:
-        """Run the stages after masking. Notify the clients that stay to the end, and return their positions.
-        Raise `TooFewClients` if too few clients stay."""
+        """Run the stages after masking. Notify the clients that stay to the end. Return their positions in
+        the cohort. Raise `TooFewClients` if too few clients stay."""
         query, stayed = adding.query, set(survivors)
         if self._policy.trust is Trust.MALICIOUS:
             self._stage = Stage.CONFIRM
@@ -281,7 +280,7 @@ class _Adding:
 
     @property
     def least_survivors(self) -> int:
-        """Return how many clients must answer so that the noise is as large as planned."""
+        """Return how many clients must answer so that the noise is as large as planned; 0 without noise."""
         promise = self._spec.promise
         return len(self.roster) - promise.dropouts if promise is not None else 0
 
@@ -306,7 +305,7 @@ class _Adding:
         return PositionSet(self._noise)
 
     def total(self) -> Total:
-        """Return the total after removing surplus noise, which clients added in case of more drop-outs."""
+        """Return the total, without the surplus noise that clients added in case more of them dropped out."""
         promise, layers = self._spec.promise, self._encoding.noise()
         surplus = promise.surplus(len(self.roster), len(self._noise)) if promise is not None else ()
         for seeds in self._noise.values():

@@ -1,7 +1,8 @@
 """Simulates attackers that replace their encoded values, integers modulo 2^bits ("residues"), before masking.
 
-An attacker knows about a sum what every client knows. It does not change the hidden count of contributors,
-which is part of each sum, because a wrong count only makes the sum fail, as a drop-out can.
+An attacker is given the kind of the sum, its own residues, and the public limits of each part (`Field`). It
+cannot change its hidden count, the 1 that each client adds so that remaining masks are detected: a wrong
+count only makes the sum fail, which an attacker can also achieve by dropping out.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from secagg.sum_spec import L2, Count, LInf, Part, Residue
 
 @dataclass(frozen=True)
 class Field:
-    """What an attacker knows about one part of a sum. A negative value v is the residue 2^bits + v."""
+    """The public limits of one part (named vector) of a sum. A negative value v is the residue 2^bits + v."""
 
     name: str
     bits: int
@@ -43,10 +44,8 @@ Tamper: TypeAlias = Callable[
 def tampered(
     tamper: Tamper, kind: str, encoding: Encoding, residues: Sequence[Residues]
 ) -> tuple[Residues, ...]:
-    """Return the residues that an attacker sends instead of its own `residues`.
-
-    The last array, the hidden count, is not changed. Raise `ParameterError` if `tamper` changes a shape.
-    """
+    """Return the residues that an attacker sends instead of its own `residues`: one array per part, and the
+    hidden count, which is not changed. Raise `ParameterError` if `tamper` changes the shape of an array."""
     *own, count = residues
     known = tuple(_field(encoding, part) for part in encoding.spec.parts)
     changed = tuple(tamper(kind, tuple(own), known))
@@ -84,7 +83,7 @@ def _grid_points(encoding: Encoding, part: Part, limit: float) -> int:
 
 
 def tampering_transform(tamper: Tamper) -> Transform:
-    """Return a hook that makes a `ClientMachine` send tampered residues and changes nothing else."""
+    """Return a hook that makes a `ClientMachine` send the residues that `tamper` returns."""
 
     def transform(question: Question, residues: tuple[Residues, ...]) -> tuple[Residues, ...]:
         return tampered(tamper, question.query.kind, question.encoding, residues)
@@ -93,7 +92,8 @@ def tampering_transform(tamper: Tamper) -> Transform:
 
 
 def client_hooks(member: int, *, seed: bytes | None, number: int, tamper: Tamper | None) -> ClientHooks:
-    """Return a client's hooks in session `number`. With a seed, its rounding is the same in all sessions."""
+    """Return hooks that make a client's state machine apply `tamper`, and draw its secrets in session
+    `number` from the seed, if any. Its rounding then depends on the seed, but not on the session."""
     hooks = ClientHooks()
     if seed is not None:
         hooks = insecure_client_hooks(_of_session(seed, number), member, rounding=seed)
@@ -101,7 +101,7 @@ def client_hooks(member: int, *, seed: bytes | None, number: int, tamper: Tamper
 
 
 def server_hooks(*, seed: bytes | None, number: int) -> ServerHooks:
-    """Return the hooks of the server in session `number`. With a seed, both determine its randomness."""
+    """Return the server's hooks in session `number`. With a seed, seed and number determine its secrets."""
     return ServerHooks() if seed is None else insecure_server_hooks(_of_session(seed, number))
 
 

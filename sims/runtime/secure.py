@@ -26,8 +26,7 @@ from sims.runtime.session_channel import SessionChannel
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:
     """Return a channel that computes secure sums: the server sees only masked values and totals.
-
-    Raise `ParameterError` if algorithm, learners and setting do not fit together.
+    Raise `ParameterError` if the algorithm cannot run with these learners (by client id) or this setting.
 
     >>> from protocols.fedavg import FedAvg
     >>> from protocols.quadratic_learner import QuadraticLearner
@@ -43,7 +42,7 @@ def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting
 
 
 class ObservedSession(LocalSession):
-    """A `LocalSession` that counts the masked inputs, reveal messages and refusals of each sum in `stats`."""
+    """A `LocalSession` that counts in `stats` the masked inputs, reveal messages and refusals of each sum."""
 
     is_plain = False
 
@@ -94,7 +93,7 @@ class ObservedSession(LocalSession):
 
 
 class SecureSessions:
-    """Makes sessions from plans. A client has the same identity (signing key) in all sessions."""
+    """Makes sessions from `SessionPlan`s. A client has the same identity (signing key) in all sessions."""
 
     def __init__(self, enrolled: tuple[int, ...], setting: Setting) -> None:
         self._enrolled = enrolled
@@ -123,7 +122,7 @@ class SecureSessions:
 
 
 def _identities(seed: bytes | None) -> Callable[[int], Identity]:
-    """Return a function from a client id to the identity of that client, the same in every call."""
+    """Return a function from a client id to that client's signing key, which stays the same."""
     if seed is not None:
         return partial(seeded_identity, seed)
     return cache(lambda _member: Identity.generate())

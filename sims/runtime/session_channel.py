@@ -1,6 +1,6 @@
 """A channel that runs rounds in sessions: it invites clients, asks for sums, and reports outcomes to clients.
 
-It works with any `SumSession`: plain sums, secure sums in this process, or secure sums with workers.
+It works with any `SumSession`: plain sums, secure sums in this process, or with clients in worker processes.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ from sims.runtime.interfaces import SessionFactory, SessionPlan, SumSession
 
 
 class PreparedAnswer(Protocol):
-    """A finished job of a client. `result` returns the value of the job or raises its exception."""
+    """The outcome of a computation for one client. `result` returns its value or raises its exception."""
 
     def result(self) -> Any: ...
 
 
-# Runs one job for each of many clients at once, as `fl.crowd.Crowd.together` does.
+# Calls one function for each client, all in one batch, and returns the outcomes: see `fl.crowd.Crowd`.
 Together: TypeAlias = Callable[[Mapping[int, Callable[[], Any]]], Mapping[int, PreparedAnswer]]
 
 
 class SessionChannel:
-    """A channel to simulated clients, one participant for each learner.
+    """Asks simulated clients for sums, in sessions from `make_session`. Implements `ObservedChannel`.
 
-    If `learners` has a method `together`, as `fl.crowd.Crowd` has, the jobs of all clients run at once.
+    `learners` has the object that trains for each client, by client id. If it has a method `together`, as
+    `fl.crowd.Crowd` has, that method computes the answers of all clients in one batch, which is faster.
 
     The algorithm learns only what `ask` returns. Everything else, such as `participants`, is for observers.
     """
@@ -156,7 +157,7 @@ class SessionChannel:
         self._groups.add(group)
 
     def finish(self, round_info: RoundInfo) -> None:
-        """Report the outcome of the round to all clients. End the session after a failure or a drop-out."""
+        """Report the outcome of the round to all clients. After a failure or drop-out, end the session."""
         self._report(round_info.with_unacknowledged(self._unacknowledged))
         self._unacknowledged = []
         if self._left or not round_info.completed(self._round_info.number):
@@ -191,7 +192,7 @@ class SessionChannel:
     # --- sessions ---
 
     def _forget(self, round_info: RoundInfo) -> bool:
-        """Let clients answer in this round again. Return whether the round is repeated in an open session."""
+        """Let clients answer in this round again. Return whether it was begun before, in an open session."""
         for participant in self.participants.values():
             participant.insecure_rewind(round_info.number)
         return round_info.number <= self._round_info.number and self._session is not None
@@ -284,7 +285,7 @@ class SessionChannel:
         return {member: each.spend for member, each in self._memories.items()}
 
     def save(self) -> dict[int, bytes]:
-        """Return the state of every client between two rounds: see `sims.runtime.client_state`."""
+        """Return the state of every client by id, between two rounds: see `sims.runtime.client_state`."""
         return save_clients(self.participants, self._memories, self._setting.tamper)
 
     def take_lost(self, answer: AnswerEntry) -> None:
@@ -293,7 +294,8 @@ class SessionChannel:
             memory.take_lost(answer)
 
     def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None:
-        """Restore what `save` returned, before the first round. Raise `RecordError` if it is invalid."""
+        """Restore all clients from a result of `save`, before the first round. `sessions` is the number of
+        earlier sessions. Raise `RecordError` if `saved` is invalid."""
         restore_clients(saved, self.participants, self._memories, self._setting.tamper)
         self._sessions = sessions
         for memory in self._memories.values():  # The server knew every set that a client confirmed.
@@ -304,7 +306,7 @@ class SessionChannel:
     # --- called by a session ---
 
     def _prepare(self, asked: Mapping[int, Asked]) -> None:
-        """Compute the answers of all clients at once, if the learners support it."""
+        """Compute all answers to the queries, given by client id, in one batch if the learners support it."""
         self._prepared = {}
         if self._together is not None:
             jobs = {member: partial(self._compute, member, each) for member, each in asked.items()}
@@ -323,7 +325,7 @@ class SessionChannel:
         )
 
     def _all(self, jobs: Mapping[int, Callable[[], None]]) -> None:
-        """Run one job for every client, at once if the learners support it."""
+        """Call one function per client (`jobs`, by id), in one batch if the learners support it."""
         if self._together is not None:
             for done in self._together(jobs).values():
                 done.result()

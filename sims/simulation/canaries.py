@@ -1,4 +1,4 @@
-"""Estimates lower bounds on epsilon from trial sums with and without the input of one client, the canary."""
+"""Tests noise: estimates lower bounds on epsilon from sums with and without a client's input, the canary."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _SUMS: Final = 64
 
 
 def canary_facts(settings: Settings, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, Any]:
-    """Run one trial for every kind of sum with noise, and return the results as JSON values. The keys of
-    `algorithms` are the parts of the run: "training", and "tail" for the histogram of errors."""
+    """Test the noise of every kind of sum that has noise, with canaries. Return JSON values: "canaries", the
+    number of sums with a canary in each test, and "specs", a list with the outcome of each test. The keys of
+    `algorithms` are the parts of the run: "training", and "tail" for the histogram of clients' errors."""
     return {
         "canaries": settings.audit.canaries,
         "specs": [
@@ -32,7 +33,8 @@ def canary_facts(settings: Settings, algorithms: Mapping[str, AnyAlgorithm]) -> 
 
 
 def _tried(settings: Settings, part: str, kind: str, spec: SumSpec) -> dict[str, Any]:
-    """Run a trial with the same ratio of noise to the sensitivity of one client as in sums of this kind."""
+    """Test the noise of one kind of sum, and return the outcome as JSON values. The test has the same
+    ratio of noise to the largest norm of one client as the sums of this kind."""
     from sims.noise_audit.trial import NoiseTrial, run_trial
 
     promise = spec.promise

@@ -41,7 +41,7 @@ def federation(settings: Settings, root: Path) -> Federation:
 
 
 def corrupt(settings: Settings, clean: Federation) -> tuple[Federation, frozenset[int]]:
-    """Choose the corrupt clients. Return the federation after attacks on their data, and their ids."""
+    """Choose the attackers. Return the data of all clients after attacks on data, and the attackers' ids."""
     attack = settings.attack
     if attack is None or attack.fraction == 0:
         return clean, frozenset()
@@ -131,7 +131,7 @@ def _parts(partition: PartitionSection, source: Source, samples: Samples, rng: A
 
 
 def _given(settings: Settings, partition: PartitionSection, root: Path) -> Federation:
-    """Return a federation with the data set's own test samples. A client gets those of its own classes."""
+    """Return the data of all clients. Test samples are from the data set's own test set, matched by class."""
     if "part" not in inspect.signature(DATA.find(settings.data.kind)).parameters:
         raise DataError(f"{settings.data.kind} has no test set of its own: set partition.test to a number")
     train, test = (_source(settings, root, part=part) for part in ("train", "test"))

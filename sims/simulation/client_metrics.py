@@ -26,7 +26,7 @@ Scores = Mapping[int, Score]
 
 
 def measured(setup: SimulationSetup) -> dict[str, Scores]:
-    """Return the scores of all clients that have samples, by measure.
+    """Return the scores of all clients that have samples, by measure, then by client id.
 
     Measures are "common" and "personal", for the common model and for the clients' own models. With the
     prefix "held_out_", they are about clients that never train.
@@ -79,7 +79,7 @@ def _judged(scores: Scores) -> Scores:
 
 
 def summary(scores: Scores, *, classes: bool) -> dict[str, float | None]:
-    """Return statistics of losses over clients and, if `classes`, also of accuracies and error rates."""
+    """Return statistics over clients, by name: of losses and, if `classes`, of accuracies and error rates."""
     if not scores:
         return {}
     table = ClientScores.of(scores.values())
@@ -98,7 +98,7 @@ def summary(scores: Scores, *, classes: bool) -> dict[str, float | None]:
 
 
 def arrays(scores: Scores, *, classes: bool) -> dict[str, list[Any]]:
-    """Return lists of the ids, sample counts, losses and, if `classes`, correct answers of all clients."""
+    """Return lists with one value per client: id, sample count, loss and, if `classes`, correct answers."""
     each = list(scores.values())
     found: dict[str, list[Any]] = {
         "client": list(scores),

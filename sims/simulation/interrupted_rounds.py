@@ -18,7 +18,7 @@ from sims.simulation.run_writer import RunWriter
 
 
 def lost_sums(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, list[AnswerEntry]]:
-    """Return the lost sums by part of the run, from the ledger if there is one, else from `sums.jsonl`."""
+    """Return lost sums by part ("training" or "tail"), from the ledger if there is one, else `sums.jsonl`."""
     found: dict[str, list[AnswerEntry]] = {part: [] for part in algorithms}
     entries = _noted(writer, algorithms) if writer.ledger is not None else _logged(writer, algorithms)
     for part, entry in entries:
@@ -27,7 +27,7 @@ def lost_sums(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> dict
 
 
 def _noted(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> Iterator[tuple[str, AnswerEntry]]:
-    """Yield the lost sums in the ledger. The kind and the spec of a row tell which part it belongs to."""
+    """Yield (part of the run, sum) for the lost sums in the ledger. A row's kind and spec tell the part."""
     parts = {
         (kind, spec.digest.hex()): part
         for part, each in algorithms.items()
@@ -73,7 +73,7 @@ def _entry(
 
 
 def leave_out(run: Run[Any], lost: list[AnswerEntry]) -> None:
-    """Advance `run` to the first round after those of the lost sums, which count as failed."""
+    """Advance `run` to the round after the last lost sum. The rounds that this skips count as failed."""
     last = max((entry.round_number for entry in lost), default=-1)
     while run.round_info.number <= last:
         run.round_info = run.round_info.next(completed=False)

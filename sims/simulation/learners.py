@@ -1,4 +1,4 @@
-"""Makes the learners of clients: their model, their training, and attacks on either.
+"""Makes the learners of clients: objects that train a model on one client's data, honestly or as attackers.
 
 The same functions make all clients in one process, or the clients of one worker process.
 """
@@ -61,7 +61,7 @@ def make_crowd(
 
 
 def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapping[int, Any]:
-    """Return the learners of all clients, with the behaviour of stragglers and of the attackers `who`."""
+    """Return the learners of all clients by id. Stragglers train less, and the clients `who` attack."""
     learners: Mapping[int, Any] = crowd
     if settings.cohort.stragglers:
         epochs = settings.training.epochs or settings.training.steps or 1
@@ -76,7 +76,7 @@ def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapp
 
 
 def make_tamper(settings: Settings, who: frozenset[int]) -> dict[int, Any]:
-    """Return functions with which attackers change encoded values, by id; empty for other attacks."""
+    """Return by client id the functions with which attackers change encoded values; {} for other attacks."""
     attack = settings.attack
     if attack is None or attack.level != "message":
         return {}
@@ -95,13 +95,13 @@ class WorkerSettings:
 
 
 def clients_of(settings: Settings, federation: Federation, corrupt: frozenset[int]) -> ClientFactory:
-    """Return the factory from which workers make the clients that train."""
+    """Return the factory with which worker processes make the clients that train."""
     common = WorkerSettings(settings.model_dump(), federation.classes, federation.name, corrupt)
     return ClientFactory(worker_clients, common, federation.clients)
 
 
 def worker_clients(common: WorkerSettings, owned: Mapping[int, ClientData]) -> WorkerClients:
-    """Make the clients of one worker from the common settings and their own data."""
+    """Make the clients of one worker process from the common settings and their own data, by client id."""
     torch.set_num_threads(1)  # As `fl.device.one_thread`, but for the rest of the process.
     settings = Settings.model_validate(common.settings)
     federation = Federation(owned, classes=common.classes, name=common.name)

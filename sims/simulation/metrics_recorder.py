@@ -30,8 +30,8 @@ _NOTHING: Final[Mapping[str, Any]] = {
 
 
 class MetricsRecorder:
-    """Makes the line of every round. `lines` are the lines so far; the first is from before the first round.
-    In a resumed run, observers start without the state that they had before."""
+    """Makes the line of each round, with new observers. `lines` are the earlier lines of a resumed run, and
+    `sent` its earlier bytes, by "bytes_up" or "bytes_down", then stage. Line 0 is from before round 1."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class MetricsRecorder:
         return self._add(line, measured, seconds)
 
     def lost(self, number: int, seconds: float) -> Line:
-        """Return the line of an interrupted round. It is skipped, because clients would not repeat it."""
+        """Return the line of an interrupted round, which is skipped: clients would not repeat it."""
         failure = "the run was cut off in the midst of this round, which clients would not repeat"
         line = {"round": number, "completed": False, "failure": failure, "lost": True}
         return self._add(line, self._measure_if_due(number), seconds)
 
     def _add(self, line: Line, measured: Any, seconds: float) -> Line:
-        """Complete a line with traffic, privacy cost and metrics, and add it to `lines`."""
+        """Complete a line with traffic, privacy cost and metrics, add it to `lines`, and return it."""
         spending = self._spending
         found = {
             **_NOTHING,
@@ -102,7 +102,7 @@ class MetricsRecorder:
         return found
 
     def traffic(self) -> dict[str, int]:
-        """Return the bytes that all clients have sent and received so far."""
+        """Return the bytes that all clients have sent ("bytes_up") and received ("bytes_down") so far."""
         return {way: sum(self.sent(way).values()) for way in ("bytes_up", "bytes_down")}
 
     def sent(self, way: str) -> Counter[str]:
@@ -149,7 +149,7 @@ class MetricsRecorder:
 
     @property
     def accuracy(self) -> float | None:
-        """Return the latest mean accuracy of the first measure, or None if no accuracy is measured."""
+        """Return the latest mean accuracy of clients (with the common model if it is measured), or None."""
         for line in reversed(self.lines):
             for numbers in (line["measured"] or {}).values():
                 found: float | None = numbers.get("mean_accuracy")
@@ -183,7 +183,7 @@ class MetricsRecorder:
         }
 
     def of_clients(self) -> dict[str, Any]:
-        """Return the last measured scores of every client, by measure."""
+        """Return the last scores of every client, by measure, as lists: see `client_metrics.arrays`."""
         return {name: client_metrics.arrays(each, classes=self._classes) for name, each in self._last.items()}
 
     def _series(self) -> dict[str, dict[str, list[Any]]]:
@@ -202,7 +202,7 @@ class MetricsRecorder:
         return observed
 
     def _diverged(self) -> int | None:
-        """Return the first round that failed because training diverged, or whose loss is not finite."""
+        """Return the first round that failed by divergence of training or has no finite loss, or None."""
         failed = [line["round"] for line in self.lines if not line["completed"] and line["silenced"]]
         return min([*failed, *self._without_loss()], default=None)
 

@@ -35,7 +35,7 @@ _SELDOM: Final = 50  # rounds between two slow observations
 
 
 def multipliers() -> Observer:
-    """Return an observer of the multiplier lambda of every client in FedBC, with its number of samples."""
+    """Return an observer of FedBC: client id -> [the client's number of samples, its multiplier lambda]."""
 
     def observe(_number: int, _run: Run[Any], channel: ObservedChannel, crowd: Crowd) -> Any:
         found = {}
@@ -73,8 +73,8 @@ def training_loss() -> Observer:
 
 
 def centralised() -> Observer:
-    """Return an observer of the accuracy of a model that is trained centrally, on the data of all clients. It
-    starts from the common model after the first round, and trains in each round as a client does."""
+    """Return an observer of a baseline: the accuracy of a model trained centrally on the data of all clients.
+    It starts from the common model after the first round, and trains in each round as a client does."""
     known: list[Any] = []  # the trainer, and its model so far
 
     def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
@@ -110,7 +110,8 @@ def local_accuracy() -> Observer:
 
 
 def register_observer(name: str, make: Callable[[], Observer], kind: ObserverKind | None = None) -> None:
-    """Add an observer that scenarios can name; `kind` says which data it needs."""
+    """Add an observer that scenarios can name. `make` makes it anew for each simulation; `kind` says which
+    data it needs."""
     OBSERVERS[name] = make
     OBSERVER_KINDS[name] = ObserverKind() if kind is None else kind
 
@@ -158,7 +159,7 @@ _DIVERGED: Final = "diverged"
 
 
 def optimality_gap() -> Observer:
-    """Return an observer of the objective at the common model minus its minimum: see `_gap`."""
+    """Return an observer of the training objective at the common model, minus its least value: see `_gap`."""
     return _gap(lambda run: run.model)
 
 
@@ -169,7 +170,8 @@ def ergodic_gap() -> Observer:
 
 
 def _gap(chosen: Callable[[Run[Any]], Array | None]) -> Observer:
-    """Return an observer of the total objective of all training samples at a model, minus its minimum."""
+    """Return an observer of the objective, summed over all training samples, at the model `chosen(run)`,
+    minus the least value of this sum. It observes nothing if that model is None."""
     known: list[tuple[ExactObjective, int]] = []
 
     def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:
@@ -186,7 +188,7 @@ def _gap(chosen: Callable[[Run[Any]], Array | None]) -> Observer:
 
 
 def _everybody(crowd: Crowd) -> tuple[ExactObjective, int]:
-    """Return the objective over the data of all clients, and its number of samples."""
+    """Return the mean objective over the training samples of all clients, and the number of these samples."""
     pooled = crowd.pooled()
     if pooled.exact is None:
         raise FLError(
@@ -225,14 +227,14 @@ def jumps() -> Observer:
 
 
 def _kept(channel: ObservedChannel) -> dict[int, Array] | None:
-    """Return the clients' own models, or None if some client keeps none."""
+    """Return the clients' own models by client id, or None if some client keeps none."""
     kept = {client: getattr(memory, "model", None) for client, memory in channel.memories().items()}
     found = {client: np.asarray(model) for client, model in kept.items() if model is not None}
     return found if len(found) == len(kept) else None
 
 
 def _once_more(crowd: Crowd, start: Array | None) -> dict[int, Array]:
-    """Return the models of the last training, repeated from `start` with the same random draws."""
+    """Repeat all clients' last training from `start`, with the same random draws. Return the models by id."""
     assert start is not None
     for member in crowd.values():
         member.calls -= 1
@@ -250,8 +252,8 @@ _NEVER = -1
 
 
 class DivergenceObserver(SimulatedParticipant):
-    """A participant that records in `diverged` the last round in which it had no answer. In a sum with noise,
-    a client without an answer sends zeros, so its divergence is not recorded."""
+    """A client's side of a run, which records in `diverged` the last round without an answer because training
+    diverged. In a sum with noise, such a client sends zeros instead, so its divergence is not recorded."""
 
     diverged = _NEVER
 
@@ -267,7 +269,7 @@ class DivergenceObserver(SimulatedParticipant):
 def observe_divergence(
     channel: SessionChannel, algorithm: AnyAlgorithm, trust: str
 ) -> dict[int, DivergenceObserver]:
-    """Replace the participants of a new channel by `DivergenceObserver`s, and return these by id."""
+    """Replace the clients (`participants`) of a new channel by `DivergenceObserver`s. Return these by id."""
     watched = {
         member: DivergenceObserver(algorithm, each.learner, trust=trust, member=member)
         for member, each in channel.participants.items()

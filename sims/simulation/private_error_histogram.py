@@ -39,7 +39,7 @@ class PeriodicErrorHistogram:
     def of(
         cls, settings: Settings, *, dim: int, clients: int, make: Callable[[AnyAlgorithm], ObservedChannel]
     ) -> PeriodicErrorHistogram | None:
-        """Return the histogram of the scenario's section `[tail]`, over the channel from `make`, or None."""
+        """Return the histogram for section `[tail]`, over a channel from `make`; None without the section."""
         section = settings.tail
         if section is None:
             return None
@@ -74,7 +74,7 @@ class PeriodicErrorHistogram:
 
 
 class _RecordingChannel:
-    """A channel that also records the heights of the last histogram, before the algorithm evaluates them."""
+    """A channel that also keeps the bin heights of the last histogram; the algorithm does not report them."""
 
     def __init__(self, channel: ObservedChannel) -> None:
         self._channel = channel

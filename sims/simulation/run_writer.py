@@ -50,7 +50,7 @@ from sims.simulation.setup import SimulationSetup
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The scenario that a run belongs to."""
+    """The scenario that a run belongs to, and the run's place in its sweep."""
 
     name: str  # of the scenario
     digest: str  # identifies the settings of the run
@@ -78,7 +78,7 @@ def open_run(
 
 
 def _leave_nothing(directory: RunDirectory) -> None:
-    """Remove the directory if it has no checkpoint to resume from."""
+    """Remove the directory of a failed run if it has no checkpoint to resume from."""
     if not (directory / CHECKPOINT).exists():
         with suppress(ConfigError, OSError):
             directory.remove()
@@ -121,7 +121,7 @@ class RunWriter:
         return file
 
     def _make_ledger(self) -> ServerLedger | None:
-        """Return the ledger that this writer reads; None for a plain channel."""
+        """Return the server's ledger, for this writer to read; None for a plain channel, which has none."""
         if self._settings.channel.kind == "plain":
             return None
         if self.saved is None:
@@ -132,19 +132,19 @@ class RunWriter:
         return self._stack.enter_context(ServerLedger.open(self._directory / LEDGER))
 
     def open_ledger(self) -> ServerLedger | None:
-        """Open the same ledger file for writing; None for a plain channel."""
+        """Return the same ledger, opened again for a channel to write; None for a plain channel."""
         return None if self.ledger is None else self._opened()
 
     # --- resume ---
 
     def lost_rows(self) -> tuple[Row, ...]:
-        """Return the rows of the ledger after the checkpoint."""
+        """Return the rows of the ledger that were written after the checkpoint, before a crash."""
         if self.saved is None or self.saved.ledger_rows is None:
             return ()
         return read_ledger(self._directory / LEDGER).rows[self.saved.ledger_rows :]
 
     def lost_sums(self) -> tuple[SumRecord, ...]:
-        """Return the sums in the file of sums after the checkpoint."""
+        """Return the sums that were written to the file of sums after the checkpoint, before a crash."""
         return SumHistory.of(self.lost_lines, str(self._directory / SUMS)).sums
 
     def note_resumed(self, done: int, *, repeats: bool) -> None:
@@ -207,14 +207,14 @@ class RunWriter:
         }
 
     def resumed(self) -> None:
-        """Record that the run continues in this process."""
+        """Record in `run.json` that the resumed run is running, and its new signing key."""
         self._facts["server_key"] = None if self.ledger is None else self._identity.public.hex()
         self._write_status(RUNNING)
 
     def keep(
         self, line: dict[str, Any], done: int, states: Mapping[str, PartState], seconds: Mapping[str, float]
     ) -> None:
-        """Write a finished round: its metrics, the signed head of the ledger, and then the checkpoint."""
+        """Write the state after `done` rounds: metrics (`line`), signed ledger head, then the checkpoint."""
         self._metrics.add(line)
         for file in (self._metrics, self._sums):
             file.sync()
@@ -252,7 +252,7 @@ class RunWriter:
     # --- the end ---
 
     def finish(self, result: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]], model: Any) -> None:
-        """Write the results and remove the checkpoint. `more` maps names of further files to JSON."""
+        """Write results and model, remove the checkpoint. `more` maps names of further files to JSON."""
         archive = io.BytesIO()
         np.savez(archive, model=np.asarray(model))
         self._directory.write(MODEL, archive.getvalue())
@@ -290,7 +290,7 @@ def _identity(settings: Settings) -> Identity:
 
 
 def described(algorithm: AnyAlgorithm, *, extra: bool = False) -> list[dict[str, Any]]:
-    """Return descriptions of an algorithm's sums for `run.json`; `extra` is False for the training."""
+    """Return a description of each sum of an algorithm, for `run.json`; `extra` is False for the training."""
     return [
         {
             "kind": each.query.kind,
@@ -318,7 +318,7 @@ def _without_none(value: Any) -> Any:
 
 
 def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return lines as CSV text. Columns are paths into a line, such as `measured.common.mean_accuracy`."""
+    """Return metrics as CSV text, one row per line. Columns are paths, as `measured.common.mean_accuracy`."""
     rows = [dict(_flat(line, "")) for line in lines]
     names = dict.fromkeys(name for row in rows for name in row)
     parents = {name.rpartition(".")[0] for name in names}  # objects, which are None in some lines

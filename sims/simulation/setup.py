@@ -74,7 +74,7 @@ class SimulationSetup:
         make_log: MakeLog = no_log,
         open_ledger: OpenLedger = no_ledger,
     ) -> SimulationSetup:
-        """Return the setup before the first round."""
+        """Return the setup before the first round. `root` contains the directories of data sets."""
         federation, who = client_data.corrupt(settings, client_data.federation(settings, root))
         training = training_of(settings, federation)
         crowd = make_crowd(settings, federation, training, federation.clients)
@@ -115,7 +115,7 @@ class SimulationSetup:
 
     @property
     def channels(self) -> dict[str, ObservedChannel]:
-        """Return the channels by part: "training", and "tail" if there is one."""
+        """Return the channels by part of the run: "training", and "tail" if errors are counted."""
         return {"training": self.channel} | ({} if self.tail is None else {"tail": self.tail.channel})
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class _ChannelFactory:
 
 
 class ChannelClients(Protocol):
-    """The clients of a channel: their learners, and the data from which workers make the same learners."""
+    """The learners of a channel's clients, and what workers make them from. `who` has the attackers' ids."""
 
     @property
     def settings(self) -> Settings: ...
@@ -214,7 +214,7 @@ def register_channel(name: str, make: MakeChannel) -> None:
 
 
 def _seed(settings: Settings, part: str) -> bytes | None:
-    """Return the seed of keys, rounding and noise of a channel; None if the run is not seeded."""
+    """Return the seed of keys, rounding and noise for a part of the run; None if the run is not seeded."""
     if not settings.seeded:
         return None
     seed = insecure_seed(settings.seed)

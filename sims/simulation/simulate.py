@@ -37,7 +37,7 @@ class SimulationError(Exception):
 
 
 class SimulationStopped(Exception):
-    """The simulation stopped because its caller asked for it. It can be resumed."""
+    """The simulation stopped because its caller asked for it. With a run directory, it can be resumed."""
 
 
 def _no_op(_round: int) -> None:
@@ -59,7 +59,7 @@ def simulate(
     watch: OnProgress = no_progress,
     stop: Callable[[], bool] = _never,
 ) -> dict[str, Any]:
-    """Run all rounds and return the result, as JSON values.
+    """Run all rounds and return the result (`MetricsRecorder.result`) and its run time, as JSON values.
 
     `on_round`   is called with the number of every finished round.
     `root`       contains the directories of data sets.
@@ -277,7 +277,7 @@ class Simulation:
         self._report_progress(done=self._done, accuracy=self._recorder.accuracy)
 
     def _pay(self, lost: Mapping[str, list[AnswerEntry]]) -> None:
-        """Add the costs of lost sums to the spending of the run and of all clients, and skip their rounds."""
+        """Charge the run and all clients for lost sums, given by part of the run, and skip their rounds."""
         for part, run in self._runs().items():
             leave_out(run, lost[part])
             for entry in lost[part]:
@@ -294,7 +294,7 @@ class Simulation:
         return {name: round(value, 2) for name, value in self._seconds().items()}
 
     def _report_progress(self, *, sent: int = 0, **changes: Any) -> None:
-        """Report `changes` of the progress to `watch`. `sent` is added to the bytes so far."""
+        """Report progress to `watch`, with new values of its fields (`changes`) and `sent` more bytes."""
         self._progress = self._progress.now(**{"bytes": self._progress.bytes + sent, **changes})
         self._watch(self._progress)
 

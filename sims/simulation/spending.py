@@ -15,7 +15,7 @@ from sims.scenario.settings import Settings
 
 
 class Spending:
-    """The privacy cost of the sums so far. Failed sums count, since clients are charged before they send."""
+    """The privacy cost of the sums so far. Failed sums count, as clients are charged before they answer."""
 
     def __init__(self, algorithm: AnyAlgorithm, spend: tuple[int, int, int] = (0, 0, 0)) -> None:
         self._table = algorithm.table
@@ -66,7 +66,7 @@ def delta_of(settings: Settings, part: str = "training") -> float | None:
 def spend_facts(
     server: Spending, clients: Mapping[int, Spend], *, max_rho: float | None, delta: float | None
 ) -> dict[str, Any]:
-    """Return the cost as the server computes it, and as the clients that spent most and least recorded it."""
+    """Return the cost that the server computed, and the highest and lowest that clients recorded (JSON)."""
     by_cost = sorted(clients.items(), key=lambda item: (item[1].charge, item[1].unnoised))
     return {
         "adjacency": str(Adjacency.ZERO_OUT),

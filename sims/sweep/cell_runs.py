@@ -1,4 +1,4 @@
-"""Names the run directories of a sweep's cells, plans which cells to run, and runs one cell."""
+"""Names the run directories of a sweep's cells (simulations), plans which cells to run, and runs one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _INTERVAL: Final = 0.2  # seconds between two reports within a round
 
 
 def cell_directories(out: Path, name: str, cells: Sequence[Variant]) -> dict[str, RunDirectory]:
-    """Return the run directory of every cell by its digest: OUT/NAME/SLUG, or OUT/NAME without a sweep."""
+    """Return run directories by digest of the cell: OUT/NAME/SLUG, or OUT/NAME if there is no sweep."""
     slugs = {cell.digest: slug(cell.key) for cell in cells}
     taken = Counter(each.lower() for each in slugs.values())
     found = {}
@@ -40,7 +40,7 @@ def cell_directories(out: Path, name: str, cells: Sequence[Variant]) -> dict[str
 
 
 def without_run(out: Path, name: str, cells: Sequence[Variant]) -> list[Variant]:
-    """Return the cells that should keep their run, but whose directory lacks it or has another run."""
+    """Return the cells whose settings ask to keep the run, but whose directory lacks it or has another."""
     own = cell_directories(out, name, cells)
     return [
         cell for cell in cells if cell.settings.output.keep == "run" and not _holds(own[cell.digest], cell)
@@ -73,7 +73,7 @@ class CellTask:
 def plan_tasks(
     cells: Sequence[Variant], results: Results, *, out: Path, name: str, resume: bool, restart: bool
 ) -> dict[str, CellTask]:
-    """Return a task for every cell without a result, by its digest.
+    """Return a task for every cell that still has to run, by the cell's digest.
 
     If a run is finished but its result is missing from the file of results, the result is added again.
     Raises `ConfigError` with all problems: unfinished runs with neither `resume` nor `restart`, runs with
@@ -131,7 +131,7 @@ def _planned(
 
 
 def run_task(task: CellTask, on_progress: ReportProgress, *, root: Path) -> dict[str, Any]:
-    """Simulate one cell and return its result. If `on_progress` asks to stop, raise `TaskStopped`."""
+    """Simulate one cell. Return its result, or raise `TaskStopped` after `on_progress` returned True."""
     from sims.simulation.run_writer import Origin
     from sims.simulation.simulate import SimulationError, SimulationStopped, simulate
 

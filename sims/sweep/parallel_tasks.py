@@ -89,7 +89,7 @@ def run_tasks(
 ) -> Iterator[TaskOutcome]:
     """Call `function` for every task, in `jobs` processes, and yield the outcomes as they arrive.
 
-    With one job, the tasks run in this process. After `stopping.want()`, no further task is started, and a
+    If `jobs` is 1, the tasks run in this process. After `stopping.want()`, no further task is started, and a
     running task is asked to stop when it next reports its progress.
     """
     stopping = stopping or StopRequest()

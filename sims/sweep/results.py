@@ -65,9 +65,7 @@ class Results:
 
     def sort(self, order: Sequence[Variant], *, prune: bool = False) -> int:
         """Move the results of these cells to the front of the file, in this order. Update their field `cell`.
-
-        Results of other cells follow; with `prune`, they are removed. Return how many were removed.
-        """
+        Results of other cells follow; with `prune`, they are removed. Return how many were removed."""
         rank = {cell.digest: place for place, cell in enumerate(order)}
         names = {cell.digest: dict(cell.key) for cell in order}
         with _os_errors(self.path), self._locked():
@@ -99,7 +97,7 @@ class Results:
 
 
 def read_records(path: Path, needed: Collection[str] = ()) -> Iterator[Record]:
-    """Yield all results in order. Raises `ConfigError` if a line is invalid or lacks a key in `needed`."""
+    """Yield all results of a file. Raises `ConfigError` if a line is invalid or lacks a key in `needed`."""
     for number, line in enumerate(_whole_lines(path.read_bytes()).splitlines(), 1):
         try:
             yield _record(json.loads(line), needed)
@@ -125,13 +123,13 @@ def _line(record: Record) -> bytes:
 
 
 def _whole_lines(content: bytes) -> bytes:
-    """Return the content up to its last line break."""
+    """Return the content up to its last line break, without a line that a crash cut off."""
     return content[: content.rfind(b"\n") + 1]
 
 
 @contextmanager
 def _os_errors(path: Path) -> Iterator[None]:
-    """Convert `OSError` to `ConfigError`."""
+    """Convert an `OSError` in the block to a `ConfigError` that names `path`."""
     try:
         yield
     except OSError as error:

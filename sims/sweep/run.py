@@ -58,8 +58,8 @@ def run_sweep(
 
     `task` converts a cell to the argument of `function`; by default, the argument is the cell's settings. If
     a cell fails, `on_failure` is called at once, and the other cells continue. `stopping` can stop cells at
-    points from which they can be resumed. With `prune`, results of other cells are removed at the end, unless
-    a cell was stopped.
+    points from which they can be resumed. With `prune`, results of cells that are not in `cells` are removed
+    at the end, unless a cell was stopped.
     """
     records = results.read()
     missing = [cell for cell in cells if cell.digest not in records]
@@ -111,7 +111,8 @@ class _RoundCounter:
 
 @contextmanager
 def stopped_by_signals(stopping: StopRequest, say: Callable[[], None]) -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM request a stop and call `say`, and the next interrupt the program."""
+    """In the block, let the first SIGINT or SIGTERM request a stop and call `say`, and a later one raise
+    `KeyboardInterrupt`."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         if stopping.wanted:

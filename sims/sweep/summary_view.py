@@ -23,7 +23,7 @@ _SHOWN: Final = {
 
 @dataclass(frozen=True)
 class ResultRow:
-    """The last measurement of one model of one cell."""
+    """A row of the table: the last measurement of one model (common or personal) of one cell."""
 
     cell: Variant
     model: str  # the model, and the clients on which it is measured; empty if the cell failed
@@ -46,7 +46,7 @@ def rows(summary: SweepSummary) -> Iterator[ResultRow]:
 
 
 def trouble(cell: Variant, result: Mapping[str, Any]) -> str:
-    """Return a text: how many rounds were completed, and why the first failed; empty if none failed."""
+    """Return as text how many rounds were completed and why one first failed; "" if all were completed."""
     if not result.get("failures"):
         return ""
     _, reason = result["failures"][0]
@@ -54,7 +54,7 @@ def trouble(cell: Variant, result: Mapping[str, Any]) -> str:
 
 
 def in_vain(summary: SweepSummary) -> bool:
-    """Return whether there is a result of a cell that completed no round."""
+    """Return whether some cell has a result although it completed no round."""
     return any(
         not record.result.get("completed", 1)
         for cell in summary.cells

@@ -201,13 +201,14 @@ def _wake_only(*_: object) -> None:
 
 @dataclass(frozen=True)
 class WorkerFailure:
-    """The last message of a worker that ends with an exception."""
+    """The last message of a worker that ends with an exception. `text` describes it: see `describe`."""
 
     text: str
 
 
 def run_worker(target: bytes, sock: socket.socket, owner_pipe: int, parent: int) -> NoReturn:
-    """Run the pickled function `target` in this forked worker, then end the process. Never return."""
+    """Run the pickled function `target` in this forked worker, then end the process. Never return. `sock` is
+    the worker's end of its message pipe, `parent` the process id of the fork server."""
     code = 1
     try:
         _set_up_worker(owner_pipe, parent)
@@ -219,7 +220,7 @@ def run_worker(target: bytes, sock: socket.socket, owner_pipe: int, parent: int)
 
 
 def describe(error: BaseException) -> str:
-    """Return the type and source line of an exception, or of each exception in a group, without messages."""
+    """Describe an exception, or each in a group, by type and source line: its message may be secret."""
     return ", ".join(dict.fromkeys(map(_describe_leaf, _leaves(error))))
 
 

@@ -100,7 +100,7 @@ def receive_command(control: socket.socket) -> ForkCommand | None:
 
 
 class ForkServerProcess:
-    """Starts a fork server. The caller must call `stop` or `kill`."""
+    """The process of a fork server, which the constructor starts. The caller must call `stop` or `kill`."""
 
     def __init__(self) -> None:
         self._environment_entry = f"{_VARIABLE}={secrets.token_hex(8)}"

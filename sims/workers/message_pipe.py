@@ -31,7 +31,7 @@ class PipeClosed(Exception):
 
 
 class MessagePipe:
-    """One end of a pipe. Several tasks and threads may call its methods at once."""
+    """One end of a pipe, over a connected socket. Several tasks and threads may call its methods at once."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)

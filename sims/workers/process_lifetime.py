@@ -69,7 +69,7 @@ def processes_with_environment(entry: str) -> set[int]:
 
 
 def children() -> set[int]:
-    """Return the ids of all child processes, including adopted ones; an empty set if they are not known."""
+    """Return the ids of this process's children, including adopted ones; an empty set if not known."""
     try:
         return set(map(int, (_PROC / "self/task" / str(os.getpid()) / "children").read_text().split()))
     except OSError:
@@ -119,7 +119,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def raise_open_file_limit(wanted: int) -> None:
-    """Raise this process's limit to `wanted` open files. Raises `ParameterError` if that is not allowed."""
+    """Let this process open at least `wanted` files. Raises `ParameterError` if that is not allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY in (soft, hard) or wanted <= soft:
         return

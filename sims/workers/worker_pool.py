@@ -57,7 +57,7 @@ _SIGNAL_NAMES: Final = {number.value: number.name for number in signal.Signals}
 
 
 class WorkerStartError(Exception):
-    """The pool could not be started: a module cannot be imported, or a process cannot be forked."""
+    """A pool or worker could not be started: a module cannot be imported, or a process cannot be forked."""
 
 
 class WorkerUnavailable(Exception):
@@ -142,7 +142,7 @@ class _Worker:
 
 
 class WorkerPool:
-    """The workers that `open_worker_pool` has started. Methods take the index of a worker's config."""
+    """The workers that `open_worker_pool` started. A worker's `index` is that of its config in `configs`."""
 
     def __init__(self, fork_server: ForkServerProcess, size: int, *, grows: bool = False) -> None:
         self._fork_server = fork_server
@@ -166,10 +166,8 @@ class WorkerPool:
             raise WorkerUnavailable(index) from None
 
     def events(self) -> AsyncIterator[WorkerEvent]:
-        """Return an iterator of the messages of all workers. The last event of each is `WorkerExited`.
-
-        It ends when all workers have exited, but not in a pool that grows. It can be continued later.
-        """
+        """Return an iterator of the messages of all workers. The last event of each is `WorkerExited`. The
+        iterator ends when all have exited, but not in a pool that grows. It can be continued later."""
         return self._events_end
 
     async def spawn(self, config: object) -> int:
@@ -243,7 +241,7 @@ class WorkerPool:
         return worker
 
     async def _send_commands(self) -> None:
-        """Send the commands that were queued by synchronous code."""
+        """Send the fork server the commands that synchronous code has queued, such as those of `kill`."""
         with suppress(OSError):  # The fork server has ended, which `_watch` notices too.
             async for command in self._commands_end:
                 await self._fork_server.command(command)

@@ -1,6 +1,6 @@
-"""Secure sums with clients in worker processes, connected over TLS.
+"""Secure sums with simulated clients in worker processes, which connect to the server over TLS.
 
-clients = ClientFactory(make, shared, owned)  # A worker calls `make(shared, owned)` to make its clients.
+clients = ClientFactory(make, shared, owned)  # A worker calls `make(shared, data of its clients by id)`.
 channel = processes_sum(algorithm, learners, Setting(), clients=clients, workers=4)
 """
 

@@ -1,4 +1,4 @@
-"""A channel whose clients run in worker processes and connect over TLS.
+"""A channel for secure sums whose clients run in worker processes and connect to the server over TLS.
 
 Under a seed, totals equal those of `secure_sum` to the last bit. Only drop-outs differ: a client that drops
 out loses its connection until the next session, and after a round with drop-outs a new session begins.
@@ -32,7 +32,8 @@ _logger: Final = logging.getLogger("sims.workers")
 
 
 def log_worker_event(text: str) -> None:
-    """Log a text about an ended or restarted worker as a warning. This is the default of `processes_sum`."""
+    """Log `text` as a warning. By default, a channel of `processes_sum` calls this function to report that a
+    worker process has ended or is restarted."""
     _logger.warning("%s", text)
 
 
@@ -47,9 +48,10 @@ def processes_sum(
 ) -> ProcessesChannel:
     """Return a channel to clients in `workers` processes, or in one process per client if `workers` is 0.
 
-    The workers make their clients from `clients`. `learners` are copies in this process, which never train.
-    `on_worker_event` receives a text when a worker ends or is restarted. The processes start with the first
-    round and end when the channel is closed or this program ends in any way.
+    The workers make their clients with `clients`. `learners` are copies in this process, by client id. They
+    hold states for observers and never train. `on_worker_event` receives a text when a worker ends or is
+    restarted, or when the server excludes a client. The processes start with the first round and end when
+    the channel is closed or this program ends in any way.
     """
     return ProcessesChannel(algorithm, learners, setting, clients, workers, on_worker_event)
 
@@ -100,7 +102,8 @@ class ProcessesChannel(SessionChannel):
         self._begun = True
 
     def finish(self, round_info: RoundInfo) -> None:
-        """Report the outcome of the round to all clients. After drop-outs, end the session."""
+        """Report the outcome of the round to all clients. After drop-outs, end the session, because
+        lost clients can only come back in a new one."""
         super().finish(round_info)
         if isinstance(self._session, ProcessSession) and self._session.lost:
             self._end_session()
@@ -110,7 +113,7 @@ class ProcessesChannel(SessionChannel):
         self._begun = True
 
     def close(self) -> None:
-        """End the session and all processes."""
+        """End the session and all worker processes."""
         if self._supervisor is None:
             return
         try:
@@ -123,12 +126,12 @@ class ProcessesChannel(SessionChannel):
 
     @property
     def pids(self) -> tuple[tuple[int, ...], ...]:
-        """Return the process ids for each group of clients: those of ended workers, the current one last."""
+        """Return, for each group of clients, the process ids of its workers so far, the current one last."""
         return () if self._supervisor is None else self._supervisor.pids()
 
     @property
     def fork_server_pid(self) -> int:
-        """Return the process id of the server that forks the workers."""
+        """Return the process id of the fork server, which forks the workers."""
         return self._running().pool.fork_server_pid
 
     def _running(self) -> WorkerSupervisor:
@@ -149,7 +152,7 @@ class ProcessesChannel(SessionChannel):
         return self._supervisor
 
     def _command(self, make: Callable[[tuple[int, ...]], object]) -> dict[int, WorkerReply]:
-        """Send the command `make(ids of its clients)` to every worker. Return the replies by worker slot."""
+        """Send the command `make(ids of its clients)` to each worker. Return the replies by worker number."""
         supervisor = self._running()
         commands = {slot: make(some) for slot, some in enumerate(self._groups_of_clients)}
         return supervisor.call(supervisor.command, commands)
@@ -180,6 +183,6 @@ class ProcessesChannel(SessionChannel):
 
 
 def _groups(members: tuple[int, ...], workers: int) -> list[tuple[int, ...]]:
-    """Split the clients into groups of about equal size, one for each worker."""
+    """Split client ids into groups of about equal size, one per worker; `workers` 0 is one per client."""
     share = math.ceil(len(members) / (min(workers, len(members)) or len(members)))
     return [members[start : start + share] for start in range(0, len(members), share)]

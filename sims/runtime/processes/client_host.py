@@ -1,4 +1,4 @@
-"""Hosts some clients of a channel in a worker process, each with its own identity and connection.
+"""Hosts some of the simulated clients in a worker process, each with its own signing key and connection.
 
 A client that drops out closes its connection without a message, as if its process had been killed. It
 connects again when the next session begins. The clients of a worker compute one at a time, in a thread, so
@@ -49,7 +49,7 @@ from sims.workers.message_pipe import MessagePipe
 
 
 async def host_clients(config: messages.WorkerConfig, pipe: MessagePipe) -> None:
-    """Run the clients of a worker until the supervisor closes the pipe."""
+    """Run the clients of a worker. Execute the commands of the main process, until it closes `pipe`."""
     owned: dict[int, Any] = {}
     while isinstance(command := await pipe.receive(), messages.LoadClientData):
         owned[command.member] = command.content
@@ -64,7 +64,7 @@ async def host_clients(config: messages.WorkerConfig, pipe: MessagePipe) -> None
 
 
 class _Host:
-    """Holds all clients of this worker process, and executes the commands of the supervisor."""
+    """Holds all clients of this worker process, and executes the commands of the main process."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class _Host:
                 await self.fail(str(error))
 
     async def compute_answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
-        """Return the answer of a client to a query, or None if the client declines to answer."""
+        """Return a client's answer to a query (values by part name), or None if it declines to answer."""
         answer = partial(
             self.participants[member].answer,
             asked.kind,
@@ -153,7 +153,7 @@ class _Host:
         return values
 
     async def fail(self, text: str) -> None:
-        """Report an error of the simulation to the supervisor, which then ends the run. Never return."""
+        """Report an error of the simulation to the main process, which then ends the run. Never return."""
         await self._pipe.send(messages.ClientFailure(text))
         await trio.sleep_forever()
 
@@ -198,7 +198,7 @@ class _HostedClient:
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[Client]:
-        """Yield a network client. Unlike `open_client`, it sends no message to the server when it closes."""
+        """Yield a network client. Unlike that of `open_client`, it sends no message when it is closed."""
         config = self._config
         dial = ServerConnector(
             config.address, member=self._member, context=self._context, patience=config.patience
@@ -279,7 +279,8 @@ class _HostedClient:
 
 
 class _ReportingMemory(SimulatedMemory):
-    """A memory that reports each answer to the supervisor before it is sent, for a restart of the worker."""
+    """A client's memory that reports each answer to the main process before it is sent, so that the answer is
+    not forgotten if the worker process is killed and restarted."""
 
     def __init__(self, member: int, pipe: MessagePipe) -> None:
         super().__init__()
@@ -314,8 +315,8 @@ def make_client(
     drops_out: Callable[[Stage], bool],
     **settings: Any,
 ) -> ClientMachine:
-    """Return the client machine that `sims.runtime.secure` would make for session `number`. In addition, it
-    raises `ClientDroppedOut` at the first stage for which `drops_out` returns True."""
+    """Return the protocol state machine of a client, as in `sims.runtime.secure`, for session `number`. In
+    addition, it raises `ClientDroppedOut` at the first stage for which `drops_out` returns True."""
     survivors = Stage.CONFIRM if policy.trust is Trust.MALICIOUS else Stage.REVEAL
 
     def on_message(kind: type[m.Message]) -> None:

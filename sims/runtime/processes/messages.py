@@ -1,4 +1,4 @@
-"""Messages between the supervisor of a channel and its worker processes.
+"""Messages between the main process, where the supervisor runs, and the worker processes of a channel.
 
 They control the simulation: which clients a worker hosts, when a round begins, which clients drop out. They
 also carry the states that observers need. The messages of the secure sums go over other sockets.
@@ -40,11 +40,11 @@ MakeWorkerClients: TypeAlias = Callable[[Any, Mapping[int, Any]], WorkerClients]
 
 @dataclass(frozen=True)
 class ClientFactory:
-    """Makes clients in workers: a worker calls `make(shared, owned)` with `owned` of its own clients only."""
+    """Makes clients in workers: a worker calls `make(shared, owned)` with data of its own clients only."""
 
     make: MakeWorkerClients  # a function of an importable module; its name is pickled
     shared: Any
-    owned: Mapping[int, Any] = field(repr=False)  # the data of each client, such as its samples
+    owned: Mapping[int, Any] = field(repr=False)  # the data of each client, by id, such as its samples
     preload: tuple[str, ...] = ()  # modules to import before workers are forked
 
 
@@ -73,7 +73,7 @@ def _frozen(content: dict[Any, Any]) -> Mapping[Any, Any]:
 
 @dataclass(frozen=True)
 class SimulatedCredentials:
-    """The secret key and the certificate of a client. They stay the same when its worker is restarted."""
+    """A client's secret key and certificate. They stay the same when the client's worker is restarted."""
 
     secret: bytes = field(repr=False)
     certificate: bytes
@@ -105,7 +105,8 @@ class LoadClientData:
 
 @dataclass(frozen=True)
 class RestoreState:
-    """Make the clients. Restore their states from `saved`, if any, and record later answers (`answered`)."""
+    """Make the clients. Restore their states from `saved`, if any, and record the answers (`answered`) that
+    they sent after these states were saved. Both mappings are by client id."""
 
     saved: Mapping[int, bytes] | None = field(repr=False)
     answered: Mapping[int, list[AnswerEntry]] = field(repr=False)
@@ -113,7 +114,7 @@ class RestoreState:
 
 @dataclass(frozen=True)
 class BeginRound:
-    """Begin a round. The clients in `alone` train without a query, in an algorithm that has no sums."""
+    """Begin a round. If the algorithm has no sums, the clients in `alone` train now, without a query."""
 
     round_info: RoundInfo
     alone: tuple[int, ...] = ()
@@ -121,7 +122,7 @@ class BeginRound:
 
 @dataclass(frozen=True)
 class JoinSession:
-    """Connect these clients for session `number`. In a seeded run, their secrets depend on this number."""
+    """Connect the clients `members` for session `number`. In a seeded run, secrets depend on this number."""
 
     number: int
     members: tuple[int, ...]
@@ -152,9 +153,9 @@ class CommandDone:
 
 @dataclass(frozen=True)
 class RoundFinished:
-    """The reply to `FinishRound`."""
+    """The reply to `FinishRound`: the states of the worker's clients, by client id."""
 
-    saved: Mapping[int, bytes] = field(repr=False)  # the states of the clients after the round
+    saved: Mapping[int, bytes] = field(repr=False)  # after the round
     silent: tuple[int, ...]  # the clients that declined to answer in the round
 
 

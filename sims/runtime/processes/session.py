@@ -1,4 +1,4 @@
-"""One session with clients in worker processes. It has the same interface as `LocalSession`."""
+"""One session of secure sums with clients in worker processes, with the interface of `LocalSession`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Missing: TypeAlias = Callable[[int, Stage], bool]  # whether a client is to drop
 
 
 class ProcessSession:
-    """A session that runs in the supervisor's event loop. Its public methods block until the loop is done."""
+    """A session that runs in the event loop of the supervisor's thread. Public methods wait for the loop."""
 
     is_plain = False
 
@@ -75,7 +75,7 @@ class ProcessSession:
 
     @property
     def lost(self) -> bool:
-        """Return whether a client left the session for another reason than a refused message."""
+        """Return whether a client left for another reason than a refused message, such as a drop-out."""
         return bool(set(self._plan.members) - set(self._machine.members) - self._refusers)
 
     def open(self) -> None:
@@ -116,12 +116,12 @@ class ProcessSession:
             self.dropped |= dropouts - set(self._machine.members)
 
     def _count(self, session: Session) -> None:
-        """Share the byte and frame counters of `session`, so that they stay available if its set-up fails."""
+        """Use the byte and frame counters of `session` as those of this object, also if its set-up fails."""
         self.bytes_up, self.bytes_down = session.bytes_up, session.bytes_down
         self.frames_up, self.frames_down = session.frames_up, session.frames_down
 
     async def _schedule_dropouts(self, stages: tuple[Stage, ...]) -> set[int]:
-        """Tell the workers which clients drop out at these stages, and return these clients."""
+        """Tell the workers which clients drop out at these stages, and return the ids of these clients."""
         dropouts: dict[int, dict[int, Stage]] = {}
         for member in set(self._plan.members) - self.dropped:
             for stage in stages:
@@ -163,7 +163,7 @@ class ProcessSession:
             self._plan.listener(member, Confirmed(self._machine.sums_asked - 1, contributors))
 
     async def _record_stats(self) -> None:
-        """Set `stats` for the sum that has ended. Wait for the reasons of refusals."""
+        """Set `stats` to the counts of the ended sum. Wait for the reasons why clients refused messages."""
         stats, machine, counts = self.stats, self._machine, self._counts
         stats.index, stats.invited = machine.sums_asked - 1, counts.invited
         stats.masked, stats.revealed = counts.masked, len(counts.revealed)
@@ -190,7 +190,7 @@ class ProcessSession:
             self._stage_begins(STAGE_OF[state])
 
     def _stage_begins(self, stage: Stage) -> None:
-        """Report the stage to the log, by a call of `plan.absent`. The return value is not needed here."""
+        """Report the stage to the log, which `plan.absent` does as a side effect; ignore what it returns."""
         self._plan.absent(self._plan.members[0], stage, self._machine.sums_asked - 1)
 
 
@@ -214,7 +214,7 @@ class _SumCounts:
 
 
 def _server(plan: SessionPlan, keys: Mapping[int, bytes], hooks: ServerHooks) -> ServerMachine:
-    """Return the server machine that `sims.runtime.secure` would make for this session."""
+    """Return the protocol state machine of the server, as `sims.runtime.secure` makes it for this session."""
     setting, policy = plan.setting, plan.policy
     return ServerMachine(
         table=plan.table,

@@ -58,7 +58,7 @@ class WorkersFailed(SecaggError):
 
 @dataclass
 class WorkerSlot:
-    """A group of clients, and the worker process that hosts it now."""
+    """A group of clients, and the worker process that hosts these clients now."""
 
     members: tuple[int, ...]
     indices: list[int] = field(default_factory=list)  # in the pool, of all workers so far, the current last
@@ -76,7 +76,8 @@ class WorkerSlot:
 
 
 class WorkerSupervisor:
-    """Runs the server and the worker pool in a thread. Call `start` once, and `stop` at the end."""
+    """Runs the server and the worker pool in a thread. Call `start` once, and `stop` at the end. There is one
+    worker for each group of client ids. `saved` has the states of clients by group number, then by id."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class WorkerSupervisor:
         self.on_client_failure: Callable[[], None] = lambda: None
 
     def _make_credentials(self, member: int) -> messages.SimulatedCredentials:
-        """Return the credentials of a client, which stay the same when its worker is restarted."""
+        """Return a key and certificate for a client; they stay the same when its worker is restarted."""
         key = Identity.generate() if self._seed is None else seeded_identity(self._seed, member)
         return messages.SimulatedCredentials(key.secret(), make_certificate(key, now=int(time.time())))
 
@@ -213,7 +214,7 @@ class WorkerSupervisor:
     # --- workers ---
 
     async def _prepare(self, slots: list[WorkerSlot]) -> None:
-        """Send the data of clients to their workers, and wait until the workers have made the clients."""
+        """Send the data of clients to their workers, and wait until these workers have made the clients."""
         for slot in slots:
             with suppress(WorkerUnavailable):
                 for member in slot.members:
@@ -227,19 +228,19 @@ class WorkerSupervisor:
             self._check_start(slot)
 
     def _check_start(self, slot: WorkerSlot) -> None:
-        """Raise `WorkersFailed` if the worker ended by itself, or was killed `_ATTEMPTS` times in a row."""
+        """Raise `WorkersFailed` if the new worker ended by itself, or after `_ATTEMPTS` failed starts."""
         slot.ready = slot.exited is None
         slot.failed_starts = 0 if slot.exited is None else slot.failed_starts + 1
         if slot.exited is not None and (slot.exited.signal is None or slot.failed_starts == _ATTEMPTS):
             raise WorkersFailed(f"{_named(slot)} did not start: {slot.exited.cause}")
 
     def pids(self) -> tuple[tuple[int, ...], ...]:
-        """Return the process ids of all workers of each slot so far, the current one last."""
+        """Return, for each slot, the process ids of its workers so far; the current worker is last."""
         known = self.pool.pids()
         return tuple(tuple(known[index] for index in slot.indices) for slot in self.slots)
 
     async def restart_workers(self) -> bool:
-        """Restart the workers that have ended. Return whether there were any. Raise `WorkersFailed` if a
+        """Restart the workers that have ended. Return whether any had ended. Raise `WorkersFailed` if a
         worker ended twice with the same error, or cannot be restarted."""
         dead = [slot for slot in self.slots if slot.exited is not None]
         for slot in dead:
@@ -263,7 +264,7 @@ class WorkerSupervisor:
             slot.causes.append(ended.cause)
 
     async def command(self, commands: Mapping[int, object]) -> dict[int, messages.WorkerReply]:
-        """Send a command to the worker of each slot. Return the replies by slot, without ended workers."""
+        """Send commands to workers and return their replies, both by slot. An ended worker has no reply."""
         for slot_index, message in commands.items():
             slot = self.slots[slot_index]
             slot.reply = None
