@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from secagg.residue_ring import Residues, dtype_for
+from secagg.residue_packing import Residues, dtype_for
 from secagg.sum_spec import COUNT_BITS, SumSpec
 
 BLOCKS: Final = tuple(1 << power for power in range(16, 23))  # 64 KiB to 4 MiB

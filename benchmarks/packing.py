@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from secagg import residue_ring
+from secagg import residue_packing
 
 MOST_BITS: Final = 64
 _ROUNDS: Final = 7
@@ -30,19 +30,21 @@ def measure_packing(size: int) -> list[PackingCost]:
 
 
 def _measure(size: int, bits: int) -> PackingCost:
-    dtype = residue_ring.dtype_for(bits)
+    dtype = residue_packing.dtype_for(bits)
     most = np.iinfo(dtype).max
-    values: residue_ring.Residues = np.random.default_rng(bits).integers(0, most, size, dtype, endpoint=True)
+    values: residue_packing.Residues = np.random.default_rng(bits).integers(
+        0, most, size, dtype, endpoint=True
+    )
 
     def pack() -> bytes:
-        residue_ring.reduce(values, bits)
-        return residue_ring.pack(values, bits)
+        residue_packing.reduce(values, bits)
+        return residue_packing.pack(values, bits)
 
     packed, total = pack(), np.zeros(size, dtype)
     return PackingCost(
         bits,
         _nanoseconds(pack) / size,
-        _nanoseconds(lambda: residue_ring.add_packed(total, packed, bits)) / size,
+        _nanoseconds(lambda: residue_packing.add_packed(total, packed, bits)) / size,
     )
 
 

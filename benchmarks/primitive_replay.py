@@ -30,7 +30,7 @@ from benchmarks.costs import Cost
 from benchmarks.patches import Function
 from secagg import bitmap, hashing, keys, mask_keystream, message_records, messages, shamir
 from secagg.input_encoding import Encoding
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 
 Replay: TypeAlias = Callable[[], object]
 _Block: TypeAlias = tuple[

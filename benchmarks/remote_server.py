@@ -17,7 +17,7 @@ from benchmarks.pipe_messages import Channel, Kind, Note
 from benchmarks.sum_setting import SumSetting
 from secagg import Registry
 from secagg.errors import ParameterError
-from secagg.residue_ring import Residues, dtype_for
+from secagg.residue_packing import Residues, dtype_for
 from secagg.transitions import ServerState
 
 _ROOT: Final = Path(__file__).resolve().parents[1]  # where the package benchmarks is

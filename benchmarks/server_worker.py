@@ -35,9 +35,9 @@ from secagg.events import (
     SumAborted,
     SumReleased,
 )
-from secagg.mask_expansion import Expander, OneProcess
 from secagg.mask_pool import ProcessPool
-from secagg.residue_ring import Residues, reduce
+from secagg.mask_removal import Expander, OneProcess
+from secagg.residue_packing import Residues, reduce
 
 Result = TypeVar("Result")
 _SAMPLES: Final = 2  # of the limit

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from benchmarks.patches import Function, Patches
 from benchmarks.sum_setting import PART
-from secagg import ClientMachine, mask_keystream, residue_ring
+from secagg import ClientMachine, mask_keystream, residue_packing
 from secagg.events import Asked
 from secagg.input_encoding import Encoded, Encoding
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 
 _SEED: Final = 7
 Result = TypeVar("Result")
@@ -88,7 +88,7 @@ class PlainSum:
     def residues(self, bits: int) -> Residues:
         """Return the residues that a server must end with, modulo 2^bits: floats would hide the last ones."""
         total = self._total[0]
-        residue_ring.reduce(total, bits)
+        residue_packing.reduce(total, bits)
         return total
 
 

@@ -14,12 +14,12 @@ from typing import Any, Final, Self
 
 from secagg import L2, ClientMachine, Identity, Part, Policy, Registry, ServerMachine, SumSpec, Table, Trust
 from secagg.client_memory import VolatileMemory
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
-from secagg.mask_expansion import Expander
+from secagg.mask_removal import Expander
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.vector_calibration import calibrate_vector
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams, largest_cohort
 from secagg.trust_levels import dropouts_allowed
 

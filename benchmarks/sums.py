@@ -19,7 +19,7 @@ from benchmarks.limits import Limit, Mask
 from benchmarks.remote_server import RemoteServer, server_process
 from benchmarks.simulated_clients import Chore, Crowd
 from benchmarks.sum_setting import SumSetting, make_clients
-from secagg.residue_ring import packed_bytes
+from secagg.residue_packing import packed_bytes
 from secagg.transitions import ServerState
 from sims.console import OnProgress
 

@@ -28,7 +28,7 @@ from fl.batches import SampleTensors
 from fl.errors import DataError, TrainingError
 from fl.flat_model import FlatModel
 from fl.loss_functions import LogisticLoss, SquaredLoss
-from fl.models.linear import Linear
+from fl.models.fully_connected import Linear
 from fl.samples import Array
 from fl.training_settings import Training
 

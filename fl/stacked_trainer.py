@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from fl.batches import SampleTensors
-from fl.descent import Column, Descent, PenaltyTensors, StepTerms, column, mixes, pulls
 from fl.flat_model import FlatModel, ParameterSlice
+from fl.gradient_step import Column, Descent, PenaltyTensors, StepTerms, column, mixes, pulls
 from fl.loss_functions import CrossEntropy
-from fl.models.linear import Softmax
+from fl.models.fully_connected import Softmax
 from fl.samples import Array
 from fl.subspace_projection import projection_of
 from fl.trainer import Trainer, penalty_center

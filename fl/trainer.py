@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from fl.batches import BatchSampler, SampleOrder, SampleTensors
-from fl.descent import Descent, PenaltyTensors, StepTerms, mixes, pulls
 from fl.device import pick
 from fl.errors import TrainingError
 from fl.exact_proximal import ExactLeastSquares, LeastSquaresGradient, exact_objective
 from fl.federation import ClientData
 from fl.flat_model import FlatModel
+from fl.gradient_step import Descent, PenaltyTensors, StepTerms, mixes, pulls
 from fl.samples import Array, Samples
 from fl.subspace_projection import projection_of
 from fl.training_settings import Training

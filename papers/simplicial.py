@@ -20,10 +20,10 @@ from papers import simplicial_quantiles as quantiles
 from papers.plots import Labels, Panel, draw, histogram, lines
 from papers.seeds import Comparison, over_seeds, paired
 from protocols.privacy_budget import HistogramBudget
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.noise.conversion import epsilon
 from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
 from sims.sweep import read_records
 
 FEDAVG: Final = "FedAvg"

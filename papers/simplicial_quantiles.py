@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols.histogram_quantiles import read_quantile
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.mask_keystream import KeyStream
 from secagg.noise.elementwise_calibration import calibrate_counts
 from secagg.noise.gaussian import DiscreteGaussian
 from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
 
 FILE: Final = "simplicial-quantiles.jsonl"
 MISSED: Final = 0.05  # how often the bound may be missed

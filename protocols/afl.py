@@ -24,11 +24,11 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, Sum, TrainingClient
+from protocols.averaging import UPDATE, WeightedMean, clipped
 from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner
 from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import UPDATE, WeightedMean, clipped
 from secagg.errors import SERVER, CorruptTotal, MalformedMessage, ParameterError, TooFewClients
 from secagg.sum_spec import Count, LInf, Part, SumSpec, bits_for_cohort
 

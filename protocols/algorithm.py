@@ -21,7 +21,7 @@ from protocols.privacy_budget import PrivacyBudget
 from protocols.queries import Query, QueryDecoder, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError, SpecError
-from secagg.noise.accounting import sum_rho
+from secagg.noise.zcdp_cost import sum_rho
 from secagg.sum_spec import SumSpec, Table
 from secagg.trust_levels import Trust
 
@@ -68,7 +68,7 @@ class Sum:
     `binds`         whether a client keeps its new memory only if its answer was counted in this sum; False if
                     a model is only evaluated.
 
-    >>> from protocols.weighted_mean import Update
+    >>> from protocols.averaging import Update
     >>> spec = SumSpec(parts=(Part(name="update", size=3, bits=32, bound=L2(1.0)),))
     >>> Sum(query=Update, spec=spec, reveals="the sum of all updates").singles_out
     False

@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import TrainingClient
+from protocols.averaging import AveragingAlgorithm, Update
 from protocols.checks import parameter
 from protocols.learner import Learner
 from protocols.queries import Query
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import AveragingAlgorithm, Update
 
 _SHRINKING: Final = 0.02  # decay of alpha, as in the released code
 

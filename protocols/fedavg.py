@@ -17,11 +17,11 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum, TrainingClient
+from protocols.averaging import AveragingAlgorithm, Update
 from protocols.checks import parameter
 from protocols.learner import Learner, Steering
 from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import AveragingAlgorithm, Update
 
 
 @dataclass(frozen=True, kw_only=True)

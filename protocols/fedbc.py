@@ -23,11 +23,11 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, ModelState, Sum, TrainingClient
+from protocols.averaging import clipped
 from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner, Steering
 from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import clipped
 from secagg.errors import CorruptTotal
 from secagg.sum_spec import L2, LInf, Part, SumSpec
 

@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ModelState, Sum, TrainingClient
+from protocols.averaging import norm, share_of
 from protocols.checks import CAP_MEANING, parameter
 from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.influence_functions import (
@@ -36,12 +37,11 @@ from protocols.influence_functions import (
     MeanInfluence,
     NoisyInfluence,
 )
+from protocols.iterative_aggregation import Aggregation, Layer, Residuals
 from protocols.learner import Learner, Steering
 from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
 from protocols.queries import Fact, Outcome, Query, Round
-from protocols.robust_aggregation import Aggregation, Layer, Residuals
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import norm, share_of
 from secagg.errors import ParameterError
 
 

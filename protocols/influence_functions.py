@@ -29,13 +29,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
+from protocols.averaging import clipped, norm
 from protocols.privacy_budget import PublicStepBudget
 from protocols.serialisation import Vector
-from protocols.weighted_mean import clipped, norm
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.fixed_point import levels
 from secagg.noise.part_plan import Plan
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.sum_spec import L2, LInf, Part, Values
 
 Contribution: TypeAlias = tuple[ArrayLike, ...]  # one array for each part, in the order of the parts

@@ -26,15 +26,15 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
+from protocols.averaging import WeightedMean
 from protocols.checks import MissingBound, parameter
 from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.learner import Learner, PenaltyTerm, Steering
 from protocols.privacy_budget import PrivacyBudget
 from protocols.queries import Outcome, Query, Round
-from protocols.random_subspace import AUTO, Subspace
+from protocols.random_projection import AUTO, Subspace
 from protocols.rsa import SignedCounts
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import WeightedMean
 from secagg.errors import ParameterError
 from secagg.sum_spec import SumSpec, Total
 

@@ -29,14 +29,14 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import ModelState, Sum, TrainingClient
+from protocols.averaging import AveragingAlgorithm, WeightedMean, share_of
 from protocols.checks import parameter
 from protocols.influence_functions import GeometricMedian
+from protocols.iterative_aggregation import Aggregation, Layer, Residuals
 from protocols.learner import Learner, Steering
 from protocols.parameter_ranges import IndexRanges, parse_index_ranges
 from protocols.queries import Fact, Outcome, Query, Round
-from protocols.robust_aggregation import Aggregation, Layer, Residuals
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import AveragingAlgorithm, WeightedMean, share_of
 from secagg.errors import ParameterError
 from secagg.sum_spec import MAX_TIMES
 

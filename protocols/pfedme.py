@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import TrainingClient
+from protocols.averaging import AveragingAlgorithm, Update
 from protocols.checks import parameter
 from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.learner import Learner, Steering
 from protocols.queries import Query
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import AveragingAlgorithm, Update
 
 
 @dataclass(frozen=True, kw_only=True)

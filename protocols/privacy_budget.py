@@ -7,12 +7,12 @@ from functools import cache
 
 from protocols import checks
 from protocols.checks import parameter
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.noise.elementwise_calibration import calibrate_counts
 from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.vector_calibration import calibrate_vector
-from secagg.noise_assumptions import NoiseAssumptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,11 +34,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
+from protocols.averaging import UPDATE, WEIGHT, mean_of, share_of, weight_part
 from protocols.checks import CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.queries import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import UPDATE, WEIGHT, mean_of, share_of, weight_part
 from secagg.errors import SERVER, MalformedMessage
 from secagg.sum_spec import Count, LInf, Part, SumSpec, Total, bits_for_cohort
 

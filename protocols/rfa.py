@@ -18,14 +18,14 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ModelState, NoMemory, Sum, TrainingClient
+from protocols.averaging import WeightedMean, share_of
 from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.influence_functions import GeometricMedian, Influence, NoisyInfluence
+from protocols.iterative_aggregation import GROUP, Aggregation, Layer, Residuals
 from protocols.learner import Learner
 from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
 from protocols.queries import Fact, Outcome, Query, Round
-from protocols.robust_aggregation import GROUP, Aggregation, Layer, Residuals
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import WeightedMean, share_of
 from secagg.errors import ParameterError
 from secagg.sum_spec import SumSpec
 

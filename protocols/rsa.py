@@ -31,12 +31,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
+from protocols.averaging import Update
 from protocols.checks import parameter
 from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.learner import Learner, PenaltyTerm, Steering
 from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import Update
 from secagg.errors import CorruptTotal
 from secagg.sum_spec import Count, Part, SumSpec, Total, bits_for_cohort
 

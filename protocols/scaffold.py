@@ -19,11 +19,11 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
+from protocols.averaging import WeightedMean, clipped, norm
 from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner, Steering
 from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import WeightedMean, clipped, norm
 from secagg.errors import SERVER, MalformedMessage, ParameterError
 from secagg.sum_spec import L2, Part, SumSpec
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, ModelState, NoMemory, Sum, TrainingClient
+from protocols.averaging import clipped
 from protocols.checks import CAP_MEANING, parameter
 from protocols.histogram_quantiles import tail_size
 from protocols.learner import Learner
@@ -24,7 +25,6 @@ from protocols.privacy_budget import HistogramBudget, PrivacyBudget
 from protocols.queries import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from protocols.superquantile import WHOLE_COHORT, LossTail, TailRule, TailThreshold
-from protocols.weighted_mean import clipped
 from secagg.errors import ParameterError
 from secagg.noise.part_plan import Plan
 from secagg.noise.vector_calibration import calibrate_vector

@@ -40,11 +40,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
+from protocols.averaging import WEIGHT, clipped, mean_of, share_of, weight_part
 from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.queries import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import WEIGHT, clipped, mean_of, share_of, weight_part
 from secagg.errors import SERVER, MalformedMessage, ParameterError
 from secagg.hashing import digest
 from secagg.mask_keystream import KeyStream

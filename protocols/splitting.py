@@ -55,6 +55,7 @@ import numpy as np
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
 from protocols.anderson import Anderson
+from protocols.averaging import WEIGHT, WeightedMean
 from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.queries import LARGEST, Fact, Outcome, Round
@@ -71,7 +72,6 @@ from protocols.splitting_clients import (
     leaning,
 )
 from protocols.splitting_local_step import ProximalSteps, SplittingScheme, StepSizes
-from protocols.weighted_mean import WEIGHT, WeightedMean
 from secagg.sum_spec import SumSpec, Total
 
 _FEWEST_BITS: Final = 16

@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike
 
 from protocols.algorithm import ClientRound
 from protocols.anderson import combined
+from protocols.averaging import WeightedMean, clipped
 from protocols.learner import Learner
 from protocols.queries import Query
 from protocols.serialisation import Vector, as_vector
 from protocols.splitting_acceleration import GRAM, GramRow
 from protocols.splitting_local_step import SplittingScheme
-from protocols.weighted_mean import WeightedMean, clipped
 from secagg.errors import SERVER, MalformedMessage
 
 _ROUNDED: Final = 1e-6  # largest error of the sum of weights, relative to the sum of their absolute values

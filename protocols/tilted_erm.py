@@ -20,11 +20,11 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, NoMemory, Sum, TrainingClient
+from protocols.averaging import UPDATE, WEIGHT, WeightedMean, clipped
 from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
 from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import UPDATE, WEIGHT, WeightedMean, clipped
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.sum_spec import LInf, Part, SumSpec, Total
 

@@ -21,23 +21,23 @@ from secagg.bitmap import PositionSet
 from secagg.client_budget import check_priced
 from secagg.client_memory import AnswerEntry, Memory
 from secagg.cohort import CohortView, invitation_digest, pack_neighbours
-from secagg.cohort_verification import Introduction, fewest_contributors, largest_frame
 from secagg.double_masking import put_on
 from secagg.errors import SERVER
 from secagg.events import Answer, ClientStep
 from secagg.hooks import CLIENT_DEFAULTS, ClientHooks
 from secagg.identity_registry import Registry, check_identity
+from secagg.key_list_checks import Introduction, fewest_contributors, largest_frame
 from secagg.keys import Identity, OneTime
 from secagg.message_records import Advert, Format, parse_signatures
 from secagg.policy import Policy
-from secagg.query_context import Question, content_digest, query_digest
+from secagg.question import Question, content_digest, query_digest
+from secagg.same_vector_sums import GroupBook
 from secagg.sequence_rules import ContentOf, SequenceRules, SumSequence, whole_payload
+from secagg.session_secrets import Vault
 from secagg.share_exchange import ShareExchange
-from secagg.sum_groups import GroupBook
 from secagg.sum_spec import Table
 from secagg.transitions import ClientState, next_state
 from secagg.trust_levels import Trust
-from secagg.vault import Vault
 
 
 class ClientMachine(OneTime):

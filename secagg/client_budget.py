@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from secagg.errors import SERVER, BudgetExceeded, ParameterError, SpecError, TooManySums
-from secagg.noise.accounting import Adjacency, charge, rho_of, sum_rho
+from secagg.noise.zcdp_cost import Adjacency, charge, rho_of, sum_rho
 from secagg.sum_spec import SumSpec, Table
 
 _FORGIVEN_BITS: Final = 20  # a limit may be exceeded by its 2^-20th part, to make up for rounding

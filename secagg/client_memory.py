@@ -15,8 +15,8 @@ from typing import Final, Protocol, Self
 from secagg.client_budget import Budget, Spend, sum_charge
 from secagg.errors import SERVER, SessionLive
 from secagg.hashing import DIGEST_BYTES
-from secagg.noise.accounting import Adjacency
-from secagg.query_context import Question, content_digest
+from secagg.noise.zcdp_cost import Adjacency
+from secagg.question import Question, content_digest
 from secagg.sequence_rules import SetLog, SumId, SumSequence
 from secagg.sum_spec import SumSpec
 
@@ -40,8 +40,8 @@ class SumFacts:
 class AnswerEntry:
     """The record of one answer to a query. It is stored before the answer is sent.
 
-    `group`      the name of the group of the sum: sums of the same vector (see `secagg.sum_groups`).
-    `content`    the digest of the query's kind and payload (`query_context.content_digest`).
+    `group`      the name of the group of the sum: sums of the same vector (see `secagg.same_vector_sums`).
+    `content`    the digest of the query's kind and payload (`question.content_digest`).
     `charge`     the privacy cost of the sum, in units of 2^-40 rho; None for a sum without noise.
     `adjacency`  the adjacency to which that charge refers.
     `sequences`  the sequences of sums to which the sum belongs (see `secagg.sequence_rules`).

@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from secagg.keys import Agreement, hkdf, pair_info, self_mask_info
 from secagg.mask_keystream import apply_masks
-from secagg.query_context import Question
-from secagg.residue_ring import Residues
+from secagg.question import Question
+from secagg.residue_packing import Residues
 
 Seeds: TypeAlias = tuple[list[bytes], list[bytes]]  # of the masks to add, and of the masks to subtract
 Pair: TypeAlias = tuple[bytes, bytes, bool]  # the other client's key, HKDF info, whether the mask was added

@@ -173,11 +173,11 @@ class RepeatedQuery(PeerError):
 
 
 class GroupChanged(PeerError):
-    """Two sums of one group, which sum the same vectors, are over different clients (see `sum_groups`)."""
+    """Two sums of one group (see `same_vector_sums`), which sum the same vectors, are over other clients."""
 
 
 class GroupReopened(PeerError):
-    """A query belongs to a group of sums (see `sum_groups`) that is closed or of an earlier round."""
+    """A query belongs to a group of sums (see `same_vector_sums`) that is closed or of an earlier round."""
 
 
 class BadVector(PeerError):

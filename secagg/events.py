@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Self, TypeAlias
 
 from secagg.errors import PeerError, SumFailed
-from secagg.query_context import Question
+from secagg.question import Question
 from secagg.sequence_rules import SumSequence
 from secagg.sum_spec import SumSpec, Total
 

@@ -14,10 +14,10 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from secagg import residue_ring
+from secagg import residue_packing
 from secagg.errors import InputError
 from secagg.mask_keystream import KeyStream
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from secagg.sum_spec import L2, Count, LInf, Part, Values
 
 
@@ -56,14 +56,14 @@ class FixedPoint:
     def encode(self, array: NDArray[Any], stream: KeyStream) -> tuple[Residues, float]:
         clipped, factor = clip(array, self._bound)
         limit = float_at_most(self.levels)
-        out, done = np.empty(self._part.size, residue_ring.dtype_for(self._part.bits)), 0
+        out, done = np.empty(self._part.size, residue_packing.dtype_for(self._part.bits)), 0
         for block in blocks(array):
             real = clipped(block)
             real *= self.scale
             np.clip(real, -limit, limit, out=real)  # the product may have been rounded upwards
             out[done : done + len(real)] = rounded(real, stream).view(np.uint64)
             done += len(real)
-        residue_ring.reduce(out, self._part.bits)
+        residue_packing.reduce(out, self._part.bits)
         return out, factor
 
     def buffer(self) -> Values:
@@ -83,7 +83,7 @@ class Whole:
         self._part = part
 
     def encode(self, array: NDArray[Any], _: KeyStream) -> tuple[Residues, float]:
-        return array.astype(residue_ring.dtype_for(self._part.bits)), 1.0
+        return array.astype(residue_packing.dtype_for(self._part.bits)), 1.0
 
     def buffer(self) -> Values:
         return np.full(self._part.size, 0, np.uint64)

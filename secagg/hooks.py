@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 from secagg.keys import Random
 from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.messages import Message
-from secagg.query_context import Question
-from secagg.residue_ring import Residues
+from secagg.question import Question
+from secagg.residue_packing import Residues
 from secagg.transitions import ServerState
 
 # Returns the key stream that rounds the answer to a question, and draws the noise that stays in the total.

@@ -1,6 +1,6 @@
 """The encoding of a whole input: from a client's values to residues, and from a total's residues to numbers.
 
-Each part has its own `Code` (in `secagg.fixed_point`, or in `secagg.noise.noisy_encoding` if it has noise).
+Each part has its own `Code` (in `secagg.fixed_point`, or in `secagg.noise.grid_encoding` if it has noise).
 After the parts comes the hidden count: a 64-bit number, to which each client adds 1. It is wrong if masks are
 left in the total.
 """
@@ -15,14 +15,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from secagg import residue_ring
+from secagg import residue_packing
 from secagg.errors import CorruptTotal, InputError, SpecError
 from secagg.fixed_point import Code, FixedPoint, Whole, checked, levels
 from secagg.keys import OneTime
 from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import Layers
-from secagg.noise.noisy_encoding import NoisyCounts, NoisyReals, Rotation
-from secagg.residue_ring import Residues
+from secagg.noise.grid_encoding import NoisyCounts, NoisyReals, Rotation
+from secagg.residue_packing import Residues
 from secagg.sum_spec import COUNT_BITS, L2, Count, LInf, Part, SumSpec, Total, Values
 
 # If a vector exceeds its bound only by a rounding error, it is not reported as clipped.
@@ -112,34 +112,34 @@ class Encoding:
             if factor < _UNCLIPPED:
                 clipped[part.name] = factor
         self.noise().add_to(residues, [stream, *noise])
-        residues.append(np.ones(1, residue_ring.dtype_for(COUNT_BITS)))
+        residues.append(np.ones(1, residue_packing.dtype_for(COUNT_BITS)))
         return Encoded(tuple(residues), clipped)
 
     # --- the server's side ---
 
     def zeros(self) -> tuple[Residues, ...]:
         """Return an array of zeros for each part and one for the hidden count, to add masked inputs to."""
-        return tuple(np.zeros(size, residue_ring.dtype_for(bits)) for size, bits in self._layout)
+        return tuple(np.zeros(size, residue_packing.dtype_for(bits)) for size, bits in self._layout)
 
     def pack(self, residues: Sequence[Residues]) -> bytes:
         """Return masked `residues` as bytes to send. Each part is first reduced modulo 2^bits, in place."""
         chunks = []
         for part, (_, bits) in zip(residues, self._layout, strict=True):
-            residue_ring.reduce(part, bits)
-            chunks.append(residue_ring.pack_buffer(part, bits))
+            residue_packing.reduce(part, bits)
+            chunks.append(residue_packing.pack_buffer(part, bits))
         return b"".join(chunks)
 
     def accepts(self, data: bytes) -> bool:
         """Return whether `data` has the length of a masked input, and all its padding bits are zero."""
         return len(data) == self.spec.packed_bytes and all(
-            residue_ring.padding_is_zero(chunk, size, bits)
+            residue_packing.padding_is_zero(chunk, size, bits)
             for chunk, (size, bits) in zip(self._cut(data), self._layout, strict=True)
         )
 
     def add(self, total: Sequence[Residues], data: bytes) -> None:
         """Add the masked input `data` to `total`. The caller has checked `data` with `accepts`."""
         for part, chunk, (_, bits) in zip(total, self._cut(data), self._layout, strict=True):
-            residue_ring.add_packed(part, chunk, bits)
+            residue_packing.add_packed(part, chunk, bits)
 
     def unpack(self, data: bytes) -> tuple[Residues, ...]:
         """Return the residues in the masked input `data`, which the caller has checked with `accepts`."""
@@ -151,7 +151,7 @@ class Encoding:
         """Yield the bytes of each part in `data`, and then those of the hidden count."""
         view, start = memoryview(data), 0
         for size, bits in self._layout:
-            stop = start + residue_ring.packed_bytes(size, bits)
+            stop = start + residue_packing.packed_bytes(size, bits)
             yield view[start:stop]
             start = stop
 
@@ -176,6 +176,6 @@ class Encoding:
         parts: dict[str, Values] = {}
         rows = zip(self.spec.parts, self._codes, residues[:-1], buffer or self.buffer(), strict=True)
         for part, code, total, out in rows:
-            residue_ring.reduce(total, part.bits)
+            residue_packing.reduce(total, part.bits)
             parts[part.name] = code.decode(total, out)
         return Total(parts, count=contributors, invited=invited)

@@ -12,7 +12,7 @@ from secagg.hooks import ClientHooks, Rounding, ServerHooks
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.mask_keystream import KeyStream
-from secagg.query_context import Question, content_digest
+from secagg.question import Question, content_digest
 
 
 class SeededRandom:

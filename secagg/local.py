@@ -22,8 +22,8 @@ from secagg.hooks import CLIENT_DEFAULTS, SERVER_DEFAULTS, ClientHooks, ServerHo
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger
-from secagg.mask_expansion import Expander
-from secagg.noise.accounting import Adjacency
+from secagg.mask_removal import Expander
+from secagg.noise.zcdp_cost import Adjacency
 from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.sequence_rules import ContentOf, SetLog, whole_payload

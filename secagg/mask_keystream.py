@@ -14,7 +14,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 
 SEED_BYTES: Final = 32
 _AES_BLOCK: Final = 16

@@ -33,10 +33,10 @@ from typing import Any, Final, Self
 from secagg import mask_pool_worker
 from secagg.double_masking import Removal, Seeds, joined, seeds_of, take_off
 from secagg.errors import ParameterError
-from secagg.mask_expansion import Range, Slice, divided, mask_count, portions, seeds_between, slices
 from secagg.mask_keystream import apply_masks
 from secagg.mask_pool_worker import ExpansionJob, PortionQueue, claimed_seeds, claims, layout_of, shared_views
-from secagg.residue_ring import Residues
+from secagg.mask_removal import Range, Slice, divided, mask_count, portions, seeds_between, slices
+from secagg.residue_packing import Residues
 
 MAX_PROCESSES: Final = 64
 _SHORT: Final = 1 << 17  # least bytes of a stretch

@@ -21,7 +21,7 @@ import numpy as np
 from secagg.double_masking import PairMasks, Removal, Seeds, SelfMask, seeds_of, take_off
 from secagg.keys import public_key
 from secagg.mask_keystream import apply_masks
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 
 # The largest stretch in bytes, and how many a worker's memory holds: containers have little shared memory.
 MAX_STRETCH_BYTES: Final = 1 << 21

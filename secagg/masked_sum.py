@@ -17,10 +17,10 @@ from secagg.double_masking import Removal, masks_with, own_mask
 from secagg.errors import CorruptDealer
 from secagg.events import WrongShares
 from secagg.keys import noise_commitment, public_key, seed_commitment
-from secagg.mask_expansion import Expander
 from secagg.mask_keystream import KeyStream
+from secagg.mask_removal import Expander
 from secagg.messages import Reveal
-from secagg.query_context import Question
+from secagg.question import Question
 from secagg.shamir import SHARE_BYTES, shares_from_bytes
 from secagg.sum_spec import Total, Values
 from secagg.topology import Graph

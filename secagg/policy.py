@@ -10,8 +10,8 @@ from typing import Final
 from secagg.client_budget import Budget
 from secagg.errors import ParameterError
 from secagg.messages import MAX_SUMS
-from secagg.noise.accounting import Adjacency, charge
 from secagg.noise.checks import one_of
+from secagg.noise.zcdp_cost import Adjacency, charge
 from secagg.params import SECURITY_BITS, check_bits, check_whole, largest_cohort
 from secagg.trust_levels import Trust
 

@@ -32,7 +32,7 @@ from secagg.hashing import digest, framed
 from secagg.messages import Query
 from secagg.params import SessionParams
 from secagg.policy import Policy
-from secagg.query_context import Question
+from secagg.question import Question
 from secagg.sum_spec import Part, Table
 from secagg.trust_levels import Trust
 

@@ -16,22 +16,22 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
-from secagg import errors, events, server_checks
+from secagg import errors, events, quorum_checks
 from secagg import messages as m
-from secagg.admission import Admission, Attendance
 from secagg.bitmap import PositionSet
 from secagg.cohort import invitation_digest
 from secagg.events import Outgoing, ServerEvent, ServerStep
 from secagg.hooks import SERVER_DEFAULTS, ServerHooks
 from secagg.identity_registry import Registry
 from secagg.keys import verify
-from secagg.mask_expansion import Expander, OneProcess
+from secagg.mask_removal import Expander, OneProcess
 from secagg.masked_sum import Tally
 from secagg.message_records import Format, encode_signatures
 from secagg.params import SessionParams
-from secagg.query_context import Question, query_digest
+from secagg.question import Question, query_digest
+from secagg.same_vector_sums import Agenda
 from secagg.sequence_rules import ContentOf, RepeatPlanner, SetLog, whole_payload
-from secagg.sum_groups import Agenda
+from secagg.session_members import Admission, Attendance
 from secagg.sum_spec import Table
 from secagg.transitions import COLLECTED, ServerState, check_collected, is_late
 from secagg.trust_levels import MAX_COMPLETE, Trust, liars_around
@@ -67,7 +67,7 @@ class ServerMachine:
         content_of: ContentOf = whole_payload,
         hooks: ServerHooks = SERVER_DEFAULTS,
     ) -> None:
-        server_checks.check_session(table, params, registry, now)
+        quorum_checks.check_session(table, params, registry, now)
         self._params = params
         self._hooks = hooks
         self._table = table
@@ -283,7 +283,7 @@ class ServerMachine:
 
     def _close_inviting(self) -> ServerStep:
         present = len(self._admission.advertised)
-        self._topology = server_checks.topology_for(present, self._params, self._hooks.random)
+        self._topology = quorum_checks.topology_for(present, self._params, self._hooks.random)
         self._cohort, lists = self._admission.key_lists(self._topology, invitation=self.invitation)
         self._context = self._cohort.session
         self._enter(_S.SHARING, self._cohort.ids)
@@ -293,7 +293,7 @@ class ServerMachine:
     def _close_sharing(self) -> ServerStep:
         self._note_stranded()
         dealt, stranded = len(self._admission.shared), len(self._stranded)
-        server_checks.check_dealt(dealt, stranded=stranded, least=self._topology.least)
+        quorum_checks.check_dealt(dealt, stranded=stranded, least=self._topology.least)
         self._enter(_S.READY)
         graph = self._topology.graph
         outgoing = tuple(
@@ -318,7 +318,7 @@ class ServerMachine:
 
     def _close_masking(self) -> ServerStep:
         survivors, question = self._tally.fix_survivors(), self._tally.question
-        server_checks.check_survivors(survivors, self._tally, self._topology)
+        quorum_checks.check_survivors(survivors, self._tally, self._topology)
         ids = question.member_ids(survivors)
         fixed = [events.SurvivorsFixed(each, ids) for each in self._repeats.confirm(question.query, ids)]
         stage = _S.CONFIRMING if self._params.trust is Trust.MALICIOUS else _S.UNMASKING
@@ -328,7 +328,7 @@ class ServerMachine:
 
     def _close_confirming(self) -> ServerStep:
         confirmations = self._tally.confirmations
-        server_checks.check_enough(len(confirmations), "confirmed", self._cohort.threshold)
+        quorum_checks.check_enough(len(confirmations), "confirmed", self._cohort.threshold)
         signers = sorted(confirmations)
         blob = encode_signatures([(self._cohort.ids[p], confirmations[p]) for p in signers])
         self._enter(_S.UNMASKING, self._ids(signers))
@@ -337,7 +337,7 @@ class ServerMachine:
 
     def _close_unmasking(self) -> ServerStep:
         tally = self._tally
-        server_checks.check_enough(len(tally.revealed), "revealed shares", self._cohort.threshold)
+        quorum_checks.check_enough(len(tally.revealed), "revealed shares", self._cohort.threshold)
         total, wrong = tally.unmask()
         self._agenda.confirm(tally.question.query, tally.survivors, revealed=tally.revealed)
         self._repeats.release(tally.question.query)
@@ -356,7 +356,7 @@ class ServerMachine:
         if self._ids(roster) & self._attendance.gone:
             self._agenda.close(kind, round_number)
             raise errors.CohortChanged("a client of this group has left; its last total stands")
-        server_checks.check_enough(len(roster), "are left", least)
+        quorum_checks.check_enough(len(roster), "are left", least)
         bitmap = roster.pack(self._cohort.size)
         query = m.Query(self._context, self._agenda.next_sum, round_number, kind, bitmap, payload)
         frame = query.encode()
@@ -370,7 +370,7 @@ class ServerMachine:
         happened: list[ServerEvent] = [events.SumAborted(question.sum_index, error)]
         if isinstance(error, errors.Unrecoverable):
             for dealer in error.dealers:
-                excluded = dealer.proven or server_checks.few_suspects(error, self._params)
+                excluded = dealer.proven or quorum_checks.few_suspects(error, self._params)
                 if isinstance(dealer.peer, int) and excluded:
                     happened += [events.Excluded(dealer.peer, dealer), *self.drop(dealer.peer)]
         closed = m.GroupClosed(self._context, question.sum_index).encode()

@@ -9,8 +9,8 @@ from secagg.cohort import CohortView
 from secagg.identity_registry import Registry
 from secagg.keys import EnvelopeCipher
 from secagg.message_records import Format, Parcel, parse_parcels
+from secagg.session_secrets import Vault
 from secagg.shamir import shares_from_bytes
-from secagg.vault import Vault
 
 
 @dataclass(frozen=True)

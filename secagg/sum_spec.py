@@ -18,11 +18,11 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg import noise_assumptions
+from secagg import distributed_noise
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import SpecError, SpecTooLarge
 from secagg.hashing import digest
-from secagg.noise_assumptions import Noise, NoiseAssumptions
-from secagg.residue_ring import packed_bytes
+from secagg.residue_packing import packed_bytes
 
 MAX_ELEMENTS: Final = 1 << 32
 MAX_PACKED: Final = 1 << 31
@@ -175,11 +175,11 @@ class Part:
         scale = Fraction(self.noise.scale)
         match self.bound:
             case L2(limit):
-                return noise_assumptions.rounded_norm2(Fraction(limit) * scale, self.width)
+                return distributed_noise.rounded_norm2(Fraction(limit) * scale, self.width)
             case LInf(limit):
-                return noise_assumptions.rounded_norm2_of_elements(Fraction(limit) * scale, self.size)
+                return distributed_noise.rounded_norm2_of_elements(Fraction(limit) * scale, self.size)
             case Count(limit, total):
-                return noise_assumptions.counts_norm2(limit, total, self.size) * int(scale) ** 2
+                return distributed_noise.counts_norm2(limit, total, self.size) * int(scale) ** 2
             case _:
                 raise SpecError(f"part {self.name!r} holds residues, and noise would hide all of them")
 
@@ -190,7 +190,7 @@ class Part:
         """
         if self.noise is None or promise is None:
             return bits_for_cohort(self.bound, cohort)
-        return noise_assumptions.bits_for_noise(self, self.noise, promise, promise.clients)
+        return distributed_noise.bits_for_noise(self, self.noise, promise, promise.clients)
 
     def check_fits(self, cohort: int, promise: NoiseAssumptions | None = None) -> None:
         """Raise `SpecError` if the part has fewer bits than `bits_needed`."""
@@ -271,7 +271,7 @@ class SumSpec:
     @cached_property
     def least_roster(self) -> int:
         """The fewest clients with which an honest client surely stays and noise does not wrap the total."""
-        return noise_assumptions.fewest_clients(self.parts, self.promise) if self.promise is not None else 0
+        return distributed_noise.fewest_clients(self.parts, self.promise) if self.promise is not None else 0
 
     @cached_property
     def packed_bytes(self) -> int:

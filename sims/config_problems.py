@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 from secagg.errors import LocalError, PeerError, SecaggError
-from secagg.net.files import FileKind
+from secagg.net.key_files import FileKind
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError

@@ -13,7 +13,7 @@ from torch import nn
 from fl.checks import unknown_name
 from fl.errors import TrainingError
 from fl.models.convolutional import cnn_cifar, cnn_mnist, convnet, lenet, rfa_convnet
-from fl.models.linear import MLP, Additive, Linear, Softmax
+from fl.models.fully_connected import MLP, Additive, Linear, Softmax
 from fl.models.recurrent import CharLSTM
 from fl.models.residual import ResNet
 

@@ -11,8 +11,8 @@ from dataclasses import fields
 from fractions import Fraction
 from typing import Any, Final
 
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.identity_registry import Registry
-from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.params import SECURITY_BITS
 from secagg.policy import Policy
 from secagg.sum_spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table

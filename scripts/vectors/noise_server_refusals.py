@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from scripts.vectors.describe import chained
 from scripts.vectors.server_refusals import CORRUPT_DEALER, Book, Play, describe_server
 from secagg import messages as m
-from secagg.noise_assumptions import Noise, NoiseAssumptions
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.shamir import SHARE_BYTES
 from secagg.sum_spec import Count, Part, SumSpec, Table
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.identity_registry import Registry
 from secagg.insecure_seeds import seeded_registry
-from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.policy import Policy
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.trust_levels import Trust

@@ -15,7 +15,7 @@ from scripts.vectors.describe import describe_part, describe_registry, describe_
 from scripts.vectors.plays import PLAYS, TABLE
 from scripts.vectors.samples import sample_messages
 from secagg import messages as m
-from secagg import residue_ring, shamir
+from secagg import residue_packing, shamir
 from secagg.bitmap import pack_positions
 from secagg.canonical_msgpack import encode_fields
 from secagg.cohort import invitation_digest, ring_digest, ring_session_id, session_id
@@ -35,7 +35,7 @@ from secagg.keys import (
 )
 from secagg.mask_keystream import KeyStream, apply_masks
 from secagg.message_records import Advert
-from secagg.query_context import content_digest, query_digest
+from secagg.question import content_digest, query_digest
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec
 from secagg.trust_levels import Trust
 
@@ -193,9 +193,9 @@ def _keystream(name: str) -> dict[str, Any]:
 def _mask(bits: int) -> dict[str, Any]:
     """The mask that a seed adds to zeros: a part of 5 elements, and the 64-bit count behind it."""
     seed = _secret(f"mask {bits}")
-    residues = (np.zeros(5, residue_ring.dtype_for(bits)), np.zeros(1, residue_ring.dtype_for(64)))
+    residues = (np.zeros(5, residue_packing.dtype_for(bits)), np.zeros(1, residue_packing.dtype_for(64)))
     apply_masks(residues, plus=[seed])
-    residue_ring.reduce(residues[0], bits)
+    residue_packing.reduce(residues[0], bits)
     return {"seed": seed.hex(), "bits": bits, "mask": residues[0].tolist(), "count": residues[1].tolist()}
 
 
@@ -244,8 +244,8 @@ def _packing(bits: int) -> dict[str, Any]:
     most = (1 << bits) - 1
     stream = KeyStream(_secret(f"packing {bits}")).words(9)
     values = [0, 1, most, most >> 1, *(int(word) & most for word in stream)]
-    array = np.array(values, np.uint64).astype(residue_ring.dtype_for(bits))
-    return {"bits": bits, "values": values, "packed": residue_ring.pack(array, bits).hex()}
+    array = np.array(values, np.uint64).astype(residue_packing.dtype_for(bits))
+    return {"bits": bits, "values": values, "packed": residue_packing.pack(array, bits).hex()}
 
 
 def _bitmap(positions: tuple[int, ...], size: int) -> dict[str, Any]:
@@ -318,9 +318,9 @@ def _total(part: Part, cohort: int, inputs: list[list[int]]) -> dict[str, Any]:
     encoding = Encoding(SumSpec(parts=(part,)), cohort=cohort)
     accumulator = encoding.zeros()
     for row in inputs:
-        accumulator[0][:] += np.array(row, np.uint64).astype(residue_ring.dtype_for(part.bits))
+        accumulator[0][:] += np.array(row, np.uint64).astype(residue_packing.dtype_for(part.bits))
         accumulator[1][:] += np.uint64(1)
-    residue_ring.reduce(accumulator[0], part.bits)
+    residue_packing.reduce(accumulator[0], part.bits)
     residues = accumulator[0].tolist()
     total = encoding.decode(accumulator, contributors=len(inputs), invited=cohort)
     return {

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from secagg import residue_ring
+from secagg import residue_packing
 from secagg.events import Answer
 from secagg.fixed_point import checked
 from secagg.keys import Agreement, Random, pair_info, self_mask_seed
 from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
-from secagg.query_context import Question
-from secagg.residue_ring import Residues
+from secagg.question import Question
+from secagg.residue_packing import Residues
 from secagg.sum_spec import Part, SumSpec
-from secagg.testing.seeded import InsecureSeededClient
+from secagg.testing.seeded_machines import InsecureSeededClient
 
 
 def arrays(values: Mapping[str, list[Any]]) -> dict[str, ArrayLike]:
@@ -72,7 +72,7 @@ class RecordingClient(InsecureSeededClient):
         own, noise = KeyStream(self._drawn.last), [KeyStream(seed) for seed in streams]
         *residues, _count = question.encoding.encode(values, own, noise=noise).residues
         for part, row in zip(question.spec.parts, residues, strict=True):
-            residue_ring.reduce(row, part.bits)
+            residue_packing.reduce(row, part.bits)
         self.questions[sum_index] = question
         self.inputs[sum_index] = {
             "residues": _by_name(question.spec.parts, residues),
@@ -150,5 +150,5 @@ def unmasked_total(question: Question, clients: Sequence[RecordingClient]) -> di
         for layer in surplus:
             layers.remove(layer, total, KeyStream(bytes.fromhex(row["noise_streams"][layer - 1])))
     for part, acc in zip(question.spec.parts, total, strict=False):
-        residue_ring.reduce(acc, part.bits)
+        residue_packing.reduce(acc, part.bits)
     return _by_name(question.spec.parts, total[:-1])

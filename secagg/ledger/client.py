@@ -24,7 +24,7 @@ from secagg.keys import KEY_BYTES
 from secagg.ledger.chain import Body, Owner, describe
 from secagg.ledger.file_path import sync_directory, tag_key_path
 from secagg.ledger.ledger import Ledger
-from secagg.noise.accounting import Adjacency
+from secagg.noise.zcdp_cost import Adjacency
 from secagg.sequence_rules import Rule, SetLog, SumId, SumSequence
 
 

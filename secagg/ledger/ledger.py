@@ -12,7 +12,7 @@ from secagg.errors import DamagedLedger, ForeignLedger, NewerLedger
 from secagg.ledger.chain import Body, Head, Owner, Role, Row
 from secagg.ledger.file import READING, READING_AT_REST, LedgerFile, create_file
 from secagg.ledger.file_path import one_path, resting
-from secagg.noise.accounting import Adjacency
+from secagg.noise.zcdp_cost import Adjacency
 
 
 class Ledger(ABC):

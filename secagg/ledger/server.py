@@ -18,8 +18,8 @@ from secagg.client_budget import Spend, sum_charge
 from secagg.errors import SERVER, StateError
 from secagg.ledger.chain import Body, Owner, describe
 from secagg.ledger.ledger import Ledger
-from secagg.noise.accounting import Adjacency
-from secagg.query_context import query_digest
+from secagg.noise.zcdp_cost import Adjacency
+from secagg.question import query_digest
 from secagg.sequence_rules import Rule, SetLog, SumSequence
 from secagg.sum_spec import Table
 

@@ -33,11 +33,11 @@ from secagg.events import Asked
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.net import events as net_events
-from secagg.net.authentication import ServerConnector, backoff
 from secagg.net.concurrency import RunFunction, background_nursery, in_thread
 from secagg.net.connection import LINK_BYTES, Connection, ConnectionLost, Reason, Welcome
 from secagg.net.event_log import EventLog
 from secagg.net.events import OnClientEvent, SessionLossReason
+from secagg.net.handshake import ServerConnector, backoff
 from secagg.net.reliable_link import DismissedByServer, Link, ReceivedFrame, SendProgress, no_progress
 from secagg.net.settings import Address, Patience, check_secure
 from secagg.policy import Policy

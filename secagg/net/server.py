@@ -23,11 +23,11 @@ from secagg.errors import OutOfOrder, PeerError, SecaggError, StateError
 from secagg.ledger import ServerLedger
 from secagg.net import connection as packets
 from secagg.net import events as net_events
-from secagg.net.authentication import AuthenticatedClient, ClientAuthenticator
 from secagg.net.concurrency import RunFunction, background_nursery, in_thread
 from secagg.net.connection import Connection, ConnectionLost, Hello, Reason, host_of
 from secagg.net.event_log import EventLog
 from secagg.net.events import LeaveReason, OnServerEvent
+from secagg.net.handshake import AuthenticatedClient, ClientAuthenticator
 from secagg.net.reliable_link import ClosedLocally, Link, ReceivedFrame
 from secagg.net.session import OnMachineEvent, Session, no_op
 from secagg.net.settings import Address, Capacity, Deadlines, Patience, check_secure

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.noise import checks
-from secagg.noise.accounting import Cost
 from secagg.noise.privacy_goal import Orders
+from secagg.noise.zcdp_cost import Cost
 
 try:
     from dp_accounting import ZCDpEvent

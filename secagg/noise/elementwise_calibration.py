@@ -13,12 +13,12 @@ import math
 from fractions import Fraction
 from typing import Final
 
+from secagg.distributed_noise import NoiseAssumptions, counts_norm2
 from secagg.errors import SpecError
 from secagg.noise import checks, vector_calibration
 from secagg.noise.part_plan import Plan, least_component
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.vector_calibration import STDDEVS, checked_bound, checked_request, rounded_up
-from secagg.noise_assumptions import NoiseAssumptions, counts_norm2
 from secagg.sum_spec import Bound, Count, LInf
 
 _MOST_COUNT: Final = (1 << 64) - 1

@@ -35,7 +35,7 @@ from secagg.mask_keystream import KeyStream
 from secagg.noise.inversion_sampler import LARGEST_VARIANCE as LARGEST_OF_TABLES
 from secagg.noise.inversion_sampler import UNIFORM_BITS, InversionTable, Samples, Stream, tails
 from secagg.noise.rejection_sampler import Hybrid
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from secagg.sum_spec import SumSpec
 
 LARGEST_VARIANCE: Final = 1 << 116  # samples of up to 13.3 standard deviations then fit into 64 bits

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import ParameterError
-from secagg.noise.accounting import most_norm1, part_rho, promised_tau, renyi_costs
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import Noise, NoiseAssumptions
+from secagg.noise.zcdp_cost import most_norm1, part_rho, promised_tau, renyi_costs
 from secagg.sum_spec import Bound, Part, SumSpec
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from secagg.errors import ParameterError
 from secagg.noise import checks
-from secagg.noise.accounting import Adjacency
+from secagg.noise.zcdp_cost import Adjacency
 
 # Limits of epsilon and rho. Below, a total would be only noise; above, there is no meaningful privacy.
 _LEAST: Final = 1e-9

@@ -22,12 +22,12 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Final
 
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError, SpecError
 from secagg.noise import checks
-from secagg.noise.accounting import promised_tau
 from secagg.noise.part_plan import Plan, least_component
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
+from secagg.noise.zcdp_cost import promised_tau
 from secagg.sum_spec import L2, MAX_ELEMENTS
 
 STDDEVS: Final = 6.0

@@ -23,7 +23,7 @@ from protocols.evaluation import ErrorHistogram
 from secagg.errors import LedgerError
 from secagg.hashing import digest
 from secagg.ledger import Reading, read_ledger
-from secagg.noise.accounting import rho_of
+from secagg.noise.zcdp_cost import rho_of
 from sims.audit.audit_result import Integrity
 from sims.audit.ledger_reconciliation import MatchedSum, Records, reconciled
 from sims.audit.run_files import Evidence, Row
@@ -31,7 +31,7 @@ from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
 from sims.records.ledger_signature import AlteredLedger, Verified, read_heads, verify
 from sims.records.run_paths import LEDGER, LEDGER_HEAD, LEDGER_SEAL, SCENARIO
-from sims.scenario.scenario import Variant
+from sims.scenario.loading import Variant
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
 from sims.text_format import counted
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Container, Sequence
 from typing import Final
 
-from secagg.noise.accounting import Adjacency
+from secagg.noise.zcdp_cost import Adjacency
 from sims.audit.audit_result import PrivacySpending, Release, Spent
 from sims.audit.ledger_reconciliation import Records
 from sims.audit.released_sums import BudgetAccounts, PrivacyAccount

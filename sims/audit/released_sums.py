@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, assert_never
 
-from secagg.noise.accounting import Adjacency, charge, sum_rho
-from secagg.noise_assumptions import Noise, NoiseAssumptions
+from secagg.distributed_noise import Noise, NoiseAssumptions
+from secagg.noise.zcdp_cost import Adjacency, charge, sum_rho
 from secagg.sum_spec import L2, Bound, Count, LInf, Residue, SumSpec
 from secagg.sum_spec import Part as SpecPart
 from sims.audit.audit_result import Release, RoundRange, SumKind, SumPart

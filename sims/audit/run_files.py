@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-from secagg.noise_assumptions import NoiseAssumptions
+from secagg.distributed_noise import NoiseAssumptions
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.run_paths import CANARIES, LEDGER, LEDGER_HEAD, LEDGER_SEAL, METRICS, RUN, SPEND, SUMS

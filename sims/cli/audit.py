@@ -111,7 +111,7 @@ def _key(text: str) -> bytes:
 
 def _of_certificate(path: Path) -> bytes:
     from secagg.errors import SecaggError
-    from secagg.net.files import read_certificate
+    from secagg.net.key_files import read_certificate
     from secagg.net.tls import certificate_key
 
     with user_errors("audit: --server-key", SecaggError):

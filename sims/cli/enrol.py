@@ -68,14 +68,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _enrol(args: argparse.Namespace) -> "Enrolled":
-    from secagg.net.files import read_key
+    from secagg.net.key_files import read_key
     from sims.deploy.enrolment import enrol
 
     return enrol(args.registry, read_key(args.authority), _changes(args), now=int(time.time()))
 
 
 def _show(args: argparse.Namespace) -> "Enrolled":
-    from secagg.net.files import read_certificate, read_key
+    from secagg.net.key_files import read_certificate, read_key
     from secagg.net.tls import certificate_key
     from sims.deploy.enrolment import look
 
@@ -101,7 +101,7 @@ def _changes(args: argparse.Namespace) -> "Changes":
 
 
 def _as_json(enrolled: "Enrolled", path: Path) -> dict[str, Any]:
-    from secagg.net.files import bundle_path
+    from secagg.net.key_files import bundle_path
 
     registry = enrolled.registry
     return {

@@ -32,7 +32,7 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import KeyFileError
     from secagg.keys import Identity
-    from secagg.net.files import write_certificate, write_key
+    from secagg.net.key_files import write_certificate, write_key
     from secagg.net.tls import make_certificate
 
     key_file, certificate_file = (args.directory / f"{args.name}.{ending}" for ending in ("key", "pem"))

@@ -95,8 +95,8 @@ def _made(entry: "CatalogueEntry", args: argparse.Namespace, settings: dict[str,
 
 def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, Any]) -> "PrivacyBudget":
     """Return the privacy budget, of the type `entry.budget`. `own` has its parameters from --set, by name."""
+    from secagg.distributed_noise import NoiseAssumptions
     from secagg.noise.privacy_goal import Goal
-    from secagg.noise_assumptions import NoiseAssumptions
 
     if entry.budget is None:
         raise _wrong(f"{entry.name} has no private variant: leave out --rho and --epsilon")

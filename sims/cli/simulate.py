@@ -19,7 +19,7 @@ from sims.records.run_paths import REPORT
 if TYPE_CHECKING:
     from sims.scenario import Scenario
     from sims.sweep import Results, SweepSummary
-    from sims.sweep.cell_runs import CellTask
+    from sims.sweep.cell_tasks import CellTask
 
 CELLS_FAILED = 1
 DATA_VARIABLE = "SECAGG_DATA"
@@ -115,7 +115,7 @@ def _data(args: argparse.Namespace) -> Path:
 
 
 def _planned(args: argparse.Namespace, scenario: "Scenario", results: "Results") -> "dict[str, CellTask]":
-    from sims.sweep.cell_runs import plan_tasks
+    from sims.sweep.cell_tasks import plan_tasks
 
     return plan_tasks(
         scenario.variants, results, out=args.out, name=scenario.name, resume=args.resume, restart=args.restart
@@ -127,7 +127,7 @@ def _swept(
 ) -> "SweepSummary":
     from sims.console import shown_progress
     from sims.sweep import run_sweep
-    from sims.sweep.cell_runs import run_task
+    from sims.sweep.cell_tasks import run_task
     from sims.sweep.parallel_tasks import StopRequest
     from sims.sweep.run import stopped_by_signals
     from sims.text_format import counted
@@ -196,7 +196,7 @@ def _say_kept(
     args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "SweepSummary"
 ) -> None:
     """Print where the run directories are, and how many results no longer have a run directory."""
-    from sims.sweep.cell_runs import without_run
+    from sims.sweep.cell_tasks import without_run
     from sims.text_format import counted
 
     kept = [cell for cell in summary.cells if cell.settings.output.keep == "run"]

@@ -33,7 +33,7 @@ from secagg.errors import GroupChanged, SumFailed
 from secagg.events import Asked, SessionReady, SumReleased
 from secagg.input_encoding import Encoding
 from secagg.params import SessionParams
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from sims.demo.session_result import (
     MEAN,
     MEDIAN,

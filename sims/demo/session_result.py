@@ -17,7 +17,7 @@ from scipy.stats import chisquare
 
 from secagg import Preflight, Stage, Total, Trust
 from secagg.errors import GroupChanged, SumFailed
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 
 _SETUP: Final = (Stage.ADVERTISE, Stage.SHARE)
 _NAMED: Final = 3  # clients whose numbers are printed in a column

@@ -17,9 +17,9 @@ from secagg.errors import LocalError
 from secagg.graph_parameters import GraphChoice
 from secagg.ledger.file_path import tag_key_path
 from secagg.ledger.rollback_seal import seal_path
-from secagg.net.files import bundle_path
+from secagg.net.key_files import bundle_path
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
-from secagg.noise.accounting import Adjacency
+from secagg.noise.zcdp_cost import Adjacency
 from secagg.params import LIVENESS_BITS, SECURITY_BITS, SessionParams
 from secagg.policy import Policy
 from secagg.trust_levels import Trust

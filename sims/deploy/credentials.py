@@ -13,7 +13,7 @@ from pathlib import Path
 from secagg.errors import CertificateError
 from secagg.identity_registry import MAX_ID, Registry
 from secagg.keys import Identity
-from secagg.net.files import read_bundle, read_certificate, read_key, read_registry
+from secagg.net.key_files import read_bundle, read_certificate, read_key, read_registry
 from secagg.net.tls import certificate_key, check_dates, expiry
 from sims.config_problems import ConfigError, Problems
 from sims.deploy.config import ClientSection, ServeFileServer

@@ -13,7 +13,14 @@ from pathlib import Path
 from secagg.errors import CertificateError, ForeignRegistry, KeyFileError, RegistryError
 from secagg.identity_registry import NEVER_EXPIRES, Registry
 from secagg.keys import Identity
-from secagg.net.files import BUNDLE, bundle_path, read_bundle, read_certificate, read_signed, write_registry
+from secagg.net.key_files import (
+    BUNDLE,
+    bundle_path,
+    read_bundle,
+    read_certificate,
+    read_signed,
+    write_registry,
+)
 from secagg.net.tls import certificate_key, check_dates, expiry, split_bundle
 
 FIRST_VERSION = 1

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.ledger import read_ledger
-from secagg.net.files import PRIVATE, FileKind
+from secagg.net.key_files import PRIVATE, FileKind
 from secagg.sum_spec import Table, Total
 from sims.config_problems import ConfigError, Problems, nearest
 from sims.deploy.config import AskSection

@@ -20,8 +20,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import PlainValidator
 
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import SpecError
-from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.sum_spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table
 from sims.config_problems import Problems, shown
 from sims.deploy.config import ConfigSection, load

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg import LocalSession, local_machines
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.mask_keystream import SEED_BYTES
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.sum_spec import SumSpec, Table
 from secagg.trust_levels import Trust

@@ -16,13 +16,13 @@ from typing import Final, assert_never
 import numpy as np
 from numpy.typing import ArrayLike
 
-from secagg import residue_ring
+from secagg import residue_packing
+from secagg.distributed_noise import Noise, NoiseAssumptions, bits_for_noise
 from secagg.errors import SpecError
 from secagg.input_encoding import Encoding
 from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.noise.gaussian import Layers
-from secagg.noise_assumptions import Noise, NoiseAssumptions, bits_for_noise
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from secagg.sum_spec import L2, Part, SumSpec, Total
 from sims.text_format import counted
 
@@ -129,7 +129,7 @@ def grid_points(part: Part, residues: Residues) -> np.ndarray[tuple[int], np.dty
     """Return residues of a part as signed grid points, from -2^(bits - 1) to 2^(bits - 1) - 1."""
     shift = 64 - part.bits
     wide = residues.astype(np.uint64)
-    residue_ring.reduce(wide, part.bits)
+    residue_packing.reduce(wide, part.bits)
     return (wide << np.uint64(shift)).view(np.int64) >> np.int64(shift)
 
 

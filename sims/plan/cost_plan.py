@@ -20,7 +20,7 @@ from protocols.serialisation import Vector, as_vector, vectors_of
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
 from secagg.messages import MAX_SUMS
-from secagg.noise.accounting import sum_rho
+from secagg.noise.zcdp_cost import sum_rho
 from secagg.params import SessionParams
 from secagg.preflight import Preflight, preflight
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec

@@ -20,7 +20,7 @@ from protocols.queries import Query
 from protocols.serialisation import RecordError
 from secagg.client_budget import Spend
 from secagg.client_memory import AnswerEntry, VolatileMemory
-from secagg.noise.accounting import Adjacency
+from secagg.noise.zcdp_cost import Adjacency
 from secagg.sequence_rules import Rule, SetLog, SumSequence
 from secagg.sum_spec import Count
 

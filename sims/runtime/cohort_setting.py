@@ -16,7 +16,7 @@ from secagg.hashing import digest
 from secagg.ledger import ServerLedger
 from secagg.local import Stage
 from secagg.messages import MAX_SUMS
-from secagg.noise.accounting import Adjacency
+from secagg.noise.zcdp_cost import Adjacency
 from secagg.params import SessionParams, check_whole
 from secagg.trust_levels import Trust, dropouts_allowed
 from sims.records.sums import SumLogger, no_sum_logger
@@ -123,7 +123,9 @@ class DropoutLaw:
 
     seed: bytes
     training: float = 0.0  # before masking in the first sum of a round
-    between: float = 0.0  # before masking in a later sum that is the first of its group (`secagg.sum_groups`)
+    between: float = (
+        0.0  # before masking in a later sum that is the first of its group (`secagg.same_vector_sums`)
+    )
     group: float = 0.0  # before masking in any other sum; this ends the group
     reveal: float = 0.0  # after masking in any sum
 

@@ -27,10 +27,10 @@ from secagg.insecure_seeds import insecure_rounding
 from secagg.local import Stage
 from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.messages import Query
-from secagg.noise.accounting import Adjacency
-from secagg.query_context import content_digest
+from secagg.noise.zcdp_cost import Adjacency
+from secagg.question import content_digest
+from secagg.same_vector_sums import Agenda, GroupBook
 from secagg.sequence_rules import RepeatPlanner, refuse
-from secagg.sum_groups import Agenda, GroupBook
 from secagg.sum_spec import SumSpec, Total
 from secagg.topology import plan
 from secagg.trust_levels import Trust

@@ -14,13 +14,13 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg import residue_ring
+from secagg import residue_packing
 from secagg.errors import ParameterError
 from secagg.hooks import ClientHooks, ServerHooks, Transform
 from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import insecure_client_hooks, insecure_server_hooks
-from secagg.query_context import Question
-from secagg.residue_ring import Residues
+from secagg.question import Question
+from secagg.residue_packing import Residues
 from secagg.sum_spec import L2, Count, LInf, Part, Residue
 
 
@@ -56,8 +56,8 @@ def tampered(
 
 def _fitting(values: NDArray[Any], bits: int) -> Residues:
     """Return a copy of the values modulo 2^bits. It is a copy because masks are added in place later."""
-    residues: Residues = np.array(values).astype(residue_ring.dtype_for(bits))
-    residue_ring.reduce(residues, bits)
+    residues: Residues = np.array(values).astype(residue_packing.dtype_for(bits))
+    residue_packing.reduce(residues, bits)
     return residues
 
 

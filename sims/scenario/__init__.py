@@ -4,7 +4,7 @@ scenario = load(Path("robust.toml"))
 scenario.variants  # one simulation for each cell of its sweep; without a sweep, a single one
 """
 
-from sims.scenario.scenario import Scenario, Variant, check_files, load
+from sims.scenario.loading import Scenario, Variant, check_files, load
 from sims.scenario.settings import Settings
 
 __all__ = ["Scenario", "Settings", "Variant", "check_files", "load"]

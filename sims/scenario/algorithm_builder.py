@@ -23,9 +23,9 @@ from protocols.parameter_ranges import IndexRanges
 from protocols.privacy_budget import HistogramBudget, PrivacyBudget
 from protocols.serialisation import Vector
 from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.trust_levels import dropouts_allowed
 from sims.config_problems import nearest
 from sims.scenario.settings import PrivacySection, ServerSection, Settings, TailSection

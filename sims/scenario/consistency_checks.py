@@ -13,7 +13,7 @@ from protocols.catalogue_entry import CatalogueEntry
 from protocols.server_optimiser import PARAMETERS
 from secagg.client_budget import Budget, Spend, sum_charge
 from secagg.errors import BudgetExceeded, ParameterError, SecaggError, SpecError
-from secagg.noise.accounting import charge, rho_of
+from secagg.noise.zcdp_cost import charge, rho_of
 from secagg.trust_levels import Trust
 from sims.config_problems import Problems, nearest, shown
 from sims.scenario import cohort_checks
@@ -157,7 +157,7 @@ def _check_evaluation(settings: Settings, problems: Problems) -> None:
 
 def _check_identity(settings: Settings, problems: Problems) -> None:
     from secagg.errors import KeyFileError
-    from secagg.net.files import read_key
+    from secagg.net.key_files import read_key
 
     if settings.output.identity is None:
         return

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm
-from secagg.noise.accounting import sum_rho
+from secagg.noise.zcdp_cost import sum_rho
 from secagg.sum_spec import SumSpec
 from sims.scenario.settings import Settings
 from sims.simulation.spending import delta_of

@@ -13,7 +13,7 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run
 from secagg.client_budget import sum_charge
 from secagg.client_memory import AnswerEntry
-from secagg.noise.accounting import Adjacency
+from secagg.noise.zcdp_cost import Adjacency
 from sims.simulation.run_writer import RunWriter
 
 

@@ -26,7 +26,7 @@ from protocols.algorithm import AnyAlgorithm
 from secagg.keys import Identity
 from secagg.ledger import Row, ServerLedger, read_ledger
 from secagg.ledger.chain import describe
-from secagg.net.files import read_key
+from secagg.net.key_files import read_key
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, PartState

@@ -19,7 +19,7 @@ from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, PartState
 from sims.records.run_paths import CANARIES, CLIENTS, SPEND
 from sims.records.sums import SessionRecord, SumLogger, SumRecord
-from sims.scenario.scenario import Variant
+from sims.scenario.loading import Variant
 from sims.scenario.settings import Settings
 from sims.simulation.canaries import canary_facts
 from sims.simulation.interrupted_rounds import leave_out, lost_sums

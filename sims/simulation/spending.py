@@ -8,8 +8,8 @@ from typing import Any
 
 from protocols.algorithm import AnyAlgorithm
 from secagg.client_budget import Spend, sum_charge
-from secagg.noise.accounting import Adjacency
 from secagg.noise.conversion import epsilon
+from secagg.noise.zcdp_cost import Adjacency
 from sims.records.sums import SumRecord
 from sims.scenario.settings import Settings
 

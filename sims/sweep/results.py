@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sims.config_problems import ConfigError
-from sims.scenario.scenario import Variant
+from sims.scenario.loading import Variant
 
 
 @dataclass(frozen=True)

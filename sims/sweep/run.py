@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, Final, TypeAlias
 
 from sims.console import OnProgress, quiet
-from sims.scenario.scenario import Variant
+from sims.scenario.loading import Variant
 from sims.sweep.parallel_tasks import Function, StopRequest, run_tasks
 from sims.sweep.results import Record, Results
 from sims.text_format import counted

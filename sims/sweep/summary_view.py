@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import rich.table
 
-from sims.scenario.scenario import Variant
+from sims.scenario.loading import Variant
 from sims.sweep.run import SweepSummary
 from sims.text_format import counted
 

@@ -9,11 +9,11 @@ import pytest
 from secagg.client import ClientMachine
 from secagg.events import ClientStep
 from secagg.messages import Message
-from secagg.query_context import Question
+from secagg.question import Question
 from secagg.sequence_rules import SequenceRules
+from secagg.session_secrets import Vault
 from secagg.transitions import CLIENT_MOVES, ClientState
 from secagg.trust_levels import Trust
-from secagg.vault import Vault
 
 BOTH = list(Trust)
 

@@ -27,11 +27,11 @@ from secagg.keys import Agreement, Identity, pair_info, self_mask_seed
 from secagg.mask_keystream import apply_masks
 from secagg.message_records import Advert, Format, Parcel, parse_advert, parse_envelopes
 from secagg.policy import Policy
-from secagg.query_context import Question, query_digest
-from secagg.residue_ring import Residues
+from secagg.question import Question, query_digest
+from secagg.residue_packing import Residues
 from secagg.sequence_rules import ContentOf, whole_payload
 from secagg.sum_spec import Part, Residue, SumSpec, Table
-from secagg.testing.seeded import InsecureSeededClient
+from secagg.testing.seeded_machines import InsecureSeededClient
 from secagg.trust_levels import Trust
 
 PART = "x"

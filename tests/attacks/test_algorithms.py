@@ -16,20 +16,20 @@ import pytest
 
 from protocols.algorithm import AnyAlgorithm, NoMemory
 from protocols.fedavg import FedAvg
+from protocols.iterative_aggregation import Residuals
 from protocols.learner import Learner, Steering
 from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.queries import Query
 from protocols.rfa import RFA, RFA1
-from protocols.robust_aggregation import Residuals
 from protocols.run import Run
 from protocols.serialisation import Vector
 from secagg.hooks import ClientHooks
 from secagg.insecure_seeds import insecure_client_hooks, insecure_server_hooks
 from secagg.local import local_machines
 from secagg.messages import MAX_SUMS
-from secagg.query_context import Question
-from secagg.residue_ring import Residues
+from secagg.question import Question
+from secagg.residue_packing import Residues
 from secagg.sum_spec import Total
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.interfaces import SessionPlan

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secagg import residue_ring
+from secagg import residue_packing
 from secagg.client import ClientMachine
 from secagg.errors import (
     BadVector,
@@ -25,7 +25,7 @@ from secagg.input_encoding import Encoding
 from secagg.local import LocalSession, Stage
 from secagg.masked_sum import Tally
 from secagg.params import SessionParams
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust
@@ -192,7 +192,7 @@ def test_an_input_of_the_wrong_size_excludes_its_sender_alone(
 
 def test_unchecked_padding_gives_one_input_two_encodings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Defence in depth: the bits are outside the ring, so no total changes, but frames are malleable."""
-    monkeypatch.setattr(residue_ring, "padding_is_zero", lambda *_: True)
+    monkeypatch.setattr(residue_packing, "padding_is_zero", lambda *_: True)
     arena = misfit(Trust.CURIOUS, with_padding_bit, bits=5)
     session = arena.session()
     assert (session.ask(KIND)[PART] == arena.everyone).all()

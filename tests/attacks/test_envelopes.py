@@ -14,9 +14,9 @@ from secagg.events import EnvelopeLost
 from secagg.hashing import digest, framed
 from secagg.keys import EnvelopeCipher, public_key
 from secagg.message_records import Parcel
+from secagg.session_secrets import Vault
 from secagg.transitions import ClientState
 from secagg.trust_levels import Trust
-from secagg.vault import Vault
 from tests.attacks.attackers.reflection import reflect_envelopes
 from tests.attacks.attackers.replayed_envelopes import replay_envelopes
 from tests.attacks.guards import BOTH

@@ -10,8 +10,8 @@ import pytest
 from secagg import client_checks
 from secagg.errors import BadKey
 from secagg.keys import KEY_BYTES
+from secagg.session_secrets import Vault
 from secagg.trust_levels import Trust
-from secagg.vault import Vault
 from tests.attacks.attackers.cheated_sum import Vector
 from tests.attacks.attackers.late_drop import late_drop
 from tests.attacks.guards import BOTH, allow, assert_refused

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from secagg.keys import Identity
 from secagg.net import connection as packets
 from secagg.net import event_log
-from secagg.net.authentication import ClientAuthenticator
 from secagg.net.connection import Reason
+from secagg.net.handshake import ClientAuthenticator
 from secagg.net.settings import Capacity
 from secagg.net.tls import client_context, make_certificate
 from tests.attacks.network import Intruder, Scene, Site, endure

@@ -25,7 +25,7 @@ from secagg.events import ClientStep, ServerEvent
 from secagg.net import connection as packets
 from secagg.net.connection import HEADER, PacketKind
 from secagg.net.settings import Address, Patience
-from secagg.residue_ring import Residues, unpack
+from secagg.residue_packing import Residues, unpack
 from secagg.server import ServerMachine
 from secagg.trust_levels import Trust
 from tests.attacks.network import BITS, Site, run, scene

@@ -19,6 +19,7 @@ from secagg import client_checks
 from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.cohort import Cohort
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import (
     BadSignature,
     CorruptDealer,
@@ -35,9 +36,8 @@ from secagg.errors import (
 from secagg.events import ClientStep, Excluded, SumReleased, WrongShares
 from secagg.local import LocalSession, Stage
 from secagg.masked_sum import Tally
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
-from secagg.query_context import Question
+from secagg.question import Question
 from secagg.server import ServerMachine
 from secagg.sum_spec import Table
 from secagg.transitions import ClientState

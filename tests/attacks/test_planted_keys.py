@@ -8,7 +8,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 from secagg import client_checks, double_masking, keys
-from secagg.admission import Admission
 from secagg.errors import BadKey, BadSignature, TooFewClients, UnknownPeer
 from secagg.events import Excluded
 from secagg.hashing import framed
@@ -18,6 +17,7 @@ from secagg.local import LocalSession
 from secagg.message_records import Advert, Parcel
 from secagg.params import SessionParams
 from secagg.server import ServerMachine
+from secagg.session_members import Admission
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.copied_keys import Copycat, copy_mask_keys
 from tests.attacks.attackers.low_order import LOW_ORDER_KEYS, LowOrderClient, plant_low_order_keys

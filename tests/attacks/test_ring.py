@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from secagg import client, client_checks, cohort_verification, query_context
+from secagg import client, client_checks, key_list_checks, question
 from secagg import messages as m
 from secagg.cohort import CohortView, ring_session_id
 from secagg.errors import (
@@ -262,13 +262,13 @@ def unbind_session(patch: pytest.MonkeyPatch) -> None:
     def loose(invitation: bytes, **ring: Any) -> bytes:
         return ring_session_id(invitation, **{**ring, "size": 0, "ring": b""})
 
-    patch.setattr(cohort_verification, "ring_session_id", loose)
+    patch.setattr(key_list_checks, "ring_session_id", loose)
     patch.setattr(drawn_ring, "ring_session_id", loose)
 
 
 def unbind_masks(patch: pytest.MonkeyPatch) -> None:
     """Masks that do not depend on the digest of the ring, but through the session id."""
-    patch.setattr(query_context, "mask_context", lambda **bound: mask_context(**{**bound, "cohort": b""}))
+    patch.setattr(question, "mask_context", lambda **bound: mask_context(**{**bound, "cohort": b""}))
 
 
 @pytest.mark.parametrize("told", TOLD.values(), ids=TOLD)

@@ -26,7 +26,7 @@ from secagg.input_encoding import Encoding
 from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.mask_pool import ProcessPool
 from secagg.params import SessionParams
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from sims.console import bar, quiet
 
 SIZE = 10

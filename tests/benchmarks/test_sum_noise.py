@@ -23,7 +23,7 @@ from secagg import Trust
 from secagg.errors import SpecError
 from secagg.input_encoding import Encoding
 from secagg.noise.gaussian import DiscreteGaussian
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from sims.console import quiet
 
 SIZE = 10

@@ -25,7 +25,7 @@ from protocols.fedavg import OwnModel
 from protocols.learner import PenaltyTerm, Steering
 from protocols.lpproj import LpProj1
 from protocols.queries import Query, run_round
-from protocols.random_subspace import Subspace
+from protocols.random_projection import Subspace
 from protocols.serialisation import as_vector
 from secagg.sum_spec import Total
 

@@ -20,10 +20,10 @@ from fl.models import build
 from fl.stacking_policy import AUTO, ONE_BY_ONE, TOGETHER
 from fl.subspace_projection import BlockwiseProjection, DenseProjection, HadamardProjection, _made
 from fl.training_settings import Training
-from protocols import random_subspace as made
+from protocols import random_projection as made
 from protocols.learner import PenaltyTerm, Steering
 from protocols.quadratic_learner import penalty_gradient
-from protocols.random_subspace import Subspace
+from protocols.random_projection import Subspace
 from tests.fl.clients import clients
 
 CPU = torch.device("cpu")

@@ -38,8 +38,8 @@ from protocols.simplicial import SimplicialFL
 from protocols.sketched_sgd import SketchedSGD
 from protocols.splitting import Splitting
 from protocols.tilted_erm import TERM
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum

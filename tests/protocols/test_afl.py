@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from protocols.afl import AFL, NEXT, WEIGHT, Mixed, MixtureState, MixtureWeight, Presence
+from protocols.averaging import UPDATE
 from protocols.participant import Participant
 from protocols.queries import RoundInfo, encode_query
 from protocols.run import Run
 from protocols.serialisation import as_vector, pack
-from protocols.weighted_mean import UPDATE
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.sum_spec import Total

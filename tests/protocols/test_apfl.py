@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.apfl import APFL, Mixture
+from protocols.averaging import Update
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.serialisation import as_vector, pack
-from protocols.weighted_mean import Update
 from secagg.errors import ParameterError
 from secagg.local import Stage
 from tests.protocols.baselines import (

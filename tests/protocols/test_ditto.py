@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from protocols.averaging import Update
 from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg, LocalTraining, OwnModel
 from protocols.privacy_budget import PrivacyBudget
 from protocols.serialisation import as_vector, pack
-from protocols.weighted_mean import Update
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.local import Stage
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.sum_spec import Total
 from tests.protocols.baselines import (
     Learners,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocols.algorithm import NoMemory
+from protocols.averaging import Update
 from protocols.ditto import Ditto
 from protocols.evaluation import ErrorHistogram, Evaluation, EvaluationMetrics, Scores, WithEvaluation
 from protocols.fedavg import FedAvg, LocalTraining, OwnModel
@@ -21,12 +22,11 @@ from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from protocols.serialisation import Vector
 from protocols.simplicial import SimplicialFL
-from protocols.weighted_mean import Update
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
-from secagg.noise.accounting import sum_rho
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
+from secagg.noise.zcdp_cost import sum_rho
 from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum, no_dropouts, secure_sum
 

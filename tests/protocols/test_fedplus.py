@@ -23,10 +23,10 @@ from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
 from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 
 CLIENTS, DIM = 8, 6

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.histogram_quantiles import one_hot, read_quantile
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.mask_keystream import KeyStream
 from secagg.noise.elementwise_calibration import calibrate_counts
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.sum_spec import SumSpec
 from sims.noise_audit.unmasked_sums import UnmaskedSums
 

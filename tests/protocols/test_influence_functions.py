@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from protocols.influence_functions import CoordinateMedian, GeometricMedian, Influence, MeanInfluence
+from protocols.iterative_aggregation import Aggregation, Layer, Residuals, StopReason
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA
-from protocols.robust_aggregation import Aggregation, Layer, Residuals, StopReason
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
 from secagg.errors import CorruptTotal, ParameterError

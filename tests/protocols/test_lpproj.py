@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from protocols.algorithm import AnyAlgorithm
+from protocols.averaging import clipped
 from protocols.fedavg import OwnModel
 from protocols.lpproj import Agree, LpProj, LpProj1, LpProj2
 from protocols.participant import Participant
@@ -16,7 +17,6 @@ from protocols.queries import LARGEST, RoundInfo, encode_query
 from protocols.rsa import SIGNED_COUNTS
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import clipped
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.sum_spec import Count, Total

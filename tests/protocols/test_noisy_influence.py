@@ -15,10 +15,10 @@ from protocols.influence_functions import (
     MeanInfluence,
     NoisyInfluence,
 )
+from protocols.iterative_aggregation import Aggregation, Layer
 from protocols.privacy_budget import PublicStepBudget
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA
-from protocols.robust_aggregation import Aggregation, Layer
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
 from secagg import Goal, NoiseAssumptions, sum_rho

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from protocols.fedavg import FedAvg
+from protocols.iterative_aggregation import Residuals
 from protocols.parameter_ranges import IndexRanges
 from protocols.partial_personalisation import FedAlt, FedSim, OwnPart, Partial, Shared
 from protocols.participant import Participant
 from protocols.privacy_budget import PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.queries import RoundInfo, encode_query
-from protocols.robust_aggregation import Residuals
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector, pack
 from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum
 from tests.protocols.baselines import Learners, all_missing, assert_same_bits, missing, ran

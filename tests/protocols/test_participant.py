@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from protocols.afl import MixtureWeight
 from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
 from protocols.apfl import Mixture
+from protocols.averaging import Update, WeightedMean, clipped
 from protocols.fedavg import FedAvg, LocalTraining, OwnModel
 from protocols.fedbc import ConstraintState
 from protocols.learner import Learner, PenaltyTerm, Score, Steering
@@ -26,10 +27,9 @@ from protocols.scaffold import ControlVariate
 from protocols.serialisation import RecordError, Vector, as_vector, pack
 from protocols.sketched_sgd import UnsentUpdate
 from protocols.splitting_clients import SplittingMemory
-from protocols.weighted_mean import Update, WeightedMean, clipped
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError, SpecError
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.sum_spec import Count, LInf, Part, SumSpec, Total
 from secagg.trust_levels import Trust
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from protocols.algorithm import NoMemory
+from protocols.averaging import Update
 from protocols.fedavg import FedAvg, PerFedAvg
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import Update
 from secagg.errors import ParameterError
 from tests.protocols.baselines import Learners, assert_same_bits, quadratics, ran, settled
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from protocols.averaging import Update
 from protocols.fedavg import OwnModel
 from protocols.pfedme import PFedMe
 from protocols.serialisation import as_vector, pack
-from protocols.weighted_mean import Update
 from secagg.errors import ParameterError
 from secagg.local import Stage
 from tests.protocols.baselines import (

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocols.averaging import UPDATE, Update
 from protocols.fedavg import FedAvg
 from protocols.qffl import QFFL, STIFFNESS
 from protocols.queries import Outcome
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import UPDATE, Update
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.sum_spec import LInf, Total
 from secagg.trust_levels import Trust

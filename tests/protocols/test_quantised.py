@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocols.averaging import UPDATE, WEIGHT
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.quantised import OCTAVES, Quantise, Quantised, Remainder
 from protocols.serialisation import Vector, as_vector
-from protocols.weighted_mean import UPDATE, WEIGHT
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.fixed_point import levels
 from secagg.sum_spec import Total

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocols.iterative_aggregation import Residuals, StopReason
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.queries import Outcome, RoundInfo, encode_query
 from protocols.rfa import RFA, RFA1, Mean
-from protocols.robust_aggregation import Residuals, StopReason
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
 from secagg.errors import CohortChanged, ParameterError, TooFewClients

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocols.averaging import Update
 from protocols.fedavg import OwnModel
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.queries import LARGEST, RoundInfo, encode_query
 from protocols.rsa import RSA, SIGNED_COUNTS
 from protocols.serialisation import as_vector
-from protocols.weighted_mean import Update
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust

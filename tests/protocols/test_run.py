@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from protocols.algorithm import AnyAlgorithm, ModelState, NoMemory
+from protocols.averaging import Update
 from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.learner import Learner
@@ -16,7 +17,6 @@ from protocols.quadratic_learner import QuadraticLearner
 from protocols.queries import Outcome, Query, RoundInfo
 from protocols.run import Run
 from protocols.serialisation import RecordError, as_vector
-from protocols.weighted_mean import Update
 from secagg.errors import CohortChanged, CorruptTotal, ParameterError, StateError, SumFailed, TooFewClients
 from secagg.local import Stage
 from secagg.sum_spec import Total

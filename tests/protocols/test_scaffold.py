@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from protocols.averaging import UPDATE
 from protocols.fedavg import FedAvg
 from protocols.learner import Steering
 from protocols.scaffold import CONTROL, Controlled, ControlVariate, Scaffold
 from protocols.serialisation import Vector, as_vector, pack
-from protocols.weighted_mean import UPDATE
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.sum_spec import L2

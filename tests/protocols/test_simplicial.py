@@ -24,11 +24,11 @@ from protocols.superquantile import (
     TailRule,
     TailThreshold,
 )
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError, TooFewClients
 from secagg.local import Stage
-from secagg.noise.accounting import sum_rho
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
+from secagg.noise.zcdp_cost import sum_rho
 from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from tests.protocols.exact_superquantile import entropic_weights, quadratic_weights, tail_weights

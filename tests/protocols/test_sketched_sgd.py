@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from protocols.algorithm import LEAST_WEIGHT
+from protocols.averaging import WEIGHT
 from protocols.queries import LARGEST
 from protocols.serialisation import Vector, as_vector, pack
 from protocols.sketched_sgd import SKETCH, VALUES, Heaviest, Sketch, SketchedSGD, UnsentUpdate, heaviest
-from protocols.weighted_mean import WEIGHT
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.sum_spec import Total

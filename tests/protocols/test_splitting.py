@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocols.averaging import clipped
 from protocols.learner import Learner
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
@@ -16,7 +17,6 @@ from protocols.serialisation import Vector, as_vector
 from protocols.splitting import Splitting
 from protocols.splitting_clients import AtPoint, Split, SplitClient
 from protocols.splitting_local_step import ProximalLearner, ProximalSteps, StepSizes
-from protocols.weighted_mean import clipped
 from secagg.errors import MalformedMessage, ParameterError
 from secagg.local import Stage
 from secagg.trust_levels import Trust

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocols.averaging import UPDATE, WEIGHT
 from protocols.fedavg import FedAvg
 from protocols.tilted_erm import TERM, TILT
-from protocols.weighted_mean import UPDATE, WEIGHT
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust

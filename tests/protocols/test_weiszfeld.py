@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocols.iterative_aggregation import StopReason
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA
-from protocols.robust_aggregation import StopReason
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum

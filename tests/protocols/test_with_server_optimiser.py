@@ -19,9 +19,9 @@ from protocols.serialisation import Vector, pack, unpack
 from protocols.server_optimiser import FedOpt, ServerOptimiser, WithServerOptimiser
 from protocols.simplicial import SimplicialFL
 from protocols.splitting import Splitting
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.sum_spec import Total
 from sims.runtime.processes.messages import pack_algorithm
 from tests.protocols.baselines import Learners, assert_same_bits, quadratics, ran, settled

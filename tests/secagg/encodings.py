@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.input_encoding import Encoding
 from secagg.mask_keystream import KeyStream
-from secagg.noise_assumptions import Noise, NoiseAssumptions
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from secagg.sum_spec import Bound, Part, SumSpec, Total
 
 # A standard deviation of 1/100: other noise than zero has a chance below exp(-4900).

@@ -6,9 +6,9 @@ from fractions import Fraction
 from pathlib import Path
 
 from secagg.client_memory import AnswerEntry, SumFacts
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.ledger import ClientLedger
-from secagg.noise.accounting import Adjacency
-from secagg.noise_assumptions import Noise, NoiseAssumptions
+from secagg.noise.zcdp_cost import Adjacency
 from secagg.sum_spec import L2, Count, Part, Residue, SumSpec
 
 SESSION = b"s" * 32

@@ -18,8 +18,8 @@ from secagg.client import ClientMachine
 from secagg.keys import hkdf, noise_info
 from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
-from secagg.query_context import Question
-from secagg.residue_ring import Residues
+from secagg.question import Question
+from secagg.residue_packing import Residues
 from secagg.shamir import SHARE_BYTES
 from secagg.sum_spec import Total, Values
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.client_budget import Budget, Spend, sum_charge
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import BudgetExceeded, ParameterError, TooManySums
-from secagg.noise.accounting import Adjacency, charge, sum_rho
-from secagg.noise_assumptions import Noise, NoiseAssumptions
+from secagg.noise.zcdp_cost import Adjacency, charge, sum_rho
 from secagg.sum_spec import Count, Part, SumSpec
 
 

@@ -11,7 +11,7 @@ from secagg.client_budget import Budget, Spend
 from secagg.client_memory import NEVER, AnswerEntry, Memory, VolatileMemory
 from secagg.errors import BudgetExceeded, ParameterError, SessionLive, TooManySums
 from secagg.ledger import ClientLedger
-from secagg.noise.accounting import Adjacency
+from secagg.noise.zcdp_cost import Adjacency
 
 FREE = Budget()
 

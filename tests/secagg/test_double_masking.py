@@ -17,8 +17,8 @@ from secagg.keys import Agreement, hkdf, pair_info, public_key, self_mask_seed
 from secagg.mask_keystream import apply_masks
 from secagg.message_records import Advert
 from secagg.messages import Query
-from secagg.query_context import Question
-from secagg.residue_ring import Residues
+from secagg.question import Question
+from secagg.residue_packing import Residues
 from secagg.sum_spec import Part, Residue, SumSpec
 
 IDS = (2, 3, 7, 11, 500)

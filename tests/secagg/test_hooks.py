@@ -8,8 +8,8 @@ from secagg import messages as m
 from secagg.hooks import ClientHooks, ServerHooks
 from secagg.local import LocalSession, local_machines
 from secagg.params import SessionParams
-from secagg.query_context import Question
-from secagg.residue_ring import Residues
+from secagg.question import Question
+from secagg.residue_packing import Residues
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.transitions import ClientState, ServerState
 from secagg.trust_levels import Trust

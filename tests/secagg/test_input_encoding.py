@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from secagg.errors import CorruptTotal, InputError, SpecError
 from secagg.input_encoding import Encoding
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from secagg.sum_spec import COUNT_BITS, L2, Bound, Count, LInf, Part, Residue, SumSpec
 from tests.secagg.encodings import encode_one, encoding, signed, stream, total_of
 

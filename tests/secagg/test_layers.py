@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.input_encoding import Encoding
 from secagg.noise.gaussian import Layers, discrete_gaussian
-from secagg.noise_assumptions import Noise, NoiseAssumptions
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec
 from tests.secagg.encodings import stream
 

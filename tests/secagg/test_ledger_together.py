@@ -22,6 +22,7 @@ from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.client_budget import Budget, Spend, sum_charge
 from secagg.client_memory import Memory, VolatileMemory
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import (
     BudgetExceeded,
     DamagedLedger,
@@ -35,9 +36,8 @@ from secagg.errors import (
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, read_ledger
 from secagg.ledger.rollback_seal import seal_path
-from secagg.noise.accounting import Adjacency, rho_of
-from secagg.noise_assumptions import NoiseAssumptions
-from secagg.query_context import content_digest, query_digest
+from secagg.noise.zcdp_cost import Adjacency, rho_of
+from secagg.question import content_digest, query_digest
 from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
 from tests.attacks.guards import assert_refused

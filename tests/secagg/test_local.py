@@ -15,6 +15,7 @@ from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.client_budget import Budget
 from secagg.client_memory import AnswerEntry, VolatileMemory
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import (
     SERVER,
     BudgetExceeded,
@@ -48,8 +49,7 @@ from secagg.insecure_seeds import SeededRandom, seeded_identity
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.local import Absent, LocalSession, Stage, local_machines, nobody_absent
-from secagg.noise.accounting import rho_of
-from secagg.noise_assumptions import Noise, NoiseAssumptions
+from secagg.noise.zcdp_cost import rho_of
 from secagg.params import SessionParams
 from secagg.server import ServerMachine
 from secagg.sum_spec import Count, LInf, Part, SumSpec, Table

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.mask_keystream import KeyStream, apply_masks
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 
 BLOCK = 1 << 17  # bytes of keystream made at a time
 BATCH = 64  # masks applied to a window at a time

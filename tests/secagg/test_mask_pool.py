@@ -18,12 +18,12 @@ from secagg import mask_pool as pools
 from secagg.double_masking import PairMasks, Removal, SelfMask, seeds_of
 from secagg.errors import ParameterError
 from secagg.keys import public_key
-from secagg.mask_expansion import OneProcess
 from secagg.mask_keystream import apply_masks
 from secagg.mask_pool import ProcessPool, _Worker
 from secagg.mask_pool_worker import ExpansionJob, PortionQueue, agree, claims, expand_shared, serve
+from secagg.mask_removal import OneProcess
 from secagg.params import SessionParams
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from secagg.trust_levels import Trust
 from tests.attacks.rig import PART, residue_table
 

@@ -12,13 +12,13 @@ import pytest
 from secagg import messages as m
 from secagg import shamir
 from secagg.bitmap import pack_positions, unpack_positions
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import BadShare, BadVector, CorruptTotal, MalformedMessage, TooFewClients, Unrecoverable
 from secagg.events import WrongShares
 from secagg.input_encoding import Encoding
-from secagg.mask_expansion import OneProcess
+from secagg.mask_removal import OneProcess
 from secagg.masked_sum import Tally
 from secagg.noise.gaussian import Layers
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.sum_spec import Total
 from secagg.topology import CompleteGraph
 from secagg.trust_levels import Trust

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError, SpecError
-from secagg.noise.accounting import Adjacency, charge, sum_rho
 from secagg.noise.elementwise_calibration import calibrate_counts, calibrate_elements
 from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal, Orders
 from secagg.noise.vector_calibration import calibrate_vector
-from secagg.noise_assumptions import NoiseAssumptions
+from secagg.noise.zcdp_cost import Adjacency, charge, sum_rho
 from secagg.sum_spec import L2, Count, LInf, SumSpec
 
 PATH = Path(__file__).resolve().parent.parent / "vectors" / "noise-parameters.json"

@@ -16,13 +16,13 @@ import pytest
 from numpy.typing import NDArray
 
 from secagg import LocalSession, Stage, SumSpec, Table, local_machines
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import TooFewClients
 from secagg.graph_parameters import GraphChoice
 from secagg.insecure_seeds import SeededRandom
 from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.vector_calibration import calibrate_vector
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.trust_levels import Trust
 

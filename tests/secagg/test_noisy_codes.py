@@ -16,13 +16,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from secagg.distributed_noise import Noise
 from secagg.errors import InputError
 from secagg.fixed_point import Real
 from secagg.input_encoding import Encoding
 from secagg.mask_keystream import KeyStream
-from secagg.noise import noisy_encoding
-from secagg.noise.noisy_encoding import NoisyReals, Rotation, _sum_of_squares
-from secagg.noise_assumptions import Noise
+from secagg.noise import grid_encoding
+from secagg.noise.grid_encoding import NoisyReals, Rotation, _sum_of_squares
 from secagg.sum_spec import L2, Bound, Count, LInf, Part
 from tests.secagg.chance import biased_coin_is_plausible
 from tests.secagg.encodings import encode_one, noisy, signed, stream, total_of
@@ -122,7 +122,7 @@ def test_a_vector_that_a_rotation_made_longer_is_refused(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("bound", [L2(1.0), LInf(1.0)])
 def test_a_vector_that_was_not_clipped_is_refused(monkeypatch: pytest.MonkeyPatch, bound: Any) -> None:
     code = noisy(bound, size=64, scale=1000.0)
-    monkeypatch.setattr(noisy_encoding, "clip", lambda *_: (lambda block: block.astype(np.float64), 1.0))
+    monkeypatch.setattr(grid_encoding, "clip", lambda *_: (lambda block: block.astype(np.float64), 1.0))
     with pytest.raises(InputError, match="does not fit"):
         code.encode({"x": np.full(64, 1.5)}, stream())
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from secagg.distributed_noise import Noise
 from secagg.input_encoding import Encoding
-from secagg.noise.noisy_encoding import NoisyCounts
-from secagg.noise_assumptions import Noise
+from secagg.noise.grid_encoding import NoisyCounts
 from secagg.sum_spec import Count, Part
 from tests.secagg.encodings import encode_one, noisy, signed, total_of
 

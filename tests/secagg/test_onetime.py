@@ -11,9 +11,9 @@ from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, EnvelopeCipher, OneTime
 from secagg.mask_keystream import KeyStream
+from secagg.session_secrets import Vault
 from secagg.sum_spec import Count, Part, SumSpec
 from secagg.trust_levels import Trust
-from secagg.vault import Vault
 from tests.attacks.rig import Rig
 
 

@@ -11,7 +11,7 @@ import pytest
 from secagg.client_budget import Budget
 from secagg.errors import ParameterError
 from secagg.messages import MAX_COHORT, MAX_SUMS
-from secagg.noise.accounting import Adjacency
+from secagg.noise.zcdp_cost import Adjacency
 from secagg.policy import Policy
 from secagg.trust_levels import MAX_COMPLETE, Trust
 

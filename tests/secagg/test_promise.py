@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import SpecError
-from secagg.noise_assumptions import Noise, NoiseAssumptions
 
 MOST_CLIENTS = 1 << 20
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from secagg.noise import noisy_encoding
-from secagg.noise.noisy_encoding import Rotation, walsh_hadamard
+from secagg.noise import grid_encoding
+from secagg.noise.grid_encoding import Rotation, walsh_hadamard
 
 Vector = NDArray[np.float64]
 SEED = bytes(range(32))
@@ -103,8 +103,8 @@ def test_floats_are_added_in_the_order_of_the_textbook(power: int) -> None:
 def test_blocks_and_strips_of_any_size_give_the_same(
     monkeypatch: pytest.MonkeyPatch, block: int, rows: int
 ) -> None:
-    monkeypatch.setattr(noisy_encoding, "_BLOCK", block)
-    monkeypatch.setattr(noisy_encoding, "_ROWS", rows)
+    monkeypatch.setattr(grid_encoding, "_BLOCK", block)
+    monkeypatch.setattr(grid_encoding, "_ROWS", rows)
     vector = np.random.default_rng(0).integers(-(2**20), 2**20, 1 << 9)
     result = vector.astype(np.float64)
     walsh_hadamard(result)

@@ -15,15 +15,15 @@ from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, EnvelopeCipher, Identity
 from secagg.local import LocalSession, local_machines
-from secagg.mask_expansion import OneProcess
 from secagg.mask_keystream import KeyStream
+from secagg.mask_removal import OneProcess
 from secagg.masked_sum import Reconstruction, Tally
 from secagg.message_records import Parcel
 from secagg.params import SessionParams
+from secagg.session_secrets import Vault
 from secagg.sum_spec import LInf, Part, SumSpec
 from secagg.topology import CompleteGraph
 from secagg.trust_levels import Trust
-from secagg.vault import Vault
 from tests.attacks.rig import Rig, residue_table
 
 WINDOW = 6  # consecutive bytes: by chance, text holds the hex digits of none

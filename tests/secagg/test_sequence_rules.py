@@ -33,8 +33,8 @@ from secagg.ledger.file_path import tag_key_path
 from secagg.local import LocalSession, Stage, local_machines
 from secagg.messages import Query
 from secagg.params import SessionParams
-from secagg.query_context import Question
-from secagg.residue_ring import Residues
+from secagg.question import Question
+from secagg.residue_packing import Residues
 from secagg.sequence_rules import (
     RepeatPlanner,
     Rule,

@@ -9,9 +9,9 @@ import pytest
 
 from secagg import messages as m
 from secagg.bitmap import PositionSet
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import SERVER
 from secagg.local import Stage
-from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.shamir import SHARE_BYTES
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.testing.faulty_wire import Packet

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import SpecError, SpecTooLarge
 from secagg.input_encoding import Encoding
-from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.sum_spec import (
     L2,
     MAX_ELEMENTS,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secagg.residue_ring import Residues, dtype_for
+from secagg.residue_packing import Residues, dtype_for
 from secagg.trust_levels import Trust
 from tests.attacks.rig import Rig, residue_table
 from tests.secagg.chance import chi_square, chi_square_limit, coin_slack

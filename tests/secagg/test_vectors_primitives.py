@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from scripts.vectors.describe import read_part, read_registry, read_table
 from secagg import messages as m
-from secagg import residue_ring, shamir
+from secagg import residue_packing, shamir
 from secagg.bitmap import pack_positions, unpack_positions
 from secagg.canonical_msgpack import Reader, encode_fields
 from secagg.cohort import invitation_digest, ring_digest, ring_session_id, session_id
@@ -37,7 +37,7 @@ from secagg.mask_keystream import KeyStream, apply_masks
 from secagg.message_records import Format, parse_advert
 from secagg.params import SessionParams
 from secagg.preflight import preflight
-from secagg.query_context import content_digest, query_digest
+from secagg.question import content_digest, query_digest
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.trust_levels import Trust
 
@@ -198,9 +198,12 @@ def test_keystream(case: Case) -> None:
 
 @each("masks")
 def test_mask(case: Case) -> None:
-    residues = (np.zeros(5, residue_ring.dtype_for(case["bits"])), np.zeros(1, residue_ring.dtype_for(64)))
+    residues = (
+        np.zeros(5, residue_packing.dtype_for(case["bits"])),
+        np.zeros(1, residue_packing.dtype_for(64)),
+    )
     apply_masks(residues, plus=[bytes.fromhex(case["seed"])])
-    residue_ring.reduce(residues[0], case["bits"])
+    residue_packing.reduce(residues[0], case["bits"])
 
     assert residues[0].tolist() == case["mask"]
     assert residues[1].tolist() == case["count"]
@@ -239,11 +242,11 @@ def test_envelope(case: Case) -> None:
 @each("packing")
 def test_packing(case: Case) -> None:
     bits, packed = case["bits"], bytes.fromhex(case["packed"])
-    values = np.array(case["values"], np.uint64).astype(residue_ring.dtype_for(bits))
+    values = np.array(case["values"], np.uint64).astype(residue_packing.dtype_for(bits))
 
-    assert len(packed) == residue_ring.packed_bytes(len(values), bits)
-    assert residue_ring.pack(values, bits) == packed
-    assert residue_ring.unpack(packed, len(values), bits).tolist() == case["values"]
+    assert len(packed) == residue_packing.packed_bytes(len(values), bits)
+    assert residue_packing.pack(values, bits) == packed
+    assert residue_packing.unpack(packed, len(values), bits).tolist() == case["values"]
 
 
 @each("bitmaps")
@@ -303,7 +306,7 @@ def test_total(case: Case) -> None:
     part = read_part(case["part"])
     encoding = Encoding(SumSpec(parts=(part,)), cohort=case["cohort"])
     sums = [sum(column) % (1 << part.bits) for column in zip(*case["inputs"], strict=True)]
-    residues = np.array(case["residues"], np.uint64).astype(residue_ring.dtype_for(part.bits))
+    residues = np.array(case["residues"], np.uint64).astype(residue_packing.dtype_for(part.bits))
     count = np.array([len(case["inputs"])], np.uint64)
     total = encoding.decode((residues, count), contributors=len(case["inputs"]), invited=case["cohort"])
 

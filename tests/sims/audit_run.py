@@ -18,16 +18,16 @@ from protocols.fedavg import FedAvg
 from protocols.privacy_budget import PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import NoiseAssumptions
 from sims.records import RunDirectory
 from sims.records.directory import LinesFile
 from sims.records.ledger_signature import SignedHead, write_head
 from sims.records.sums import SessionRecord, StageRecord, SumRecord
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
-from sims.scenario.scenario import Variant
+from sims.scenario.loading import Variant
 from sims.scenario.settings import Settings
 from sims.simulation.run_writer import as_toml, described
 

@@ -19,7 +19,7 @@ import numpy as np
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger
-from secagg.net.files import write_certificate, write_key, write_registry
+from secagg.net.key_files import write_certificate, write_key, write_registry
 from secagg.net.tls import make_certificate
 
 CLIENTS = (1, 2, 3)

@@ -19,11 +19,11 @@ from typing import Final
 import numpy as np
 
 from secagg.client_budget import sum_charge
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.events import Asked
 from secagg.ledger import ClientLedger, ServerLedger
 from secagg.local import LocalSession, local_machines
-from secagg.noise.accounting import Adjacency
-from secagg.noise_assumptions import Noise, NoiseAssumptions
+from secagg.noise.zcdp_cost import Adjacency
 from secagg.params import SessionParams
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.trust_levels import Trust

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import SpecError
 from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
-from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.sum_spec import Count, Part, SumSpec
 from sims.cli import main
 from sims.noise_audit.statistical_tests import conform, gaussian_epsilon, judge, lower_bound

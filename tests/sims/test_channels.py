@@ -22,6 +22,7 @@ from protocols.queries import Outcome, Query, Round, RoundInfo, encode_query
 from protocols.run import Run
 from protocols.scaffold import Scaffold
 from protocols.serialisation import Vector, as_vector
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import (
     CohortChanged,
     InputError,
@@ -31,9 +32,8 @@ from secagg.errors import (
     TooFewClients,
 )
 from secagg.local import Stage
-from secagg.noise.accounting import Adjacency, rho_of
 from secagg.noise.privacy_goal import Goal
-from secagg.noise_assumptions import Noise, NoiseAssumptions
+from secagg.noise.zcdp_cost import Adjacency, rho_of
 from secagg.sum_spec import Count, Part, SumSpec
 from secagg.trust_levels import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum

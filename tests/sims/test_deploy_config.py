@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.net.settings import Capacity, Deadlines, Patience
-from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.policy import Policy
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.trust_levels import Trust

@@ -17,7 +17,7 @@ import pytest
 from secagg.errors import RegistryError
 from secagg.identity_registry import MAX_ID, Registry
 from secagg.keys import Identity
-from secagg.net.files import FileKind, read_bundle, read_certificate, read_key, read_registry
+from secagg.net.key_files import FileKind, read_bundle, read_certificate, read_key, read_registry
 from secagg.net.tls import certificate_key, check_dates, expiry, make_certificate
 from sims.cli import enrol as command
 from sims.cli import main

@@ -19,11 +19,11 @@ from protocols.fedavg import FedAvg
 from protocols.privacy_budget import PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.local import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.vector_calibration import calibrate_vector
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.params import SessionParams
 from secagg.trust_levels import Trust
 from sims.cli import main

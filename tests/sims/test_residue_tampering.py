@@ -21,12 +21,12 @@ from protocols.queries import Query
 from protocols.rfa import RFA
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.fixed_point import levels
 from secagg.input_encoding import Encoding
 from secagg.mask_keystream import KeyStream
-from secagg.noise_assumptions import Noise, NoiseAssumptions
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from secagg.sum_spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Total
 from secagg.trust_levels import Trust
 from sims.runtime import SessionChannel, Setting, Tamper, insecure_plain_sum, secure_sum

@@ -16,13 +16,13 @@ from fl.crowd import Crowd
 from fl.stacking_policy import ONE_BY_ONE, TOGETHER
 from fl.training_settings import Training
 from protocols.algorithm import AnyAlgorithm
+from protocols.averaging import Update
 from protocols.fedavg import FedAvg, LocalTraining
 from protocols.learner import Learner, Steering
 from protocols.queries import RoundInfo
 from protocols.rfa import RFA
 from protocols.run import Run
 from protocols.scaffold import Scaffold
-from protocols.weighted_mean import Update
 from secagg.errors import MalformedMessage, SumFailed, TooFewClients
 from secagg.events import Asked, SumAborted
 from secagg.local import LocalSession, Stage, local_machines

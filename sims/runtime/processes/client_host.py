@@ -27,7 +27,6 @@ from secagg.client_memory import AnswerEntry
 from secagg.errors import PeerError, SecaggError
 from secagg.events import Abandoned, Asked, Confirmed
 from secagg.local import Stage
-from secagg.net.authentication import ServerConnector
 from secagg.net.client import Client
 from secagg.net.concurrency import inline
 from secagg.net.events import (
@@ -38,6 +37,7 @@ from secagg.net.events import (
     ServerUnreachable,
     SessionRefused,
 )
+from secagg.net.handshake import ServerConnector
 from secagg.net.reliable_link import no_progress
 from secagg.net.tls import client_context
 from secagg.policy import Policy

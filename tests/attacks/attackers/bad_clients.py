@@ -19,10 +19,10 @@ from secagg.events import Answer, ClientStep
 from secagg.keys import envelope_bytes, self_mask_seed
 from secagg.mask_keystream import apply_masks
 from secagg.message_records import Advert
-from secagg.query_context import Question
-from secagg.residue_ring import Residues
+from secagg.question import Question
+from secagg.residue_packing import Residues
+from secagg.session_secrets import Vault
 from secagg.shamir import SHARE_BYTES
-from secagg.vault import Vault
 
 
 class MisfitClient(ClientMachine):

@@ -19,7 +19,7 @@ from secagg.bitmap import unpack_positions
 from secagg.cohort import Cohort
 from secagg.keys import public_key, seed_commitment
 from secagg.message_records import encode_signatures
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from secagg.shamir import SHARE_BYTES
 from secagg.topology import CompleteGraph, Graph
 from secagg.trust_levels import Trust

@@ -8,10 +8,10 @@ from secagg.cohort import Cohort, invitation_digest
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import EnvelopeCipher, shares_bytes
 from secagg.message_records import Advert, Parcel
-from secagg.query_context import Question
+from secagg.question import Question
+from secagg.session_secrets import Vault
 from secagg.shamir import SHARE_BYTES
 from secagg.trust_levels import Trust
-from secagg.vault import Vault
 from tests.attacks.rig import Rig
 
 

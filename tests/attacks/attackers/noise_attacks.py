@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 from secagg import messages as m
 from secagg.bitmap import unpack_positions
 from secagg.cohort import Cohort
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.keys import noise_commitment
 from secagg.mask_keystream import KeyStream
-from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.shamir import shares_from_bytes
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector

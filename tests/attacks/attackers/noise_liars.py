@@ -15,8 +15,8 @@ from secagg import shamir
 from secagg.client import ClientMachine
 from secagg.events import ClientStep
 from secagg.message_records import Advert
+from secagg.session_secrets import Vault
 from secagg.shamir import SHARE_BYTES
-from secagg.vault import Vault
 
 Seeds: TypeAlias = dict[int, tuple[bytes, ...]]  # by sum
 

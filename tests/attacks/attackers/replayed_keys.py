@@ -11,7 +11,7 @@ from __future__ import annotations
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import KEY_BYTES
 from secagg.message_records import Advert
-from secagg.vault import Vault
+from secagg.session_secrets import Vault
 from tests.attacks.attackers.cheated_sum import Vector
 from tests.attacks.attackers.siege import Impostor, besiege
 from tests.attacks.rig import Rig

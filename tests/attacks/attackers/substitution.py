@@ -12,7 +12,7 @@ from dataclasses import replace
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, pair_info, public_key
 from secagg.mask_keystream import apply_masks
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import set_up_over
 from tests.attacks.attackers.siege import Impostor, besiege

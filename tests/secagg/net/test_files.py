@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from secagg.errors import KeyFileError
-from secagg.net.files import PRIVATE, PUBLIC, FileKind
+from secagg.net.key_files import PRIVATE, PUBLIC, FileKind
 
 KIND = FileKind("a private key", "make one with secagg keygen", KeyFileError)
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, x25519
 from secagg.errors import KeyFileError
 from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
-from secagg.net.files import read_certificate, read_key, write_certificate, write_key
+from secagg.net.key_files import read_certificate, read_key, write_certificate, write_key
 from secagg.net.tls import make_certificate, private_pem
 
 NOW = 1_800_000_000

@@ -9,8 +9,8 @@ import pytest
 from secagg.errors import ExpiredRegistry, ForeignRegistry, KeyFileError, RegistryError
 from secagg.identity_registry import Registry
 from secagg.insecure_seeds import seeded_identity
-from secagg.net import files
-from secagg.net.files import (
+from secagg.net import key_files
+from secagg.net.key_files import (
     FileKind,
     bundle_path,
     read_bundle,
@@ -147,7 +147,7 @@ def test_after_a_crash_the_old_registry_holds(
     def crash(_self: FileKind, path: Path, *_args: object, **_options: object) -> None:
         if path == place.path:
             raise KeyboardInterrupt
-        FileKind.create(files.BUNDLE, path.with_suffix(".new"), b"", mode=0o644)
+        FileKind.create(key_files.BUNDLE, path.with_suffix(".new"), b"", mode=0o644)
         path.write_bytes(b"".join(CERTIFICATES[k] for k in members))
 
     with monkeypatch.context() as patched:

@@ -11,8 +11,8 @@ import trio
 
 from secagg.errors import MalformedMessage
 from secagg.net import connection as packets
-from secagg.net.authentication import ServerConnector
 from secagg.net.connection import ConnectionLost, PacketKind, Reason, Welcome
+from secagg.net.handshake import ServerConnector
 from secagg.net.reliable_link import DismissedByServer
 from secagg.net.settings import Address, Patience
 from tests.secagg.net.rig import LINK, Knocker, Line, run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fl.descent import Descent, StepTerms
+from fl.gradient_step import Descent, StepTerms
 from fl.training_settings import Training
 
 

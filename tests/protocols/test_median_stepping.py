@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.median_iteration import (
+from protocols.median_stepping import (
     CoordinateStepping,
     PlainStepping,
     Stepping,

@@ -25,7 +25,7 @@ from protocols.serialisation import Vector
 from secagg.errors import ParameterError
 from secagg.hashing import digest
 from secagg.mask_keystream import KeyStream
-from secagg.noise.noisy_encoding import walsh_hadamard
+from secagg.noise.grid_encoding import walsh_hadamard
 
 Real: TypeAlias = NDArray[np.float64]
 Floats: TypeAlias = NDArray[Any]

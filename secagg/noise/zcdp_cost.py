@@ -39,9 +39,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.noise import checks
-from secagg.noise_assumptions import NoiseAssumptions
 from secagg.sum_spec import Bound, Count, Part, SumSpec
 
 _CHARGE_BITS: Final = 40

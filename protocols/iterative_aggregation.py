@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import Sum
 from protocols.influence_functions import Influence
-from protocols.median_iteration import PlainStepping, Stepping, fast_stepping
+from protocols.median_stepping import PlainStepping, Stepping, fast_stepping
 from protocols.queries import Query, Steps
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import CohortChanged, ParameterError, TooFewClients

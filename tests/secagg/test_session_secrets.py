@@ -10,8 +10,8 @@ from secagg import shamir
 from secagg.errors import SecretReused
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import noise_commitment, public_key, seed_commitment, shares_bytes
+from secagg.session_secrets import Vault
 from secagg.shamir import SHARE_BYTES
-from secagg.vault import Vault
 
 SUMS = 3
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, Protocol, TypeAlias
 
 from secagg.double_masking import PairMasks, Removal, Seeds, SelfMask, take_off
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 
 MOST_PORTIONS: Final = 256
 Range: TypeAlias = tuple[int, int]  # the first index, and the index after the last

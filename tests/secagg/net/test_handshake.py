@@ -12,9 +12,9 @@ import trio
 
 from secagg.insecure_seeds import seeded_identity
 from secagg.net import connection as packets
-from secagg.net.authentication import AuthenticatedClient, ClientAuthenticator
 from secagg.net.connection import HEADER, ConnectionLost, Hello, PacketKind, Reason
 from secagg.net.event_log import EventLog
+from secagg.net.handshake import AuthenticatedClient, ClientAuthenticator
 from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import client_context, make_certificate, server_context
 from tests.secagg.net.rig import LINK, SEED, Diary, Knocker, Line, run, run_live

@@ -15,7 +15,7 @@ from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint
 from sims.records.directory import FINISHED
 from sims.records.run_paths import CHECKPOINT, RESULT
-from sims.scenario.scenario import Variant
+from sims.scenario.loading import Variant
 from sims.sweep.parallel_tasks import ReportProgress, TaskError, TaskStopped
 from sims.sweep.results import Results
 

@@ -12,7 +12,6 @@ from secagg import messages as m
 from secagg.bitmap import PositionSet
 from secagg.client import ClientMachine
 from secagg.cohort import Cohort, Neighbourhood, ring_session_id
-from secagg.cohort_verification import fewest_contributors
 from secagg.errors import (
     SERVER,
     BadKey,
@@ -29,6 +28,7 @@ from secagg.errors import (
 )
 from secagg.events import Joined
 from secagg.graph_parameters import least_connected
+from secagg.key_list_checks import fewest_contributors
 from secagg.message_records import Advert, Format, Parcel, encode_neighbours, parse_neighbours, parse_parcels
 from secagg.policy import Policy
 from secagg.transitions import ClientState

@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg import residue_ring
+from secagg import residue_packing
+from secagg.distributed_noise import Noise
 from secagg.errors import InputError
 from secagg.fixed_point import Real, blocks, clip, rounded, write_signed
 from secagg.hashing import digest
 from secagg.mask_keystream import KeyStream
-from secagg.noise_assumptions import Noise
-from secagg.residue_ring import Residues
+from secagg.residue_packing import Residues
 from secagg.sum_spec import L2, Count, LInf, Part, Values
 
 # At least 39 % of all roundings are short enough. The probability that no try succeeds is below 2^-70.
@@ -51,7 +51,7 @@ class NoisyReals:
         return self._rounded(vector, stream), factor
 
     def _rounded(self, vector: Real, stream: KeyStream) -> Residues:
-        out = np.empty(self._part.width, residue_ring.dtype_for(self._part.bits))
+        out = np.empty(self._part.width, residue_packing.dtype_for(self._part.bits))
         for _ in range(_TRIES):
             if self._write(vector, out, stream) <= self._part.norm2:
                 return out
@@ -69,7 +69,7 @@ class NoisyReals:
             norm2 += _sum_of_squares(whole)
             out[done : done + len(whole)] = whole.view(np.uint64)
             done += len(whole)
-        residue_ring.reduce(out, self._part.bits)
+        residue_packing.reduce(out, self._part.bits)
         return norm2
 
     def buffer(self) -> Values:
@@ -97,9 +97,9 @@ class NoisyCounts:
         self._first_below = (1 << part.bits) - unused // 2
 
     def encode(self, array: NDArray[Any], _: KeyStream) -> tuple[Residues, float]:
-        out = array.astype(residue_ring.dtype_for(self._part.bits))
+        out = array.astype(residue_packing.dtype_for(self._part.bits))
         out *= out.dtype.type(int(self.scale) % (1 << 8 * out.itemsize))
-        residue_ring.reduce(out, self._part.bits)
+        residue_packing.reduce(out, self._part.bits)
         return out, 1.0
 
     def buffer(self) -> Values:
@@ -109,7 +109,7 @@ class NoisyCounts:
         # Convert absolute values to floats: a residue near 2^64 would lose its last bits.
         below = total >= self._first_below
         distance: Residues = np.where(below, np.negative(total), total)
-        residue_ring.reduce(distance, self._part.bits)
+        residue_packing.reduce(distance, self._part.bits)
         np.divide(distance, self.scale, out=buffer, dtype=np.float64)
         np.negative(buffer, out=buffer, where=below)
         return buffer

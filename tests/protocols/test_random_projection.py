@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols import random_subspace
-from protocols.random_subspace import MOST_HELD, Subspace
+from protocols import random_projection
+from protocols.random_projection import MOST_HELD, Subspace
 from protocols.serialisation import Vector
 from secagg.errors import ParameterError
 
@@ -72,7 +72,7 @@ def test_a_stack_is_done_vector_by_vector(kind: dict[str, Any]) -> None:
 def test_the_same_seed_is_the_same_subspace_and_another_one_is_not(kind: dict[str, Any]) -> None:
     space = Subspace(dim=50, size=7, seed=3, **kind)
     matrix = explicit(space)
-    for each in (random_subspace._held, random_subspace._mixing):
+    for each in (random_projection._held, random_projection._mixing):
         each.cache_clear()
     assert (explicit(Subspace(dim=50, size=7, seed=3, **kind)) == matrix).all()
     other = explicit(Subspace(dim=50, size=7, seed=4, **kind))
@@ -107,8 +107,8 @@ def test_a_matrix_that_is_not_held_is_made_again_with_the_same_entries(
     space = Subspace(dim=100, size=9, seed=2, transform="dense")
     x, y = vectors(space)
     held = space.project(x), space.lift(y)
-    monkeypatch.setattr(random_subspace, "MOST_HELD", 10)
-    monkeypatch.setattr(random_subspace, "_BLOCK", 250)
+    monkeypatch.setattr(random_projection, "MOST_HELD", 10)
+    monkeypatch.setattr(random_projection, "_BLOCK", 250)
     assert space.matrix() is None
     assert [len(rows) for _, rows in space.blocks()] == [2, 2, 2, 2, 1]
     assert space.project(x) == pytest.approx(held[0], abs=1e-13)
@@ -117,14 +117,14 @@ def test_a_matrix_that_is_not_held_is_made_again_with_the_same_entries(
 
 def test_a_large_matrix_is_held_in_half_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = explicit(Subspace(dim=60, size=4, seed=6))
-    monkeypatch.setattr(random_subspace, "_EXACT", 100)
-    random_subspace._held.cache_clear()
+    monkeypatch.setattr(random_projection, "_EXACT", 100)
+    random_projection._held.cache_clear()
     space = Subspace(dim=60, size=4, seed=6)
     held = space.matrix()
     assert held is not None
     assert held.dtype == np.float32
     assert explicit(space) == pytest.approx(exact, abs=1e-7)
-    random_subspace._held.cache_clear()
+    random_projection._held.cache_clear()
 
 
 def test_rows_of_one_seed_do_not_depend_on_how_many_there_are() -> None:
@@ -249,7 +249,7 @@ def test_vectors_of_another_length_are_refused() -> None:
 def test_a_shift_ends_however_precise_it_should_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("protocols.random_subspace._PRECISE", 0.0)
+    monkeypatch.setattr("protocols.random_projection._PRECISE", 0.0)
     space = Subspace(dim=40, size=7, seed=1)
     _, point = vectors(space)
     assert space.project(space.shift(point)) == pytest.approx(point, rel=1e-7, abs=1e-9)

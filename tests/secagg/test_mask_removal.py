@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.double_masking import Pair, PairMasks, Removal, SelfMask
-from secagg.mask_expansion import MOST_PORTIONS, divided, mask_count, portions, slices
 from secagg.mask_keystream import apply_masks
+from secagg.mask_removal import MOST_PORTIONS, divided, mask_count, portions, slices
 
 SEED = bytes(range(32))
 

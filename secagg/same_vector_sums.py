@@ -16,7 +16,7 @@ from secagg.client_budget import Budget
 from secagg.client_memory import NEVER, AnswerEntry, Memory, VolatileMemory
 from secagg.errors import SERVER
 from secagg.messages import MAX_ROUND, Query
-from secagg.query_context import content_digest
+from secagg.question import content_digest
 from secagg.sum_spec import Table
 
 

@@ -18,8 +18,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import ParameterError
-from secagg.noise.accounting import (
+from secagg.noise.conversion import epsilon, rho_for
+from secagg.noise.privacy_goal import Orders
+from secagg.noise.zcdp_cost import (
     Adjacency,
     Cost,
     charge,
@@ -32,9 +35,6 @@ from secagg.noise.accounting import (
     tau,
     tau_equal,
 )
-from secagg.noise.conversion import epsilon, rho_for
-from secagg.noise.privacy_goal import Orders
-from secagg.noise_assumptions import Noise, NoiseAssumptions
 from secagg.sum_spec import L2, Count, LInf, Part, SumSpec
 
 PATH = Path(__file__).resolve().parent.parent / "vectors" / "noise-parameters.json"
