@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sims.audit.audit_result import Audit, RunSummary
+from sims.audit.byte_comparison import traffic
 from sims.audit.exposures import exposures
 from sims.audit.integrity import examined
-from sims.audit.measured_bytes import traffic
 from sims.audit.privacy_cost import adjacency_of, delta_of, spending
 from sims.audit.released_sums import (
     BudgetAccounts,
@@ -20,8 +20,8 @@ from sims.audit.released_sums import (
     round_ranges,
     wrong_charges,
 )
-from sims.audit.round_outcomes import achieved, canaries, groups, losses, tail
 from sims.audit.run_files import Evidence
+from sims.audit.run_outcomes import achieved, canaries, groups, losses, tail
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
 from sims.records.run_paths import SCENARIO

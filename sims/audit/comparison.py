@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sims.audit.audit_result import Audit, ByteGrowth
-from sims.audit.measured_bytes import Load, growth
+from sims.audit.byte_comparison import Load, growth
 from sims.audit.privacy_cost import TAIL
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from secagg.local import Stage
 from secagg.trust_levels import Trust
 from sims.audit.run_files import Row, promise_of
-from sims.records.sums import SessionRecord, SumRecord
+from sims.records.sum_records import SessionRecord, SumRecord
 
 STAGES: Final = tuple(stage.value for stage in Stage)
 SET_UP: Final = STAGES[:2]

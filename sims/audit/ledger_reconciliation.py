@@ -15,7 +15,7 @@ from typing import Any
 from secagg.ledger import Reading
 from secagg.ledger import Row as LedgerRow
 from sims.audit.run_files import Evidence, Row
-from sims.records.sums import TRAINING, SumRecord
+from sims.records.sum_records import TRAINING, SumRecord
 
 Key = tuple[str, int]  # (the id of a session, the index of a sum in this session)
 

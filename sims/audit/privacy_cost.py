@@ -11,7 +11,7 @@ from sims.audit.audit_result import PrivacySpending, Release, Spent
 from sims.audit.ledger_reconciliation import Records
 from sims.audit.released_sums import BudgetAccounts, PrivacyAccount
 from sims.audit.run_files import Evidence, Row
-from sims.records.sums import SumRecord
+from sims.records.sum_records import SumRecord
 from sims.text_format import counted
 
 ALGORITHM: Final = "algorithm"

@@ -58,7 +58,7 @@ def _learning(args: argparse.Namespace) -> int:
     from secagg.errors import LocalError
     from sims import cli
     from sims.console import Console
-    from sims.demo.training_demo import (
+    from sims.demo.training_result import (
         SCENARIO,
         TrainingSetting,
         announce,

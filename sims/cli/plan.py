@@ -116,7 +116,7 @@ def _cost_plan(args: argparse.Namespace) -> "CostPlan":
     from secagg.errors import LocalError
     from secagg.params import SessionParams
     from secagg.trust_levels import Trust
-    from sims.cli.plan_settings import build
+    from sims.cli.planned_algorithm import build
     from sims.plan.cost_plan import Conditions, plan_costs
 
     name = ""

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
     from secagg.errors import LocalError
     from sims.scenario import check_files, load
-    from sims.scenario.overrides import parsed
+    from sims.scenario.overrides_and_axes import parsed
     from sims.scenario.shipped import find
     from sims.sweep import Results
 

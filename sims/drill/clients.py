@@ -28,7 +28,8 @@ from secagg.net.event_log import render
 from secagg.net.events import ClientDismissed, ClientNetworkEvent, SessionLost, SessionRefused
 from secagg.net.settings import Address, Patience
 from secagg.net.tls import client_context, make_certificate
-from sims.drill.config import PART, SETUP, DrillConfig, ScheduledKill, point_of
+from sims.drill.config import PART, DrillConfig
+from sims.drill.kill_schedule import SETUP, ScheduledKill, point_of
 from sims.workers import MessagePipe
 
 PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client", "secagg.net.tls")

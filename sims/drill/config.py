@@ -1,16 +1,13 @@
-"""Defines the parameters of a drill, and draws at random which clients are killed and when."""
+"""Defines the parameters of a drill."""
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final, TypeAlias
+from typing import Final
 
 from secagg import Count, Part, Policy, Registry, ServerMachine, SumSpec, Table, Trust
-from secagg import messages as m
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
 from secagg.params import SessionParams
@@ -112,63 +109,3 @@ class DrillConfig:
         share = math.ceil(self.clients / workers)
         members = range(self.clients)
         return [tuple(members[start : start + share]) for start in range(0, self.clients, share)]
-
-
-SETUP: Final = -1  # used in place of the index of a sum for the set-up of the session
-_OUTSIDE: Final = 0.3  # fraction of the kills within sums that happen at a random time
-_LONGEST: Final = 0.5  # seconds from the start of a sum to the latest such kill
-# (sum or `SETUP`, index of a message in `_MESSAGES`). Points compare in the order of the protocol.
-ProtocolPoint: TypeAlias = tuple[int, int]
-_MESSAGES: Final = (m.Advertisement, m.Shares, m.MaskedInput, m.Confirmation, m.Reveal)
-
-
-@dataclass(frozen=True)
-class ScheduledKill:
-    """Says when a client is killed. A point is the sending of one message of the protocol.
-
-    If `delay` is None, the client kills itself when it has sent a fraction `part` of its message at `point`,
-    or when it sends a later one. Otherwise the main process kills it `delay` seconds after that sum began.
-    """
-
-    point: ProtocolPoint
-    part: float  # 0: before the first byte; 1: after the last
-    delay: float | None = None
-
-    def is_due(self, point: ProtocolPoint, sent: int, size: int) -> bool:
-        """Return whether the client kills itself once it has sent `sent` of `size` bytes at `point`."""
-        if self.delay is not None:
-            return False
-        return point > self.point or (point == self.point and sent >= self.part * size)
-
-
-def point_of(message: type[m.Message], sum_index: int) -> ProtocolPoint | None:
-    """Return the point at which a client sends this type of message; None if no client is killed there."""
-    if message not in _MESSAGES:
-        return None
-    place = _MESSAGES.index(message)
-    return (SETUP if place < 2 else sum_index, place)
-
-
-def protocol_points(setting: DrillConfig) -> list[list[ProtocolPoint]]:
-    """Return the points at which clients can be killed: a list for the set-up, then a list for each sum."""
-    steps = (2, 3, 4) if setting.trust is Trust.MALICIOUS else (2, 4)
-    return [[(SETUP, 0), (SETUP, 1)], *([(k, step) for step in steps] for k in range(setting.sums))]
-
-
-def draw_kills(setting: DrillConfig, groups: Sequence[Sequence[int]]) -> dict[int, ScheduledKill]:
-    """Draw from the seed which clients are killed and when. Return kills by client, at most one per process.
-    A kill ends a process with all its clients, which `groups` lists; at most `setting.killed` clients end."""
-    chance = random.Random(setting.seed)
-    left, kills = setting.killed, {}
-    for group in chance.sample(list(groups), len(groups)):
-        if len(group) <= left:
-            left -= len(group)
-            kills[chance.choice(group)] = _draw_one(setting, chance)
-    return kills
-
-
-def _draw_one(setting: DrillConfig, chance: random.Random) -> ScheduledKill:
-    point = chance.choice(chance.choice(protocol_points(setting)))
-    part = chance.choice((0.0, chance.random(), 1.0))
-    outside = point[0] != SETUP and chance.random() < _OUTSIDE
-    return ScheduledKill(point, part, chance.random() * _LONGEST if outside else None)

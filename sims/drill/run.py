@@ -31,7 +31,8 @@ from sims.drill.clients import (
     host_clients,
     plain_sum,
 )
-from sims.drill.config import KIND, PART, DrillConfig, draw_kills
+from sims.drill.config import KIND, PART, DrillConfig
+from sims.drill.kill_schedule import draw_kills
 from sims.drill.report import DrillReport, SumOutcome, fingerprint
 from sims.process_memory import peak_bytes
 from sims.workers import WorkerExited, WorkerMessage, WorkerPool, WorkerUnavailable, open_worker_pool

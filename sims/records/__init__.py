@@ -6,6 +6,6 @@
 Files are replaced atomically, and lines appended completely. Disk errors and damage raise `ConfigError`.
 """
 
-from sims.records.directory import RunDirectory, find_runs
+from sims.records.run_directory import RunDirectory, find_runs
 
 __all__ = ["RunDirectory", "find_runs"]

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgpack
 
 from sims.config_problems import ConfigError
-from sims.records.directory import PRIVATE, RunDirectory, read_file
+from sims.records.run_directory import PRIVATE, RunDirectory, read_file
 from sims.records.run_paths import CHECKPOINT
 
 _MAGIC: Final = b"secagg checkpoint 1\n"

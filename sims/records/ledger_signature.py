@@ -18,7 +18,7 @@ from secagg.keys import verify as verify_signature
 from secagg.ledger import Head, Row
 from secagg.ledger.chain import START, text_of
 from sims.config_problems import ConfigError
-from sims.records.directory import RunDirectory
+from sims.records.run_directory import RunDirectory
 from sims.records.run_paths import LEDGER_HEAD
 
 _PURPOSE: Final = "head of a run's ledger"

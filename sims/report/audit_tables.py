@@ -8,9 +8,9 @@ from typing import Final
 
 from sims import text_format
 from sims.audit.audit_result import Audit, Canary, GroupSteps, Release, Spent, StageBytes, SumKind
-from sims.report.cost_plots import STAGES
 from sims.report.html_elements import ReportTable, TableCell, number_cell, percent_cell, size_cell, text_cell
 from sims.report.reported_run import MEASURES, ReportedRun, judged
+from sims.report.sum_plots import STAGES
 from sims.text_format import counted, sentence_of
 
 _SET_UP: Final = "set-up"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from sims.config_problems import ConfigError
-from sims.records.directory import replace_file
+from sims.records.run_directory import replace_file
 from sims.records.run_paths import REPORT
 from sims.report import sections
 from sims.report.headline import sentence

@@ -14,9 +14,9 @@ from secagg.noise.conversion import epsilon
 from sims.audit.audit_result import Audit, Spent
 from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory, find_runs
-from sims.records.directory import read_file
+from sims.records.run_directory import read_file
 from sims.records.run_paths import CLIENTS, METRICS, RESULT, SCENARIO, SUMS
-from sims.records.sums import SumHistory, SumRecord
+from sims.records.sum_records import SumHistory, SumRecord
 from sims.text_format import values_of
 
 _BENIGN: Final = "_benign"

@@ -10,12 +10,12 @@ from typing import Final
 
 from sims import text_format
 from sims.audit.audit_result import Exposure, Integrity
-from sims.report.accuracy_plots import plots
 from sims.report.audit_tables import compared, findings
 from sims.report.headline import KeyFigure, figures, sentence
 from sims.report.html_elements import NOTHING, Child, Markup, element, tabulated
 from sims.report.reported_run import ReportedRun
 from sims.report.svg_plots import figure
+from sims.report.training_plots import plots
 from sims.text_format import counted, sentence_of
 
 _CHANNELS: Final = {

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Final, TypeAlias, assert_never
 
 from sims.report.html_elements import Markup, boxed, element, joined
-from sims.report.plot_series import Plot, Series, StackedBars
+from sims.report.plot_types import Plot, Series, StackedBars
 
 WIDTH: Final = 440.0
 HEIGHT: Final = 275.0

@@ -16,9 +16,9 @@ from secagg.policy import Policy
 from secagg.sequence_rules import SetLog
 from secagg.sum_spec import Table, Total
 from secagg.trust_levels import Trust
-from sims.records.sums import SessionGraph, SumRecord, SumStats, TrafficCounter
+from sims.records.sum_records import SessionGraph, SumRecord, SumStats, TrafficCounter
+from sims.runtime.channel_setting import Setting
 from sims.runtime.client_state import SimulatedMemory
-from sims.runtime.cohort_setting import Setting
 
 
 class ObservedChannel(SumChannel, Protocol):

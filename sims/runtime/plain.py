@@ -34,11 +34,11 @@ from secagg.sequence_rules import RepeatPlanner, refuse
 from secagg.sum_spec import SumSpec, Total
 from secagg.topology import plan
 from secagg.trust_levels import Trust
-from sims.records.sums import Refusal, SessionGraph, SumStats
-from sims.runtime.cohort_setting import Setting
+from sims.records.sum_records import Refusal, SessionGraph, SumStats
+from sims.runtime.channel_setting import Setting
 from sims.runtime.interfaces import SessionPlan
-from sims.runtime.residue_tampering import tampered
 from sims.runtime.session_channel import SessionChannel
+from sims.runtime.session_hooks import tampered
 
 _SET_UP = -1
 _NO_SESSION = bytes(32)

@@ -17,11 +17,11 @@ from secagg.local import LocalSession, local_machines
 from secagg.messages import MaskedInput, Reveal, message_type
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
-from sims.records.sums import Refusal, SessionGraph, SumStats
-from sims.runtime.cohort_setting import Setting
+from sims.records.sum_records import Refusal, SessionGraph, SumStats
+from sims.runtime.channel_setting import Setting
 from sims.runtime.interfaces import SessionPlan
-from sims.runtime.residue_tampering import client_hooks, server_hooks
 from sims.runtime.session_channel import SessionChannel
+from sims.runtime.session_hooks import client_hooks, server_hooks
 
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:

@@ -23,9 +23,9 @@ from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
 from secagg.local import Stage
 from secagg.sequence_rules import SetLog
 from secagg.sum_spec import Table, Total
-from sims.records.sums import SET_UP, SessionRecord, StageRecord, SumRecord, SumStats, TrafficMeter
+from sims.records.sum_records import SET_UP, SessionRecord, StageRecord, SumRecord, SumStats, TrafficMeter
+from sims.runtime.channel_setting import Setting, check_cohort, with_budget
 from sims.runtime.client_state import SimulatedMemory, SimulatedParticipant, restore_clients, save_clients
-from sims.runtime.cohort_setting import Setting, check_cohort, with_budget
 from sims.runtime.interfaces import SessionFactory, SessionPlan, SumSession
 
 

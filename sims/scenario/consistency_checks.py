@@ -32,9 +32,9 @@ _OWN_STEPS: Final = frozenset({"apfl", "per-fedavg", "per-fedbc"})
 
 def check(settings: Settings, problems: Problems) -> None:
     """Add to `problems` every contradiction between settings."""
-    from sims.scenario import data_and_model
+    from sims.scenario import data_and_model_checks
 
-    data_and_model.check(settings, problems)
+    data_and_model_checks.check(settings, problems)
     _check_training(settings, problems)
     _check_stragglers(settings, problems)
     _check_attack(settings, problems)
@@ -258,7 +258,7 @@ def _has_all(entry: CatalogueEntry, settings: Settings, problems: Problems) -> b
 
 def _built(entry: CatalogueEntry, settings: Settings, problems: Problems) -> AnyAlgorithm | None:
     """Return the algorithm of the settings. If it cannot be built, add the problem and return None."""
-    from sims.scenario.data_and_model import model
+    from sims.scenario.data_and_model_checks import model
 
     try:
         module = model(settings)
@@ -281,7 +281,7 @@ def _built(entry: CatalogueEntry, settings: Settings, problems: Problems) -> Any
 
 def _check_start(settings: Settings, module: nn.Module, problems: Problems) -> None:
     """Add a problem if the file of `model.start` holds another model. A missing file is not reported here."""
-    from sims.scenario.data_and_model import initial_model, start_of
+    from sims.scenario.data_and_model_checks import initial_model, start_of
 
     path = start_of(settings)
     if path is not None and path.is_file():

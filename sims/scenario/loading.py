@@ -15,7 +15,16 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails
 
 from sims.config_problems import ConfigError, Problem, Problems, shown, toml_tables
-from sims.scenario.overrides import Assignments, Axis, Choice, Document, assigned, axes, combinations, flat
+from sims.scenario.overrides_and_axes import (
+    Assignments,
+    Axis,
+    Choice,
+    Document,
+    assigned,
+    axes,
+    combinations,
+    flat,
+)
 from sims.scenario.settings import Settings
 
 _AXIS: Final = "sweep."
@@ -112,7 +121,7 @@ def _checks(check: Check | None, data: Path | None) -> Check:
         return first
 
     def both(settings: Settings, problems: Problems) -> None:
-        from sims.scenario.data_and_model import check_files
+        from sims.scenario.data_and_model_checks import check_files
 
         first(settings, problems)
         check_files(settings, data, problems)
@@ -122,11 +131,11 @@ def _checks(check: Check | None, data: Path | None) -> Check:
 
 def check_files(scenario: Scenario, variants: Iterable[Settings], data: Path) -> None:
     """Raise `ConfigError` if a file is missing that these variants of a scenario read from `data`."""
-    from sims.scenario import data_and_model
+    from sims.scenario import data_and_model_checks
 
     faults = _Faults(scenario.path)
     for settings in variants:
-        faults.problems({}, partial(data_and_model.check_files, settings, data))
+        faults.problems({}, partial(data_and_model_checks.check_files, settings, data))
     faults.check(1)
 
 

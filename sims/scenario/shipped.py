@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sims.config_problems import ConfigError, nearest
-from sims.scenario.overrides import flat
+from sims.scenario.overrides_and_axes import flat
 
 DIRECTORY: Final = Path(__file__).resolve().parents[1] / "scenarios"
 _ENDING: Final = ".toml"

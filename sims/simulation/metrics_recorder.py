@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from fl.errors import DataError
 from protocols.run import RoundReport
-from sims.records.sums import by_stage
+from sims.records.sum_records import by_stage
 from sims.scenario.settings import insecure_seed
 from sims.simulation import client_metrics
 from sims.simulation.observers import OBSERVERS

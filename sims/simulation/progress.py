@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from sims.records.sums import TRAINING, SessionRecord, StageRecord, SumRecord
+from sims.records.sum_records import TRAINING, SessionRecord, StageRecord, SumRecord
 from sims.simulation.spending import Spending
 
 

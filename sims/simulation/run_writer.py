@@ -30,8 +30,8 @@ from secagg.net.key_files import read_key
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, PartState
-from sims.records.directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUNNING, LinesFile
 from sims.records.ledger_signature import SignedHead, write_head
+from sims.records.run_directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUNNING, LinesFile
 from sims.records.run_paths import (
     CHECKPOINT,
     LEDGER,
@@ -43,7 +43,7 @@ from sims.records.run_paths import (
     SCENARIO,
     SUMS,
 )
-from sims.records.sums import ResumeRecord, SessionRecord, SumHistory, SumRecord
+from sims.records.sum_records import ResumeRecord, SessionRecord, SumHistory, SumRecord
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
 from sims.simulation.setup import SimulationSetup
 

@@ -14,12 +14,12 @@ from protocols.run import Run
 from secagg.errors import ParameterError
 from secagg.hashing import digest
 from secagg.ledger import ServerLedger
-from sims.records.sums import SumLogger, no_sum_logger
+from sims.records.sum_records import SumLogger, no_sum_logger
 from sims.runtime import DropoutLaw, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
-from sims.runtime.cohort_setting import CohortSampler
+from sims.runtime.channel_setting import CohortSampler
 from sims.runtime.processes import processes_sum
 from sims.scenario.algorithm_builder import build as build_algorithm
-from sims.scenario.data_and_model import first_model
+from sims.scenario.data_and_model_checks import first_model
 from sims.scenario.settings import CHANNEL_KINDS, Settings, insecure_seed
 from sims.simulation import client_data
 from sims.simulation.client_data import stream

@@ -18,12 +18,12 @@ from secagg.errors import SecaggError
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, PartState
 from sims.records.run_paths import CANARIES, CLIENTS, SPEND
-from sims.records.sums import SessionRecord, SumLogger, SumRecord
+from sims.records.sum_records import SessionRecord, SumLogger, SumRecord
 from sims.scenario.loading import Variant
 from sims.scenario.settings import Settings
-from sims.simulation.canaries import canary_facts
 from sims.simulation.interrupted_rounds import leave_out, lost_sums
 from sims.simulation.metrics_recorder import Line, MetricsRecorder
+from sims.simulation.noise_canaries import canary_facts
 from sims.simulation.progress import OnProgress, Progress, RunSumLogger, no_progress
 from sims.simulation.run_writer import Origin, RunWriter, open_run
 from sims.simulation.setup import SimulationSetup, no_ledger

@@ -10,7 +10,7 @@ from protocols.algorithm import AnyAlgorithm
 from secagg.client_budget import Spend, sum_charge
 from secagg.noise.conversion import epsilon
 from secagg.noise.zcdp_cost import Adjacency
-from sims.records.sums import SumRecord
+from sims.records.sum_records import SumRecord
 from sims.scenario.settings import Settings
 
 

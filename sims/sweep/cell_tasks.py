@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint
-from sims.records.directory import FINISHED
+from sims.records.run_directory import FINISHED
 from sims.records.run_paths import CHECKPOINT, RESULT
 from sims.scenario.loading import Variant
 from sims.sweep.parallel_tasks import ReportProgress, TaskError, TaskStopped

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sims.scenario import Settings, Variant, load
-from sims.scenario.overrides import assigned
+from sims.scenario.overrides_and_axes import assigned
 from sims.sweep import read_records
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -43,7 +43,7 @@ from secagg.noise.privacy_goal import Goal
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
-from sims.runtime.cohort_setting import DropoutSchedule
+from sims.runtime.channel_setting import DropoutSchedule
 from tests.protocols.splitting_problem import SETTINGS as SPLITTINGS
 
 DIM = 6

@@ -23,9 +23,9 @@ from secagg.keys import Identity
 from secagg.ledger import ServerLedger
 from secagg.noise.privacy_goal import Goal
 from sims.records import RunDirectory
-from sims.records.directory import LinesFile
 from sims.records.ledger_signature import SignedHead, write_head
-from sims.records.sums import SessionRecord, StageRecord, SumRecord
+from sims.records.run_directory import LinesFile
+from sims.records.sum_records import SessionRecord, StageRecord, SumRecord
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.scenario.loading import Variant
 from sims.scenario.settings import Settings

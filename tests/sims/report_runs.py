@@ -29,7 +29,7 @@ from sims.audit.audit_result import (
     SumKind,
     SumPart,
 )
-from sims.records.sums import SumRecord
+from sims.records.sum_records import SumRecord
 from sims.report import ReportedRun
 
 CLIENTS = 40

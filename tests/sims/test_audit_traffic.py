@@ -17,9 +17,9 @@ from secagg.local import Stage
 from secagg.trust_levels import Trust
 from sims.audit.audit_result import Audit
 from sims.audit.audit_run import audit_run
+from sims.audit.byte_comparison import Load, growth
 from sims.audit.expected_bytes import Sizes, blob_bytes, number_bytes, set_up, sizes_of
-from sims.audit.measured_bytes import Load, growth
-from sims.records.sums import SessionRecord
+from sims.records.sum_records import SessionRecord
 from sims.runtime import DropoutSchedule, Setting
 from tests.sims.audit_run import DIM, make_run, noisy
 

@@ -12,7 +12,7 @@ import pytest
 
 from sims.cli import main
 from sims.console import Console
-from sims.demo.training_demo import TrainingOutcome, TrainingSetting, free_directory, outcome, runs_in, show
+from sims.demo.training_result import TrainingOutcome, TrainingSetting, free_directory, outcome, runs_in, show
 from sims.records import RunDirectory
 
 

@@ -15,7 +15,8 @@ from secagg.errors import ParameterError
 from secagg.params import SessionParams
 from sims.cli import main
 from sims.drill.clients import DrillClient, DrillWorkerConfig, numbers, plain_sum
-from sims.drill.config import SETUP, DrillConfig, ScheduledKill, draw_kills, point_of, protocol_points
+from sims.drill.config import DrillConfig
+from sims.drill.kill_schedule import SETUP, ScheduledKill, draw_kills, point_of, protocol_points
 from sims.drill.report import DrillReport, SumOutcome, fingerprint
 from sims.drill.run import DrillProgress, run_drill
 

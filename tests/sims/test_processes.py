@@ -27,7 +27,7 @@ from secagg.client_memory import AnswerEntry
 from secagg.errors import ParameterError
 from secagg.local import Stage
 from secagg.trust_levels import Trust
-from sims.records.sums import SessionRecord, StageRecord, SumRecord
+from sims.records.sum_records import SessionRecord, StageRecord, SumRecord
 from sims.runtime import DropoutLaw, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.processes import ProcessesChannel, WorkersFailed
 from sims.runtime.processes.supervisor import WorkerSlot

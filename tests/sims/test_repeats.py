@@ -21,7 +21,7 @@ from secagg.masked_sum import Tally
 from secagg.sequence_rules import RepeatPlanner, SequenceRules
 from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
-from sims.runtime.cohort_setting import DropoutLaw
+from sims.runtime.channel_setting import DropoutLaw
 from sims.runtime.plain import PlainSession
 
 CLIENTS, DIM = 20, 3

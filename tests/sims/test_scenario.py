@@ -10,7 +10,7 @@ import pytest
 from sims.config_problems import ConfigError, Problems
 from sims.scenario import Scenario, Settings, load
 from sims.scenario.kind_parameters import _imported
-from sims.scenario.overrides import parsed
+from sims.scenario.overrides_and_axes import parsed
 
 BASE = """
 seed = 1

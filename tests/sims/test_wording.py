@@ -43,7 +43,7 @@ import sys
 from pathlib import Path
 from sims.config_problems import ConfigError
 from sims.scenario import load
-from sims.scenario.overrides import parsed
+from sims.scenario.overrides_and_axes import parsed
 from secagg.errors import LocalError
 assert str(LocalError("x")) == "sentence of LocalError"
 found = []

@@ -41,10 +41,10 @@ from secagg.net.handshake import ServerConnector
 from secagg.net.reliable_link import no_progress
 from secagg.net.tls import client_context
 from secagg.policy import Policy
-from sims.records.sums import Refusal
+from sims.records.sum_records import Refusal
 from sims.runtime.client_state import SimulatedMemory, SimulatedParticipant, restore_clients, save_clients
 from sims.runtime.processes import messages
-from sims.runtime.residue_tampering import Tamper, client_hooks
+from sims.runtime.session_hooks import Tamper, client_hooks
 from sims.workers.message_pipe import MessagePipe
 
 

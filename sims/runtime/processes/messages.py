@@ -22,7 +22,7 @@ from secagg.local import Stage
 from secagg.net.settings import Address, Patience
 from secagg.policy import Policy
 from secagg.trust_levels import Trust
-from sims.runtime.residue_tampering import Tamper
+from sims.runtime.session_hooks import Tamper
 
 
 @dataclass(frozen=True)

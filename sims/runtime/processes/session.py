@@ -24,11 +24,11 @@ from secagg.net.settings import DAY, Deadlines
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
 from secagg.transitions import ServerState
-from sims.records.sums import SessionGraph, SumStats
+from sims.records.sum_records import SessionGraph, SumStats
 from sims.runtime.interfaces import SessionPlan
 from sims.runtime.processes.messages import JoinSession, ScheduleDropouts
 from sims.runtime.processes.supervisor import WorkerSupervisor
-from sims.runtime.residue_tampering import server_hooks
+from sims.runtime.session_hooks import server_hooks
 
 # A stage ends when every client has answered or is known to be gone. Only a hanging client takes this long.
 _DEADLINES: Final = Deadlines(join=600, share=600, mask=DAY, confirm=600, reveal=600)

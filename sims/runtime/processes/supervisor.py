@@ -25,7 +25,7 @@ from secagg.net.events import ClientExcluded, ServerNetworkEvent
 from secagg.net.server import Server, open_server
 from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import make_certificate, server_context
-from sims.records.sums import Refusal
+from sims.records.sum_records import Refusal
 from sims.runtime.processes import messages
 from sims.runtime.processes.client_host import host_clients
 from sims.text_format import counted

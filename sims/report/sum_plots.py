@@ -9,8 +9,8 @@ from typing import Final
 
 from sims import text_format
 from sims.audit.audit_result import ByteTraffic, StageBytes
-from sims.records.sums import SumRecord
-from sims.report.plot_series import Plot, Series, StackedBars, Way, over_rounds
+from sims.records.sum_records import SumRecord
+from sims.report.plot_types import Plot, Series, StackedBars, Way, over_rounds
 from sims.report.reported_run import ReportedRun
 from sims.report.svg_plots import Drawable
 

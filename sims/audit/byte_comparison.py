@@ -19,7 +19,7 @@ from sims.audit.audit_result import ByteGrowth, ByteTraffic, StageBytes
 from sims.audit.expected_bytes import STAGES, Expected, ExpectedSum, set_up, sizes_of
 from sims.audit.ledger_reconciliation import Records
 from sims.audit.run_files import Evidence
-from sims.records.sums import TRAINING, SumRecord, TrafficCounts
+from sims.records.sum_records import TRAINING, SumRecord, TrafficCounts
 
 _PARAMETER: Final = 4  # bytes of a parameter in plain federated averaging
 _MOST_SHOWN: Final = 20  # differences that are listed

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sims import text_format
-from sims.report.cost_plots import privacy, steps, survivors, traffic
-from sims.report.plot_series import Curve, Plot, Series, over_rounds
+from sims.report.plot_types import Curve, Plot, Series, over_rounds
 from sims.report.reported_run import MEASURES, ReportedRun, judged
+from sims.report.sum_plots import privacy, steps, survivors, traffic
 from sims.report.svg_plots import Drawable
 
 _BINS: Final = 20  # bins of the histogram of errors

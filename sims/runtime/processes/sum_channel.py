@@ -20,8 +20,8 @@ from protocols.learner import Learner
 from protocols.queries import RoundInfo
 from secagg.errors import ParameterError
 from secagg.trust_levels import Trust
+from sims.runtime.channel_setting import Setting
 from sims.runtime.client_state import restore_clients, save_clients
-from sims.runtime.cohort_setting import Setting
 from sims.runtime.interfaces import SessionPlan
 from sims.runtime.processes.messages import BeginRound, ClientFactory, FinishRound, RoundFinished, WorkerReply
 from sims.runtime.processes.session import ProcessSession

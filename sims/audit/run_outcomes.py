@@ -20,7 +20,7 @@ from sims.audit.audit_result import (
 )
 from sims.audit.ledger_reconciliation import MatchedSum, Records
 from sims.audit.run_files import Evidence, Row
-from sims.records.sums import SessionRecord, SumRecord
+from sims.records.sum_records import SessionRecord, SumRecord
 
 # The first of these measures that exists is reported. The benign ones exist if some clients attack.
 _MEASURED: Final = ("common_benign", "common", "personal_benign", "personal")

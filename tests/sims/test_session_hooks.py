@@ -30,7 +30,7 @@ from secagg.residue_packing import Residues
 from secagg.sum_spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Total
 from secagg.trust_levels import Trust
 from sims.runtime import SessionChannel, Setting, Tamper, insecure_plain_sum, secure_sum
-from sims.runtime.residue_tampering import Field, tampered
+from sims.runtime.session_hooks import Field, tampered
 
 CLIENTS, DIM, CLIP, BITS, BAD = 6, 4, 10.0, 32, 1
 MODULUS, LEVELS = 1 << BITS, levels(BITS, CLIENTS)

@@ -19,8 +19,8 @@ from secagg.messages import MAX_SUMS
 from secagg.noise.zcdp_cost import Adjacency
 from secagg.params import SessionParams, check_whole
 from secagg.trust_levels import Trust, dropouts_allowed
-from sims.records.sums import SumLogger, no_sum_logger
-from sims.runtime.residue_tampering import Tamper
+from sims.records.sum_records import SumLogger, no_sum_logger
+from sims.runtime.session_hooks import Tamper
 
 # (member, stage, round, sum within the round or -1 in set-up) -> whether the client drops out there.
 DropoutSchedule: TypeAlias = Callable[[int, Stage, int, int], bool]
