@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from fl.metrics.trajectory import rounds_to
 from papers import splitting_figures
+from papers.rounds_to_target import rounds_to
 from papers.seeds import over_seeds
 from papers.splitting_cells import (
     CATALOGUE,

@@ -15,10 +15,10 @@ from protocols import checks
 from protocols.algorithm import ModelState, Sum, TrainingClient
 from protocols.averaging import AveragingAlgorithm, Update, share_of
 from protocols.checks import parameter
-from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.influence_functions import GeometricMedian
 from protocols.iterative_aggregation import Aggregation, Layer, Residuals
 from protocols.learner import Learner, Steering
+from protocols.local_training import KeepsOwnModel, OwnModel
 from protocols.queries import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError

@@ -1,4 +1,4 @@
-"""Federated averaging, FedProx, Per-FedAvg (for models that clients adapt by one step), and local training.
+"""Federated averaging, FedProx, and Per-FedAvg (for models that clients adapt by one step).
 
 FedAvg is "Communication-Efficient Learning of Deep Networks from Decentralized Data", FedProx is "Federated
 Optimization in Heterogeneous Networks".
@@ -10,18 +10,17 @@ Approach", Algorithm 1, in its first-order form: second derivatives are left out
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
 from protocols import checks
-from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum, TrainingClient
+from protocols.algorithm import NoMemory, TrainingClient
 from protocols.averaging import AveragingAlgorithm, Update
 from protocols.checks import parameter
 from protocols.learner import Learner, Steering
-from protocols.queries import Outcome, Query, Round
-from protocols.serialisation import Vector, as_vector
+from protocols.queries import Query
+from protocols.serialisation import Vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,60 +43,6 @@ class FedAvgClient(TrainingClient[FedAvg, NoMemory]):
         steering = Steering(pull=self._algorithm.mu, anchor=query.model)
         update = self._learner.train(query.model, steering) - query.model
         return self._algorithm.averaging.contribution(update, self._learner.samples)
-
-
-@dataclass(frozen=True, repr=False)  # it is private
-class OwnModel:
-    """A client's memory: the personal model that it has trained; None before its first round."""
-
-    model: Vector | None = None
-
-
-class KeepsOwnModel:
-    """A mixin for algorithms whose clients keep an `OwnModel` from round to round."""
-
-    memory_type: ClassVar[type] = OwnModel
-
-    def personal(self, memory: OwnModel, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
-        """Return the client's own model, or the common one, `model`, if the client has none."""
-        return model if memory.model is None else memory.model
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalTraining(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
-    """Every client trains alone, at first from `initial`. Without sums, the server learns nothing."""
-
-    initial: Vector | None = field(default=None, compare=False)
-
-    def sums(self) -> tuple[Sum, ...]:
-        return ()
-
-    def round(self, state: ModelState) -> Round[ModelState]:
-        yield from ()  # nothing is ever asked
-        return Outcome(state)
-
-    def client(self, learner: Learner, memory: OwnModel) -> LocalClient:
-        return LocalClient(learner, self._own(memory))
-
-    def _own(self, memory: OwnModel) -> Vector:
-        if memory.model is not None:
-            return memory.model
-        return as_vector([0.0] * self.dim if self.initial is None else self.initial)
-
-
-class LocalClient(ClientRound[OwnModel]):
-    def __init__(self, learner: Learner, start: Vector) -> None:
-        self._learner = learner
-        self._start = start
-        self._trained: OwnModel | None = None
-
-    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
-        raise AssertionError(f"a client that trains alone gets no queries, but got {query}")
-
-    def memory(self) -> OwnModel:
-        if self._trained is None:  # train once: saving a client calls this again
-            self._trained = OwnModel(as_vector(self._learner.train(self._start)))
-        return self._trained
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,6 @@ from protocols import checks
 from protocols.algorithm import Algorithm, ModelState, Sum, TrainingClient
 from protocols.averaging import norm, share_of
 from protocols.checks import CAP_MEANING, parameter
-from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.influence_functions import (
     CoordinateMedian,
     GeometricMedian,
@@ -39,6 +38,7 @@ from protocols.influence_functions import (
 )
 from protocols.iterative_aggregation import Aggregation, Layer, Residuals
 from protocols.learner import Learner, Steering
+from protocols.local_training import KeepsOwnModel, OwnModel
 from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
 from protocols.queries import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector

@@ -28,8 +28,8 @@ from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.averaging import WeightedMean
 from protocols.checks import MissingBound, parameter
-from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.learner import Learner, PenaltyTerm, Steering
+from protocols.local_training import KeepsOwnModel, OwnModel
 from protocols.privacy_budget import PrivacyBudget
 from protocols.queries import Outcome, Query, Round
 from protocols.random_projection import AUTO, Subspace

@@ -14,8 +14,8 @@ from protocols import checks
 from protocols.algorithm import TrainingClient
 from protocols.averaging import AveragingAlgorithm, Update
 from protocols.checks import parameter
-from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.learner import Learner, Steering
+from protocols.local_training import KeepsOwnModel, OwnModel
 from protocols.queries import Query
 from protocols.serialisation import Vector, as_vector
 

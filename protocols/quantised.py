@@ -67,9 +67,9 @@ class QuantisedState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class Remainder:
-    """A client's memory: what clipping removed from its last update; None if this is not stored."""
+    """What clipping removed from a client's last update. It is added to the next one (error feedback)."""
 
-    value: Vector | None = None
+    value: Vector | None = None  # None: the client keeps nothing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,8 +33,8 @@ from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.averaging import Update
 from protocols.checks import parameter
-from protocols.fedavg import KeepsOwnModel, OwnModel
 from protocols.learner import Learner, PenaltyTerm, Steering
+from protocols.local_training import KeepsOwnModel, OwnModel
 from protocols.queries import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import CorruptTotal

@@ -22,26 +22,27 @@ Participation. The mean is over the clients in the round's sum, as in the chapte
 that was not counted keeps its state, and completes its last step with the next mean that it receives. (A
 mean over the last z_i of all clients, updated by differences, would count departed clients.)
 
-Acceleration. With `memory` = tau above 0, Anderson acceleration combines the last tau + 1 rounds, once there
-are more than that. If u is common, the server does so alone, and nothing more is sent. Otherwise the round's
-sum also contains the newest row of the Gram matrix of all clients' residuals (see
-splitting_acceleration.py). The next query carries the weights, and clients combine their own images. Except
-for rounding, the result is the same as if one party with the states of all clients computed it. If tau is 5
-or more, rounding errors can grow by a factor of a million without `regularisation`. A combination further
-than four times `clip` from the last image results from clipped residuals and is not used.
+Acceleration. A round maps u_i to its image, the next u_i; the residual is the image minus u_i. With `memory`
+= tau above 0, Anderson acceleration replaces the image by a weighted sum of the last tau + 1 images, which
+are the window. The weights follow from the Gram matrix of the residuals. If u is common, the server computes
+all of this alone. Otherwise the round's sum also contains the newest row of the Gram matrix over all clients
+(see splitting_acceleration.py), the next query carries the weights, and each client combines its own images.
+Except for rounding, the result is that of one party with the states of all clients. If tau is 5 or more,
+rounding errors can grow by a factor of a million without `regularisation`. A combination further than four
+times `clip` from the last image comes from clipped residuals and is not used.
 
 Only rounds of the same clients are combined. The server notices a change of the cohort by the number of
-clients, or by a client that lacks rounds of the window. It then begins a new window with a plain step. To
-complete the Gram matrix it needs the mean of the new cohort's u_i. If gamma = 1, this is the mean of z in the
-round of the change. Otherwise, after one more round with the same clients, the server spends one round on
-it: clients send u_i instead of z_i, without training. So a cohort that always changes is never accelerated,
-but loses no rounds. (If u is common, only a change of the number of clients is noticed.)
+clients, or by a client that lacks rounds of the window. It then begins a new window with a plain step, and
+needs the mean of the new clients' u_i for the Gram matrix. If gamma = 1, this is the mean of z in that round.
+Otherwise the server waits one round, to see that the cohort stays, and spends one round in which clients send
+u_i instead of z_i and do not train. So a cohort that always changes is never accelerated, but loses no
+rounds. (If u is common, only a change of the number of clients is noticed.)
 
-If gamma is not 1, the server's own estimate of the mean of the u_i would not stay accurate: the weights of
-every combination multiply its rounding error. So after a combination clients send z_i - lean u_i, with a
-factor lean (1 for FedPi) such that the sum gives the mean of the next u_i. The mean of z is the mean of the
-sent vectors plus lean times the mean of u_i. If the cohort changes in this round, the last cohort's mean of
-u_i is used, so the broadcast mean differs slightly from the mean of the new cohort's z.
+If gamma is not 1, clients send z_i - lean u_i after a combination. The factor lean (1 for FedPi) makes this
+sum give the mean of the next u_i. An estimate from earlier sums would be inaccurate, because the weights of
+each combination multiply its rounding error. The mean of z is the mean of the sent vectors plus lean times
+the mean of u_i. If the cohort changes in this round, the last cohort's mean of u_i is used: the broadcast
+mean differs slightly from the mean of the new cohort's z.
 """
 
 from __future__ import annotations

@@ -125,11 +125,7 @@ class Memory(Protocol):
 
 
 class VolatileMemory:
-    """A memory that is lost when the process ends, for simulations and tests.
-
-    >>> VolatileMemory().spend.unnoised
-    0
-    """
+    """A `Memory` of past answers and their cost that ends with the process, for simulations and tests."""
 
     def __init__(self) -> None:
         self._live = False

@@ -28,9 +28,9 @@ _LARGEST_ROSTER: Final = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """The discrete Gaussian noise of one part.
+    """The discrete Gaussian noise on one part, a named piece of the summed vector.
 
-    `scale`     grid points per unit of the part; a whole number for counts.
+    `scale`     grid points per unit of the part's values; a whole number if the values are counts.
     `variance`  the least variance of the noise that honest clients add to the total, in grid points squared.
 
     Raises `SpecError` for a scale or a variance that is not above zero.

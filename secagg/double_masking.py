@@ -29,7 +29,7 @@ class SelfMask:
     info: bytes
 
     def seeds(self, salt: bytes) -> Seeds:
-        """Return the seeds of the masks to add to the total (none), and of the masks to subtract (one)."""
+        """Return two lists of seeds: of masks to add to the total (none), and to subtract (the self mask)."""
         return [], [hkdf(self.secret, salt=salt, info=self.info)]
 
 

@@ -113,7 +113,7 @@ def slices(residues: Sequence[Residues], shares: int) -> list[Slice]:
 
 
 def _slice(residues: Sequence[Residues], low: int, high: int) -> Slice:
-    """Return the stretch of the elements whose first byte of key stream is from `low` to before `high`."""
+    """Return the elements of all parts whose first byte in the key stream of a mask is in [low, high)."""
     ranges, skip, base = [], -1, 0
     for part in residues:
         start, stop = (min(max(-(-(cut - base) // part.itemsize), 0), len(part)) for cut in (low, high))

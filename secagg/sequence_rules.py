@@ -62,7 +62,7 @@ def static(function: F) -> F:
 
 
 class Rule(StrEnum):
-    """The reason why two sums belong to the same sequence. The docstring of this module explains each."""
+    """Why two sums form a sequence, whose sets of clients are compared. The module docstring explains it."""
 
     STATIC = "static"
     CONTENT = "content"

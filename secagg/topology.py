@@ -31,9 +31,9 @@ from secagg.trust_levels import MAX_COMPLETE, Trust, dropouts_allowed
 class GraphPlan:
     """A graph that is not drawn yet: its kind, the neighbours per client, and the secret-sharing threshold.
 
-    `least` is the number of survivors that privacy needs: the threshold, and on a ring enough to keep it
-    connected. After up to `spare` drop-outs, `threshold` holders of each client's shares are left; on a ring,
-    except with probability 2^-`liveness_bits`.
+    `least`  the fewest survivors that keep privacy: the threshold, or what keeps a ring connected if more.
+    `spare`  the most drop-outs that leave `threshold` holders of each client's shares (on a ring, except with
+             a probability below 2^-`liveness_bits`).
     """
 
     is_ring: bool

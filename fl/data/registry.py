@@ -21,7 +21,7 @@ from fl.data import (
     files,
     gaussian_classes,
     leaf,
-    leaf_synthetic,
+    leaf_clustered,
     least_squares_problem,
     logistic_problem,
     mnist,
@@ -78,7 +78,7 @@ def _of(function: Generate, shape: Generate) -> Generate:
 
 _GENERATED: Final[Mapping[str, Generate]] = {
     "synthetic": _presets(),
-    "leaf-synthetic": leaf_synthetic.leaf_synthetic,
+    "leaf-synthetic": leaf_clustered.leaf_synthetic,
     "fedplus-regression": fedplus_regression.fed_plus_regression,
     "least-squares": _of(_least_squares, least_squares_problem.least_squares),
     "logistic": _of(_logistic, logistic_problem.logistic),

@@ -20,11 +20,11 @@ from numpy.random import Generator
 from fl.checks import unknown_name
 from fl.errors import DataError
 from fl.partition.build_federation import divide, federate, federate_pair, matching
+from fl.partition.by_size_or_owner import at_least, by_owner, iid, power_law
 from fl.partition.classes import classes_per_client, dirichlet, lp_proj, shards
 from fl.partition.fedbc import fedbc
 from fl.partition.fedplus import NegatedImages, NoisyClasses, mnist_personal, mnist_robust
 from fl.partition.fedprox import fedprox_mnist, fedprox_nist
-from fl.partition.sizes_and_owners import at_least, by_owner, iid, power_law
 from fl.partition.summary import PartitionSummary, describe
 from fl.samples import Array
 

@@ -18,7 +18,7 @@ from fl.checks import counted, positive
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.partition.build_federation import ClientChoice, chosen, federate
-from fl.partition.sizes_and_owners import iid
+from fl.partition.by_size_or_owner import iid
 from fl.samples import Samples
 
 

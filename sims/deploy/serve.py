@@ -34,15 +34,9 @@ from sims.deploy.config import ServeConfig, SessionSection, check_server_files, 
 from sims.deploy.credentials import ServerCredentials, server_credentials
 from sims.deploy.log import check_log, open_log
 from sims.deploy.process_control import allow_connections, forbid_core_dumps, run_watched
-from sims.deploy.scheduled_sums import (
-    DIFFERENCING,
-    ScheduledSum,
-    SumSchedule,
-    TotalsDirectory,
-    check_asks,
-    round_after,
-)
+from sims.deploy.scheduled_sums import DIFFERENCING, ScheduledSum, SumSchedule, check_asks, round_after
 from sims.deploy.sum_specs_file import read_table
+from sims.deploy.totals_directory import TotalsDirectory
 
 # Hints for an address that cannot be used.
 _HINTS: Final = {

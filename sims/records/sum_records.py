@@ -213,7 +213,7 @@ class SumHistory:
     def of(cls, lines: Iterable[Mapping[str, Any]], where: str) -> Self:
         """Return the records in `lines` of the file named `where`. Raise `ConfigError` if a line lacks a key.
 
-        The private histogram of errors counts its own rounds: its records get the last training round.
+        Records of the private histogram, which numbers its rounds separately, get the last training round.
         """
         number, sessions, sums, resumed = 0, [], [], []
         for line in lines:

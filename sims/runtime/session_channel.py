@@ -192,7 +192,7 @@ class SessionChannel:
     # --- sessions ---
 
     def _forget(self, round_info: RoundInfo) -> bool:
-        """Let clients answer in this round again. Return whether it was begun before, in an open session."""
+        """Let clients answer again in a round. Return True if the session in which it began is still open."""
         for participant in self.participants.values():
             participant.insecure_rewind(round_info.number)
         return round_info.number <= self._round_info.number and self._session is not None

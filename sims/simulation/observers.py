@@ -19,7 +19,7 @@ from fl.crowd import Crowd
 from fl.errors import FLError
 from fl.exact_proximal import ExactObjective
 from fl.metrics.clients import ClientScores
-from fl.metrics.trajectory import change, line_losses
+from fl.metrics.model_drift import change, line_losses
 from fl.samples import Array
 from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run

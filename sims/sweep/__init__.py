@@ -9,7 +9,7 @@ The result of a finished cell is one line of a file. If the scenario is run agai
 with more cells, only cells without a result are run.
 """
 
-from sims.sweep.results import Record, Results, read_records
+from sims.sweep.results_file import Record, Results, read_records
 from sims.sweep.run import SweepSummary, run_sweep
 
 __all__ = ["Record", "Results", "SweepSummary", "read_records", "run_sweep"]

@@ -17,7 +17,7 @@ from sims.records.run_directory import FINISHED
 from sims.records.run_paths import CHECKPOINT, RESULT
 from sims.scenario.loading import Variant
 from sims.sweep.parallel_tasks import ReportProgress, TaskError, TaskStopped
-from sims.sweep.results import Results
+from sims.sweep.results_file import Results
 
 if TYPE_CHECKING:
     from sims.simulation.progress import Progress

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from sims.console import OnProgress, quiet
 from sims.scenario.loading import Variant
 from sims.sweep.parallel_tasks import Function, StopRequest, run_tasks
-from sims.sweep.results import Record, Results
+from sims.sweep.results_file import Record, Results
 from sims.text_format import counted
 
 OnFailure: TypeAlias = Callable[[Variant, str], None]  # (the cell that failed, and why)

@@ -21,8 +21,8 @@ from fl.federation import ClientData
 from fl.samples import Array, Samples
 from fl.trainer import Trainer
 from fl.training_settings import Training
-from protocols.fedavg import OwnModel
 from protocols.learner import PenaltyTerm, Steering
+from protocols.local_training import OwnModel
 from protocols.lpproj import LpProj1
 from protocols.queries import Query, run_round
 from protocols.random_projection import Subspace

@@ -15,8 +15,8 @@ import pytest
 from fl.data.fedplus_regression import RegressionRecipe, fed_plus_regression, input_variances, true_weights
 from fl.data.fedprox_synthetic import PRESETS, Recipe, generate, synthetic
 from fl.data.gaussian_classes import ClassTask, ClientPopulation, classification, quantile_task
-from fl.data.leaf_synthetic import SEED as LEAF_SEED
-from fl.data.leaf_synthetic import leaf_synthetic
+from fl.data.leaf_clustered import SEED as LEAF_SEED
+from fl.data.leaf_clustered import leaf_synthetic
 from fl.data.train_test_split import SplitFractions
 from fl.errors import DataError
 from fl.federation import Federation

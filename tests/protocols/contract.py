@@ -15,10 +15,11 @@ from protocols.algorithm import LEAST_WEIGHT, AnyAlgorithm
 from protocols.apfl import APFL
 from protocols.ditto import Ditto
 from protocols.evaluation import Evaluation, EvaluationMetrics, WithEvaluation
-from protocols.fedavg import FedAvg, LocalTraining, PerFedAvg
+from protocols.fedavg import FedAvg, PerFedAvg
 from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus, PenaltyGroup, Psi
 from protocols.learner import Learner
+from protocols.local_training import LocalTraining
 from protocols.lpproj import LpProj1, LpProj2
 from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.partial_personalisation import FedAlt, FedSim, LGFedAvg

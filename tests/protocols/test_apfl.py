@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from protocols.apfl import APFL, Mixture
 from protocols.averaging import Update
-from protocols.fedavg import FedAvg, LocalTraining
+from protocols.fedavg import FedAvg
+from protocols.local_training import LocalTraining
 from protocols.serialisation import as_vector, pack
 from secagg.errors import ParameterError
 from secagg.local import Stage

@@ -7,7 +7,8 @@ import pytest
 
 from protocols.averaging import Update
 from protocols.ditto import Ditto
-from protocols.fedavg import FedAvg, LocalTraining, OwnModel
+from protocols.fedavg import FedAvg
+from protocols.local_training import LocalTraining, OwnModel
 from protocols.privacy_budget import PrivacyBudget
 from protocols.serialisation import as_vector, pack
 from secagg.distributed_noise import NoiseAssumptions

@@ -14,9 +14,10 @@ from protocols.algorithm import NoMemory
 from protocols.averaging import Update
 from protocols.ditto import Ditto
 from protocols.evaluation import ErrorHistogram, Evaluation, EvaluationMetrics, Scores, WithEvaluation
-from protocols.fedavg import FedAvg, LocalTraining, OwnModel
+from protocols.fedavg import FedAvg
 from protocols.histogram_quantiles import one_hot, read_percentile
 from protocols.learner import Score
+from protocols.local_training import LocalTraining, OwnModel
 from protocols.privacy_budget import HistogramBudget, PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from protocols.algorithm import AnyAlgorithm
-from protocols.fedavg import FedAvg, LocalTraining, OwnModel
+from protocols.fedavg import FedAvg
 from protocols.fedplus import FedPlus, PenaltyGroup, Psi
 from protocols.learner import Learner
+from protocols.local_training import LocalTraining, OwnModel
 from protocols.privacy_budget import PublicStepBudget
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA

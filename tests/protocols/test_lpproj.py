@@ -9,7 +9,7 @@ import pytest
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.averaging import clipped
-from protocols.fedavg import OwnModel
+from protocols.local_training import OwnModel
 from protocols.lpproj import Agree, LpProj, LpProj1, LpProj2
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner

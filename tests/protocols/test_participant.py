@@ -15,9 +15,10 @@ from protocols.afl import MixtureWeight
 from protocols.algorithm import Algorithm, ClientRound, ModelState, Sum
 from protocols.apfl import Mixture
 from protocols.averaging import Update, WeightedMean, clipped
-from protocols.fedavg import FedAvg, LocalTraining, OwnModel
+from protocols.fedavg import FedAvg
 from protocols.fedbc import ConstraintState
 from protocols.learner import Learner, PenaltyTerm, Score, Steering
+from protocols.local_training import LocalTraining, OwnModel
 from protocols.participant import Participant
 from protocols.privacy_budget import PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner, steered_step

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from protocols.averaging import Update
-from protocols.fedavg import OwnModel
+from protocols.local_training import OwnModel
 from protocols.pfedme import PFedMe
 from protocols.serialisation import as_vector, pack
 from secagg.errors import ParameterError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protocols.averaging import Update
-from protocols.fedavg import OwnModel
+from protocols.local_training import OwnModel
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.queries import LARGEST, RoundInfo, encode_query

@@ -11,8 +11,9 @@ import pytest
 from protocols.algorithm import AnyAlgorithm, ModelState, NoMemory
 from protocols.averaging import Update
 from protocols.ditto import Ditto
-from protocols.fedavg import FedAvg, LocalTraining
+from protocols.fedavg import FedAvg
 from protocols.learner import Learner
+from protocols.local_training import LocalTraining
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.queries import Outcome, Query, RoundInfo
 from protocols.run import Run

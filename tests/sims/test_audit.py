@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from protocols.fedavg import FedAvg, LocalTraining
+from protocols.fedavg import FedAvg
+from protocols.local_training import LocalTraining
 from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.rfa import RFA
 from secagg.local import Stage

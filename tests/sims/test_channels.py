@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from protocols.algorithm import Algorithm, AnyAlgorithm, ClientRound, ModelState, Sum
-from protocols.fedavg import FedAvg, LocalTraining
+from protocols.fedavg import FedAvg
 from protocols.learner import Learner
+from protocols.local_training import LocalTraining
 from protocols.privacy_budget import PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.queries import Outcome, Query, Round, RoundInfo, encode_query

@@ -33,11 +33,11 @@ from sims.deploy.scheduled_sums import (
     NONCE_BYTES,
     ScheduledSum,
     SumSchedule,
-    TotalsDirectory,
     fresh,
     round_after,
     without_nonce,
 )
+from sims.deploy.totals_directory import TotalsDirectory
 
 # --- the log ---
 

@@ -14,7 +14,7 @@ import pytest
 
 from secagg.ledger import ClientLedger
 from sims.cli import main
-from sims.deploy.scheduled_sums import TotalsDirectory
+from sims.deploy.totals_directory import TotalsDirectory
 from tests.sims.deploy_site import CLIENTS, Site
 
 Break = Callable[[Site], object]

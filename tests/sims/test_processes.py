@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from protocols.algorithm import AnyAlgorithm
-from protocols.fedavg import FedAvg, LocalTraining
+from protocols.fedavg import FedAvg
 from protocols.fedplus import FedPlus
+from protocols.local_training import LocalTraining
 from protocols.rfa import RFA
 from protocols.run import Run
 from protocols.simplicial import SimplicialFL

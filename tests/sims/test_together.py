@@ -17,8 +17,9 @@ from fl.stacking_policy import ONE_BY_ONE, TOGETHER
 from fl.training_settings import Training
 from protocols.algorithm import AnyAlgorithm
 from protocols.averaging import Update
-from protocols.fedavg import FedAvg, LocalTraining
+from protocols.fedavg import FedAvg
 from protocols.learner import Learner, Steering
+from protocols.local_training import LocalTraining
 from protocols.queries import RoundInfo
 from protocols.rfa import RFA
 from protocols.run import Run

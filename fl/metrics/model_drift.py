@@ -1,4 +1,4 @@
-"""Metrics over rounds: how far models move, losses on a line between two models, rounds to a target value."""
+"""How far an aggregation moves the models of clients, and losses on the line between two models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fl.checks import Floats, number, numeric_array, same_length, series, vector
+from fl.checks import Floats, numeric_array, same_length, series, vector
 from fl.errors import FLError
 from fl.samples import Array
 
@@ -65,20 +65,6 @@ def line_losses(loss: Callable[[Array], float], local: Array, common: Array, poi
     precision = np.result_type(local, np.float32)
     losses = [float(loss(model.astype(precision))) for model in models]
     return LossLine(shares, series("losses on the line", losses, finite=False))
-
-
-def rounds_to(
-    values: ArrayLike, target: float, *, rounds: ArrayLike | None = None, falling: bool = False
-) -> float | None:
-    """Return the number of the first round with a value of at least `target` (with `falling`: at most), or
-    None if there is none. `rounds[i]` is the round in which `values[i]` was measured; i by default."""
-    numbers, aim = series("values", values, finite=False), number("the target", target)
-    when = np.arange(len(numbers), dtype=np.float64) if rounds is None else series("rounds", rounds)
-    same_length("values", numbers, "rounds", when)
-    if (np.diff(when) <= 0).any():
-        raise FLError("rounds must be given in order, each once")
-    reached = np.flatnonzero(numbers <= aim if falling else numbers >= aim)
-    return float(when[reached[0]]) if reached.size else None
 
 
 def _rows(models: ArrayLike) -> Array:
