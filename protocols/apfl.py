@@ -25,8 +25,7 @@ _SHRINKING: Final = 0.02  # decay of alpha, as in the released code
 
 @dataclass(frozen=True, repr=False)  # it is private
 class Mixture:
-    """A client's memory: its own model v, and alpha, the share of v in the mixture. Both are None before the
-    first round."""
+    """A client's memory: its own model v, and alpha, the share of v in the mixture; None before round 1."""
 
     own: Vector | None = None
     alpha: float | None = None

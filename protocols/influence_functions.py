@@ -67,8 +67,7 @@ class Influence(ABC):
 
     @abstractmethod
     def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:
-        """Return the parts of the sum for `size` coordinates. `name` names the first part and prefixes the
-        other names."""
+        """Return the parts of the sum for `size` coordinates: the first is `name`, others begin with it."""
 
     @abstractmethod
     def contribution(self, residual: Vector, share: float) -> Contribution:

@@ -309,8 +309,7 @@ class FedSim(Partial):
 
 @dataclass(frozen=True, kw_only=True)
 class LGFedAvg(FedSim):
-    """FedSim with mostly personal layers. Users select the shared layers (`shared_part`), not the personal
-    ones."""
+    """FedSim with mostly personal layers: `shared_part` selects the shared layers instead."""
 
     shared_part: str | None = parameter(
         None,

@@ -125,7 +125,11 @@ class Memory(Protocol):
 
 
 class VolatileMemory:
-    """A `Memory` of past answers and their cost that ends with the process, for simulations and tests."""
+    """A `Memory` of past answers and their cost that ends with the process, for simulations and tests.
+
+    >>> VolatileMemory().knows_session(b"a session id")
+    False
+    """
 
     def __init__(self) -> None:
         self._live = False

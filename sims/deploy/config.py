@@ -264,8 +264,7 @@ def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> b
 
 
 def check_client_files(path: Path, config: JoinConfig, problems: Problems) -> bool:
-    """Return whether all keys of the configuration name different files. Add a problem for each file that is
-    named twice."""
+    """Return whether all keys of the configuration name different files. Add a problem if two are equal."""
     ledger = config.client.ledger
     beside = [("the configuration", path), ("the seal of client.ledger", seal_path(ledger))]
     beside.append(("the tag key of client.ledger", tag_key_path(ledger)))

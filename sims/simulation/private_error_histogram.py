@@ -1,7 +1,6 @@
 """A differentially private histogram of the error rates of clients, computed over a separate channel.
 
-It is a sum with noise, which hides the error of a single client. Its privacy budget is separate from that of
-the training.
+It is a sum with noise, which hides the error of a single client. It has a privacy budget of its own.
 """
 
 from __future__ import annotations
