@@ -189,8 +189,7 @@ def minimum(
     value: Callable[[Array], float],
     start: Array,
 ) -> Array:
-    """Return the minimiser of `value`, given its gradient and Hessian, by Newton's method. Raise `DataError`
-    if it does not converge."""
+    """Minimise `value` by Newton's method and return the minimiser. Raise `DataError` if it diverges."""
     model = np.array(start, dtype=np.float64)
     for _ in range(_STEPS):
         step = np.linalg.solve(hessian(model), gradient(model))

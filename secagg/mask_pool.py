@@ -9,9 +9,8 @@ second step, a vector is cut into one stretch for each process, and the masks ar
 process claims the portions of its own stretch first, and then those of others. Workers return sums of masks
 in shared memory. An idle process polls for some milliseconds before it sleeps, because waking up is slow.
 
-`concurrent.futures.ProcessPoolExecutor` is not enough. It pickles each task and each result through a pipe,
-so masks as long as the vector would be copied twice. It has no shared memory in which a worker adds masks in
-place. And its workers cannot be woken shortly before the work arrives.
+`concurrent.futures.ProcessPoolExecutor` is not enough: it sends results, as long as the vector, through pipes
+instead of shared memory, and its workers cannot be woken shortly before the work arrives.
 
 Portions are numbers of one byte in pipes that all processes read, so a dead worker holds no lock. It only
 costs time: the pool's own process repeats all work that no worker has reported as done. Secrets are sent to

@@ -34,7 +34,7 @@ from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.question import Question
 from secagg.sum_spec import Part, Table
-from secagg.trust_levels import Trust
+from secagg.trust_levels import Trust, dropouts_allowed
 
 F = TypeVar("F", bound=Callable[..., Any])
 _WHOLE: Final = 2.0**63
@@ -228,7 +228,8 @@ class SequenceRules:
         if self._policy.min_difference:
             found.append(SumSequence(Rule.KIND, query.kind.encode("ascii")))
         computed = query.kind not in self._static and not question.spec.is_private
-        if computed and self._policy.trust is Trust.MALICIOUS:
+        # A later sum of a group is over the same clients as the first one, whose query was compared.
+        if computed and self._policy.trust is Trust.MALICIOUS and not question.later_in_group:
             found.append(content_sequence(query.kind, query.payload, self._content_of))
         return tuple(found)
 
@@ -289,7 +290,7 @@ class RepeatPlanner:
     def __init__(self, log: SetLog, params: SessionParams, *, table: Table, content_of: ContentOf) -> None:
         self._log = log
         self._least = params.min_contributors
-        self._dropout = params.dropout > 0
+        self._dropout = params.dropout
         self._signed = params.trust is Trust.MALICIOUS
         self._table = table
         self._content_of = content_of
@@ -297,10 +298,10 @@ class RepeatPlanner:
     def roster(self, kind: str, payload: bytes, members: tuple[int, ...], *, need: int) -> tuple[int, ...]:
         """Return the clients to ask: `members` without some clients of every earlier set of this query.
 
-        Then the survivors differ enough from each earlier set, whoever drops out. Return an earlier set
-        instead, if all its clients are in `members` and one of these holds: fewer than `need` clients would
-        be left, no drop-outs are expected, the last total was released, or the log has `all_clients`. Raises
-        `TooFewClients` if neither is possible.
+        Then the survivors differ enough from each earlier set, whoever drops out. Return an earlier set that
+        is still complete in `members` instead, if too few clients would be left, if no drop-outs are expected
+        or if the log has `all_clients`. Too few means fewer than `need`, also after the expected drop-outs if
+        the last total was released. Raises `TooFewClients` if neither is possible.
         """
         sequences, present = self.sequences(kind, payload), frozenset(members)
         earlier = [each for sequence in sequences for each in self._log.confirmed(sequence)]
@@ -310,8 +311,9 @@ class RepeatPlanner:
             order = sorted(each & chosen, key=lambda member: _order(sequences[0], member))
             chosen.difference_update(order[: max(0, missing)])
         same = max((each for each in earlier if each <= present), key=len, default=None)
-        failed = not self._log.released.issuperset(sequences)
-        leave_out = same is None or (self._dropout and failed and not self._log.all_clients)
+        lost = dropouts_allowed(len(chosen), self._dropout)
+        preferred = not self._log.released.issuperset(sequences) or len(chosen) - lost >= need
+        leave_out = same is None or (self._dropout > 0 and preferred and not self._log.all_clients)
         if not earlier or (len(chosen) >= need and leave_out):
             return tuple(sorted(chosen))
         if same is None:
@@ -320,12 +322,15 @@ class RepeatPlanner:
             )
         return tuple(sorted(same))
 
-    def confirm(self, query: Query, survivors: tuple[int, ...]) -> tuple[SumSequence, ...]:
+    def confirm(
+        self, query: Query, survivors: tuple[int, ...], *, later: bool = False
+    ) -> tuple[SumSequence, ...]:
         """Record the survivors that clients are about to confirm, and return the sequences of the query.
 
-        Raises `TooFewClients` if the survivors would refuse to confirm.
+        `later` is true if the sum is not the first of its group. Raises `TooFewClients` if the survivors
+        would refuse to confirm.
         """
-        sequences = self.sequences(query.kind, query.payload)
+        sequences = self.sequences(query.kind, query.payload, later=later)
         self._log.released.difference_update(sequences)
         if any(self._log.is_close(each, survivors, least=self._least) for each in sequences):
             raise errors.TooFewClients(
@@ -335,13 +340,13 @@ class RepeatPlanner:
             self._log.add(sequence, survivors)
         return sequences
 
-    def release(self, query: Query) -> None:
-        """Record that the total of a query was released, so that `roster` prefers its clients next time."""
-        self._log.released.update(self.sequences(query.kind, query.payload))
+    def release(self, query: Query, *, later: bool = False) -> None:
+        """Record that the total of a query was released, so that `roster` may prefer its clients."""
+        self._log.released.update(self.sequences(query.kind, query.payload, later=later))
 
-    def sequences(self, kind: str, payload: bytes) -> tuple[SumSequence, ...]:
+    def sequences(self, kind: str, payload: bytes, *, later: bool = False) -> tuple[SumSequence, ...]:
         """Return a tuple with the sequence of a query, or an empty tuple if clients do not compare it."""
-        if not self._signed or self._table[kind].is_private:
+        if later or not self._signed or self._table[kind].is_private:
             return ()
         return (content_sequence(kind, payload, self._content_of),)
 

@@ -178,8 +178,7 @@ class ServerMachine:
         return self._full()
 
     def drop(self, member: int) -> tuple[ServerEvent, ...]:
-        """Remove a client, for example because its connection is lost. Return `StageFull` if it was the last
-        that the stage waited for."""
+        """Remove a client that is lost. Return `StageFull` if the stage waited for no other client."""
         self._attendance.lose(member)
         if self._state is _S.INVITING:
             self._admission.withdraw(member)
@@ -320,11 +319,12 @@ class ServerMachine:
         survivors, question = self._tally.fix_survivors(), self._tally.question
         quorum_checks.check_survivors(survivors, self._tally, self._topology)
         ids = question.member_ids(survivors)
-        fixed = [events.SurvivorsFixed(each, ids) for each in self._repeats.confirm(question.query, ids)]
+        sequences = self._repeats.confirm(question.query, ids, later=question.later_in_group)
+        fixed = tuple(events.SurvivorsFixed(each, ids) for each in sequences)
         stage = _S.CONFIRMING if self._params.trust is Trust.MALICIOUS else _S.UNMASKING
         self._enter(stage, self._ids(survivors))
         frame = m.Survivors(self._context, question.sum_index, survivors.pack(self._cohort.size)).encode()
-        return ServerStep((self._to(survivors, frame),), tuple(fixed))
+        return ServerStep((self._to(survivors, frame),), fixed)
 
     def _close_confirming(self) -> ServerStep:
         confirmations = self._tally.confirmations
@@ -340,11 +340,10 @@ class ServerMachine:
         quorum_checks.check_enough(len(tally.revealed), "revealed shares", self._cohort.threshold)
         total, wrong = tally.unmask()
         self._agenda.confirm(tally.question.query, tally.survivors, revealed=tally.revealed)
-        self._repeats.release(tally.question.query)
+        self._repeats.release(tally.question.query, later=tally.question.later_in_group)
         self._enter(_S.READY)
-        contributors = tuple(sorted(self._ids(tally.survivors)))
-        released = events.SumReleased(tally.question.sum_index, total, contributors)
-        return ServerStep(events=(*wrong, released))
+        ids = tuple(sorted(self._ids(tally.survivors)))
+        return ServerStep(events=(*wrong, events.SumReleased(tally.question.sum_index, total, ids)))
 
     # --- groups and failures ---
 

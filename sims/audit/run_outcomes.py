@@ -45,8 +45,7 @@ def tail(evidence: Evidence) -> Mapping[str, Any]:
 
 
 def canaries(evidence: Evidence) -> tuple[Canary, ...]:
-    """Return the result of the canary test (see `Canary`) of each kind of sum in `canaries.json`; empty
-    without this file."""
+    """Return the result of the canary test (see `Canary`) of each kind of sum, if `canaries.json` exists."""
     return tuple(_canaries(evidence.canaries)) if evidence.canaries else ()
 
 

@@ -75,6 +75,7 @@ class PlainSession:
         self._table.check_colluders(plan.setting.corrupt)
         check_priced(self._table)
         self._agenda = Agenda(plan.table, plan.setting.sums)
+        self._later = False  # whether the current sum is not the first of its group
         self._repeats = RepeatPlanner(
             plan.history, plan.setting.params, table=plan.table, content_of=query_content
         )
@@ -119,6 +120,7 @@ class PlainSession:
         self._gone |= {position for position, k in enumerate(self._cohort) if k in self._plan.left}
         later = self._agenda.later_roster(kind, round_number)
         roster = self._roster(kind, payload) if later is None else later
+        self._later = later is not None
         self._check_roster(roster, kind, round_number)
         bitmap = roster.pack(len(self._cohort))
         query = Query(_NO_SESSION, self._agenda.next_sum, round_number, kind, bitmap, payload)
@@ -136,7 +138,7 @@ class PlainSession:
             self._abandon(adding)
             raise
         self._agenda.confirm(query, survivors, revealed=revealed)
-        self._repeats.release(query)
+        self._repeats.release(query, later=self._later)
         self.contributors = tuple(self._cohort[position] for position in sorted(survivors))
         return adding.total()
 
@@ -196,7 +198,7 @@ class PlainSession:
         query, memory = adding.query, self._plan.memories[member]
         self._books[member].check_new(query.kind, query.round)
         client_checks.check_query_is_new(adding.content, memory)
-        for sequence in self._repeats.sequences(query.kind, query.payload):
+        for sequence in self._repeats.sequences(query.kind, query.payload, later=self._later):
             least = self._policy.min_contributors
             if memory.sets.is_close(sequence, self._ids(adding.roster), least=least):
                 refuse(sequence.rule, least)
@@ -219,7 +221,7 @@ class PlainSession:
             raise TooFewClients.only(len(survivors), "sent inputs", least)
         if later is not None and survivors != later:
             raise CohortChanged("a client left in the midst of a group")
-        self._repeats.confirm(adding.query, self._ids(survivors))
+        self._repeats.confirm(adding.query, self._ids(survivors), later=self._later)
 
     def _confirm(self, adding: _Adding, survivors: PositionSet) -> set[int]:
         """Run the stages after masking. Notify the clients that stay to the end. Return their positions in
@@ -228,7 +230,7 @@ class PlainSession:
         if self._policy.trust is Trust.MALICIOUS:
             self._stage = Stage.CONFIRM
             stayed = set(self._positions(self._stage, stayed, query.sum_index))
-            for sequence in self._repeats.sequences(query.kind, query.payload):
+            for sequence in self._repeats.sequences(query.kind, query.payload, later=self._later):
                 for position in stayed:
                     memory = self._plan.memories[self._cohort[position]]
                     memory.sets.add(sequence, self._ids(survivors))

@@ -111,8 +111,7 @@ class _RoundCounter:
 
 @contextmanager
 def stopped_by_signals(stopping: StopRequest, say: Callable[[], None]) -> Iterator[None]:
-    """In the block, let the first SIGINT or SIGTERM request a stop and call `say`, and a later one raise
-    `KeyboardInterrupt`."""
+    """In the block, the first SIGINT or SIGTERM requests a stop and calls `say`; a later one interrupts."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         if stopping.wanted:

@@ -14,10 +14,9 @@ start more workers later (`spawn`), for example to replace one that died.
 A fork server imports the preloaded modules once and forks one process per worker (`fork_server`). The pool's
 side consists of tasks in the caller's event loop. `process_lifetime` says why no process outlives the caller.
 
-The standard library does not suffice. In a trial of `multiprocessing.get_context("forkserver")`, a worker in
-a long C call outlived its killed parent, a process started by a worker outlived the program, and a module
-that cannot be preloaded was not reported (docs/design.md names the tests). Besides, every worker imports the
-main program again.
+The standard library does not suffice. With `multiprocessing.get_context("forkserver")`, a worker in a long C
+call outlived its killed parent, a process started by a worker outlived the program, and a module that cannot
+be preloaded was not reported (docs/design.md names the tests).
 """
 
 from __future__ import annotations

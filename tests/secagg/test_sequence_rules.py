@@ -46,6 +46,7 @@ from secagg.sequence_rules import (
 )
 from secagg.server import ServerMachine
 from secagg.sum_spec import LInf, Part, SumSpec, Table
+from secagg.trust_levels import dropouts_allowed
 
 TABLE = Table({"mean": SumSpec(parts=(Part(name="x", size=2, bits=32, bound=LInf(9.0)),))})
 SIGNED = SessionParams(trust="malicious_server", corrupt=1, sums=4, dropout=0.2)  # type: ignore[arg-type]
@@ -188,13 +189,34 @@ def test_after_a_corrupt_total_the_same_model_is_summed_over_other_clients() -> 
     assert len(found) >= 12 - LEAST - 1
 
 
-def test_after_a_release_the_same_clients_are_asked_first_and_then_others() -> None:
+def test_after_a_release_others_are_left_out_while_drop_outs_leave_enough() -> None:
     training = Training()
     assert training.round() == set(MEMBERS)
-    assert training.round() == set(MEMBERS)
-    with pytest.raises(TooFewClients, match="too close"):
-        training.round(absent={5: Stage.MASK})
     assert 5 not in training.round(absent={5: Stage.MASK})
+
+
+def test_after_a_release_the_same_clients_are_asked_first_where_few_would_be_left() -> None:
+    log = SetLog()
+    asked = planner(log)
+    asked.confirm(query(b"1model"), MEMBERS)
+    asked.release(query(b"1model"))
+    left = len(MEMBERS) - LEAST
+    lost = dropouts_allowed(left, SIGNED.dropout)
+    assert lost
+    assert len(asked.roster("mean", b"2model", MEMBERS, need=left - lost)) == left
+    assert asked.roster("mean", b"2model", MEMBERS, need=left - lost + 1) == MEMBERS
+    with pytest.raises(TooFewClients, match="too close"):
+        asked.confirm(query(b"2model"), MEMBERS[1:])
+    assert len(asked.roster("mean", b"3model", MEMBERS, need=left - lost + 1)) == left
+
+
+def test_a_later_sum_of_a_group_is_not_compared() -> None:
+    """Its clients are those of the first sum of the group, whose query was compared."""
+    log = SetLog()
+    assert planner(log).confirm(query(b"1model"), MEMBERS, later=True) == ()
+    planner(log).release(query(b"1model"), later=True)
+    assert planner(log).confirm(query(b"2model"), MEMBERS[1:]) == (sequence(b"model"),)
+    assert not log.released
 
 
 def test_after_too_few_revealed_the_same_model_is_summed() -> None:

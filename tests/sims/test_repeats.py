@@ -66,7 +66,7 @@ def fail_every(patch: pytest.MonkeyPatch, every: int, failure: Callable[[], SumF
 
 def without_rules(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SequenceRules, "of_query", lambda *_: ())
-    patch.setattr(RepeatPlanner, "sequences", lambda *_: ())
+    patch.setattr(RepeatPlanner, "sequences", lambda *_, **__: ())
 
 
 CASES = [
