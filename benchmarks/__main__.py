@@ -156,7 +156,7 @@ def _write(args: argparse.Namespace) -> int:
     from benchmarks.page_measurements import survey
     from benchmarks.page_plan import FULL, LONG, QUICK
     from benchmarks.promised_limits import verdict
-    from sims.console import bar
+    from sims.console_progress import bar
 
     with _told(_PROGRAM):
         check_writable(args.write)  # before the measurement, which takes long

@@ -19,7 +19,7 @@ from benchmarks.sum_setting import PART, SumSetting
 from secagg.input_encoding import Encoding
 from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.noise.gaussian import discrete_gaussian
-from secagg.noise.grid_encoding import walsh_hadamard
+from secagg.noise.hadamard_rotation import walsh_hadamard
 from secagg.sum_spec import SumSpec
 
 _TURNS: Final = 5

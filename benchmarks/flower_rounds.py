@@ -28,7 +28,7 @@ from benchmarks import flower_app
 from benchmarks.digits_task import RATE, DigitsTask
 from benchmarks.flower import FlowerError
 from fl.data.digits import CLASSES
-from fl.device import one_thread
+from fl.device_and_threads import one_thread
 from fl.stacking_policy import AUTO, ONE_BY_ONE
 from protocols.run import Run
 from protocols.serialisation import Vector

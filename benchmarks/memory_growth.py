@@ -6,7 +6,7 @@ import gc
 from pathlib import Path
 from typing import Final
 
-from sims.process_memory import PEAK, RESIDENT, status_bytes
+from sims.process_resources import PEAK, RESIDENT, status_bytes
 
 _CLEAR: Final = Path("/proc/self/clear_refs")
 _RESET_PEAK: Final = "5"

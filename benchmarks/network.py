@@ -15,8 +15,8 @@ from typing import Any, Final
 from secagg import LocalSession, local_machines
 from secagg.graph_parameters import GraphChoice
 from secagg.params import SessionParams
-from sims.console import OnProgress
-from sims.drill.clients import numbers, plain_sum
+from sims.console_progress import OnProgress
+from sims.drill.client_worker import numbers, plain_sum
 from sims.drill.config import KIND, PART, DrillConfig
 from sims.drill.report import DrillReport, fingerprint
 from sims.drill.run import run_drill

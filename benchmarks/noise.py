@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import DiscreteGaussian
-from sims.console import OnProgress
+from sims.console_progress import OnProgress
 
 RUNS: Final = 5
 PEER: Final = "opendp"

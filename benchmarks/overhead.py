@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.digits_task import DigitsTask
 from benchmarks.flower_rounds import Comparison, FlowerRounds, compare
 from benchmarks.stages import Part, StageClock
-from fl.device import one_thread
+from fl.device_and_threads import one_thread
 from protocols.run import Run
 from protocols.serialisation import Vector
 from secagg import Trust
@@ -26,7 +26,7 @@ from secagg.errors import LocalError
 from secagg.graph_parameters import GraphChoice
 from secagg.params import SessionParams
 from secagg.topology import GraphPlan, plan
-from sims.console import OnProgress
+from sims.console_progress import OnProgress
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 
 MOST_MILLISECONDS: Final = 4.0  # of CPU that a ring may add, per client and sum

@@ -18,7 +18,7 @@ from benchmarks.primitives import PrimitivesReport
 from benchmarks.repeats import measure_often
 from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import SumReport
-from sims.console import OnProgress, labelled
+from sims.console_progress import OnProgress, labelled
 
 Result = TypeVar("Result")
 

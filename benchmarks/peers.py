@@ -17,7 +17,7 @@ from benchmarks.repeats import typical
 from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import SumReport
 from secagg import Trust
-from sims.console import OnProgress, labelled
+from sims.console_progress import OnProgress, labelled
 
 BITS = 32  # of Flower's ring
 

@@ -31,6 +31,7 @@ from benchmarks.patches import Function
 from secagg import bitmap, hashing, keys, mask_keystream, message_records, messages, shamir
 from secagg.input_encoding import Encoding
 from secagg.residue_packing import Residues
+from secagg.share_envelopes import TAG_BYTES, EnvelopeCipher
 
 Replay: TypeAlias = Callable[[], object]
 _Block: TypeAlias = tuple[
@@ -97,9 +98,7 @@ def _raw_hkdf(material: bytes, salt: bytes, info: bytes) -> bytes:
 # --- AES-GCM, Ed25519, SHA-256 --------------------------------------------------------------------
 
 
-def _seal(
-    _: Function, _self: keys.EnvelopeCipher, plaintext: bytes, *, receiver: int, **_rest: bytes
-) -> Replay:
+def _seal(_: Function, _self: EnvelopeCipher, plaintext: bytes, *, receiver: int, **_rest: bytes) -> Replay:
     return partial(_raw_seal, bytes(32), plaintext, bytes(32) + keys.envelope_info(0, receiver))
 
 
@@ -107,9 +106,9 @@ def _raw_seal(key: bytes, plaintext: bytes, bound: bytes) -> bytes:
     return AESGCM(key).encrypt(_NONCE, plaintext, bound)
 
 
-def _open(_: Function, _self: keys.EnvelopeCipher, sealed: bytes, *, sender: int, **_rest: bytes) -> Replay:
+def _open(_: Function, _self: EnvelopeCipher, sealed: bytes, *, sender: int, **_rest: bytes) -> Replay:
     bound = bytes(32) + keys.envelope_info(sender, 0)
-    ours = _raw_seal(bytes(32), bytes(len(sealed) - keys.TAG_BYTES), bound)
+    ours = _raw_seal(bytes(32), bytes(len(sealed) - TAG_BYTES), bound)
     return partial(_raw_open, bytes(32), ours, bound)
 
 
@@ -207,8 +206,8 @@ LEAVES: Final = (
     Leaf(Cost.SHAMIR, shamir, "deal", _itself),
     Leaf(Cost.SHAMIR, shamir, "lagrange_weights", _itself),
     Leaf(Cost.SHAMIR, shamir, "interpolate", _itself),
-    Leaf(Cost.AEAD, keys.EnvelopeCipher, "seal", _seal),
-    Leaf(Cost.AEAD, keys.EnvelopeCipher, "open", _open),
+    Leaf(Cost.AEAD, EnvelopeCipher, "seal", _seal),
+    Leaf(Cost.AEAD, EnvelopeCipher, "open", _open),
     Leaf(Cost.SIGN, keys.Identity, "sign", _sign),
     Leaf(Cost.VERIFY, keys, "verify", _verify),
     Leaf(Cost.HASHING, hashing, "digest", _digest),

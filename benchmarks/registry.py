@@ -43,7 +43,7 @@ def _measure_primitives(args: argparse.Namespace) -> Report:
 def _show_primitives(report: Report) -> None:
     from benchmarks.primitives import PrimitivesReport
     from benchmarks.view import show_primitives
-    from sims.console import Console
+    from sims.console_progress import Console
 
     assert isinstance(report, PrimitivesReport)
     show_primitives(report, Console())
@@ -133,7 +133,7 @@ def _measure_sum(args: argparse.Namespace) -> Report:
     from benchmarks.repeats import measure_often
     from benchmarks.sum_setting import SumSetting
     from secagg import Trust
-    from sims.console import bar
+    from sims.console_progress import bar
 
     setting = SumSetting(
         clients=args.clients,
@@ -154,7 +154,7 @@ def _measure_sum(args: argparse.Namespace) -> Report:
 def _show_sum(report: Report) -> None:
     from benchmarks.sum_view import show_sum
     from benchmarks.sums import SumReport
-    from sims.console import Console
+    from sims.console_progress import Console
 
     assert isinstance(report, SumReport)
     show_sum(report, Console())
@@ -184,7 +184,7 @@ PEERS_OPTIONS = (
 
 def _measure_peers(args: argparse.Namespace) -> Report:
     from benchmarks.peers import PeersSetting, measure
-    from sims.console import bar
+    from sims.console_progress import bar
 
     setting = PeersSetting(
         clients=args.clients,
@@ -200,7 +200,7 @@ def _measure_peers(args: argparse.Namespace) -> Report:
 def _show_peers(report: Report) -> None:
     from benchmarks.peers import PeersReport
     from benchmarks.peers_view import show_peers
-    from sims.console import Console
+    from sims.console_progress import Console
 
     assert isinstance(report, PeersReport)
     show_peers(report, Console())
@@ -240,7 +240,7 @@ NOISE_OPTIONS = (
 
 def _measure_noise(args: argparse.Namespace) -> Report:
     from benchmarks.noise import NoiseSetting, measure
-    from sims.console import bar
+    from sims.console_progress import bar
 
     with bar() as progress:
         return measure(NoiseSetting(args.sigma, args.size), progress)
@@ -249,7 +249,7 @@ def _measure_noise(args: argparse.Namespace) -> Report:
 def _show_noise(report: Report) -> None:
     from benchmarks.noise import NoiseReport
     from benchmarks.noise_view import show_noise
-    from sims.console import Console
+    from sims.console_progress import Console
 
     assert isinstance(report, NoiseReport)
     show_noise(report, Console())
@@ -275,7 +275,7 @@ def _measure_network(args: argparse.Namespace) -> Report:
     from benchmarks.network import measure
     from secagg import Trust
     from secagg.params import SessionParams
-    from sims.console import bar
+    from sims.console_progress import bar
     from sims.drill.config import DrillConfig
 
     setting = DrillConfig(
@@ -294,7 +294,7 @@ def _measure_network(args: argparse.Namespace) -> Report:
 def _show_network(report: Report) -> None:
     from benchmarks.network import NetworkReport
     from benchmarks.network_view import show_network
-    from sims.console import Console
+    from sims.console_progress import Console
 
     assert isinstance(report, NetworkReport)
     show_network(report, Console())
@@ -330,7 +330,7 @@ TRAINING_OPTIONS = (
 def _measure_training(args: argparse.Namespace) -> Report:
     _check_training()
     from benchmarks.training import TrainingSetting, measure
-    from sims.console import bar
+    from sims.console_progress import bar
 
     setting = TrainingSetting(args.clients, args.batch, args.steps, args.model, args.features)
     with bar() as progress:
@@ -340,7 +340,7 @@ def _measure_training(args: argparse.Namespace) -> Report:
 def _show_training(report: Report) -> None:
     from benchmarks.training import TrainingReport
     from benchmarks.training_view import show_training
-    from sims.console import Console
+    from sims.console_progress import Console
 
     assert isinstance(report, TrainingReport)
     show_training(report, Console())
@@ -382,7 +382,7 @@ OVERHEAD_OPTIONS = (
 def _measure_overhead(args: argparse.Namespace) -> Report:
     _check_training()
     from benchmarks.overhead import OverheadSetting, measure
-    from sims.console import bar
+    from sims.console_progress import bar
 
     setting = OverheadSetting(
         clients=args.clients,
@@ -402,7 +402,7 @@ def _measure_overhead(args: argparse.Namespace) -> Report:
 def _show_overhead(report: Report) -> None:
     from benchmarks.overhead import OverheadReport
     from benchmarks.overhead_view import show_overhead
-    from sims.console import Console
+    from sims.console_progress import Console
 
     assert isinstance(report, OverheadReport)
     show_overhead(report, Console())

@@ -11,7 +11,7 @@ from benchmarks import sums
 from benchmarks.encoding import EncodingCosts
 from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import SumReport
-from sims.console import OnProgress
+from sims.console_progress import OnProgress
 
 Figures = TypeVar("Figures", SumReport, EncodingCosts)
 

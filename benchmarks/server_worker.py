@@ -24,7 +24,6 @@ from benchmarks.memory_growth import MemoryGrowth
 from benchmarks.pipe_messages import Channel, Kind, Note
 from benchmarks.sum_setting import KIND, SumSetting, make_server
 from secagg import Registry
-from secagg.double_masking import PairMasks, Removal
 from secagg.errors import LocalError
 from secagg.events import (
     Excluded,
@@ -36,8 +35,8 @@ from secagg.events import (
     SumReleased,
 )
 from secagg.mask_pool import ProcessPool
-from secagg.mask_removal import Expander, OneProcess
 from secagg.residue_packing import Residues, reduce
+from secagg.self_and_pair_masks import Expander, OneProcess, PairMasks, Removal
 
 Result = TypeVar("Result")
 _SAMPLES: Final = 2  # of the limit

@@ -17,10 +17,10 @@ from secagg.client_memory import VolatileMemory
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
-from secagg.mask_removal import Expander
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.vector_calibration import calibrate_vector
 from secagg.params import SessionParams, largest_cohort
+from secagg.self_and_pair_masks import Expander
 from secagg.trust_levels import dropouts_allowed
 
 KIND: Final = "update"

@@ -21,7 +21,7 @@ from benchmarks.simulated_clients import Chore, Crowd
 from benchmarks.sum_setting import SumSetting, make_clients
 from secagg.residue_packing import packed_bytes
 from secagg.transitions import ServerState
-from sims.console import OnProgress
+from sims.console_progress import OnProgress
 
 _SEED: Final = 11
 _S: Final = ServerState

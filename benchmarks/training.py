@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from fl.crowd import Crowd
-from fl.device import one_thread
+from fl.device_and_threads import one_thread
 from fl.federation import ClientData
 from fl.flat_model import flatten
 from fl.models.base import Model
@@ -26,7 +26,7 @@ from fl.stacking_policy import AUTO, ONE_BY_ONE, TOGETHER, can_stack
 from fl.training_settings import Training
 from papers.model_setups import SETUPS, ModelSetup
 from secagg.errors import LocalError
-from sims.console import OnProgress
+from sims.console_progress import OnProgress
 
 RUNS: Final = 3  # of every way at least
 MOST_RUNS: Final = 25  # where they take less than ENOUGH CPU seconds in all, because short ones vary more

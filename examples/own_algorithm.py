@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
-from protocols.queries import Outcome, Query, Round
+from protocols.rounds import Outcome, Query, Round
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
 from secagg import Count, LInf, Part, SumSpec

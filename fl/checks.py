@@ -29,12 +29,12 @@ def plain(value: object) -> object:
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Return whether `value` is an integer. Booleans do not count as integers."""
+    """Return whether `value` is a Python integer. Booleans and numpy integers do not count."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_real(value: object) -> TypeGuard[float]:
-    """Return whether `value` is a finite number that fits a float."""
+    """Return whether `value` is an int or float, finite and in the range of floats. Booleans do not count."""
     return (is_integer(value) or isinstance(value, float)) and abs(value) <= sys.float_info.max
 
 
@@ -100,7 +100,7 @@ def check_probabilities(**values: float) -> None:
 
 
 def layer_widths(name: str, values: Iterable[int]) -> tuple[int, ...]:
-    """Return the widths of layers as a tuple. Raise `TrainingError` unless all are integers of 1 or more."""
+    """Return a list or tuple of widths as a tuple. Raise `TrainingError` unless all are integers above 0."""
     if not isinstance(values, (list, tuple)) or not all(map(_is_size, values)):
         raise TrainingError(
             f"{name} must be a list of whole numbers such as [100, 100], not {values!r}", parameter=name
@@ -118,8 +118,8 @@ def _is_size(value: object) -> bool:
 def unknown_name(
     what: str, name: object, known: Iterable[str], error: type[FLError] = TrainingError, *, parameter: str
 ) -> FLError:
-    """Return the error that there is no `what`, such as "model", called `name`. Its message suggests the
-    closest of the names in `known` and lists all of them."""
+    """Return (do not raise) the error that there is no `what`, such as "model", called `name`. Its message
+    suggests the closest of the names in `known` and lists all of them. `parameter` is stored in the error."""
     names = tuple(known)
     near = get_close_matches(str(name), names, n=1)
     meant = f"; did you mean {near[0]!r}?" if near else "."
@@ -142,7 +142,7 @@ def series(name: str, values: ArrayLike, *, finite: bool = True) -> Floats:
 
 
 def vector(name: str, model: ArrayLike) -> Floats:
-    """Return `model` as a float64 vector. Raise `FLError` unless it is one vector of finite numbers."""
+    """Return `model` as a float64 vector. Raise `FLError` if it is empty, not flat, or not all finite."""
     numbers = numeric_array(name, model)
     if numbers.ndim != 1 or not numbers.size:
         raise FLError(f"{name} must be one flat vector with at least one element, not shape {numbers.shape}")
@@ -168,7 +168,7 @@ def number(name: str, value: float) -> float:
 
 
 def same_length(first_name: str, first: Sized, second_name: str, second: Sized) -> None:
-    """Raise `FLError` unless `first` and `second` have the same length."""
+    """Raise `FLError` unless `first` and `second` have the same length. Names are for the message."""
     if len(first) != len(second):
         raise FLError(
             f"{len(first)} {first_name} and {len(second)} {second_name}: give one of each, in the same order"
@@ -176,7 +176,7 @@ def same_length(first_name: str, first: Sized, second_name: str, second: Sized) 
 
 
 def _double(name: str, numbers: Array, *, finite: bool) -> Floats:
-    """Return a copy in double precision. Raise `FLError` for NaN and, if `finite`, infinite values."""
+    """Return `numbers` copied to float64. Raise `FLError` for NaN and, if `finite`, for infinite values."""
     found = numbers.astype(np.float64)
     bad = ~np.isfinite(found) if finite else np.isnan(found)
     if bad.any():

@@ -2,7 +2,7 @@
 
 A job is a function that does the work of one client. Every job has its own thread, but only one runs at a
 time: it runs until it makes a request, such as a training, then the next job runs. When all jobs wait, one
-call answers all requests. So code written for one client is computed for many, in a reproducible order.
+call answers their requests. So code written for one client is computed for many, in a reproducible order.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ Serve = Callable[[Sequence[PendingRequest]], Sequence[PendingRequest]]
 
 
 class CooperativeBatcher:
-    """Runs jobs, and answers their requests by the function `serve`, which gets all waiting requests, answers
-    at least one of them, and returns those that it answered."""
+    """Runs one job (function) per client, one at a time. When all unfinished jobs wait for an answer (`ask`),
+    `serve` gets the requests, sets the answer or error of one or more, and returns these."""
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
@@ -79,7 +79,7 @@ class CooperativeBatcher:
         return hasattr(self._job, "client")
 
     def ask(self, request: Any) -> Any:
-        """Wait for the answer to `request` and return it. Other jobs run meanwhile. Only jobs may call it."""
+        """Wait for the answer to `request` and return it, or raise its error. Only jobs may call this."""
         waiting = PendingRequest(self._job.client, request)
         self._waiting.append(waiting)
         if self._cancelled:  # from here on, `_cancel` finds the request in the list
@@ -91,7 +91,8 @@ class CooperativeBatcher:
         return waiting.result()
 
     def run(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, JobResult[T]]:
-        """Run all jobs, functions by client id, and return the value or the error of each, by client id."""
+        """Run all jobs, given by client id. Return the value or the error of each, by client id. If `serve`
+        raises an error, all jobs are ended, and the error is raised."""
         finished: dict[int, JobResult[T]] = {}
         threads = []
         self._baton, self._waiting, self._cancelled = _held(), [], False
@@ -118,7 +119,8 @@ class CooperativeBatcher:
         return {client: finished[client] for client in jobs}
 
     def _answer(self) -> None:
-        """Answer requests and move them from `_waiting` to `_served`. An interrupt here loses no request."""
+        """Let `serve` answer requests, and move the answered ones from `_waiting` to `_served`. If this is
+        interrupted, every request is still in one of the two lists, so that `_cancel` wakes its job."""
         self._served.extend(self._serve(tuple(self._waiting)))
         chosen = {id(each) for each in self._served}
         self._waiting = [each for each in self._waiting if id(each) not in chosen]

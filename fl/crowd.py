@@ -1,4 +1,4 @@
-"""The learners of all clients of a simulation. Many are trained in one computation where that is faster."""
+"""The learners of all clients of a simulation. Many clients train in one computation where that is faster."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from fl.batches import SampleTensors
 from fl.cooperative_batcher import CooperativeBatcher, JobResult, PendingRequest
-from fl.device import pick
+from fl.device_and_threads import pick
 from fl.errors import DataError, FLError, TrainingError
 from fl.federation import ClientData
 from fl.flat_model import FlatModel
+from fl.sample_tensors import SampleTensors
 from fl.samples import Array, Samples
 from fl.stacked_trainer import StackedTask, StackedTrainer
 from fl.stacking_policy import (
@@ -95,7 +95,7 @@ class Member(Trainer):
         return super().train(task.start, task.steering, steps=task.steps, rate=task.rate, only=task.only)
 
     def gradient_alone(self, task: StackedTask) -> Array:
-        """Return the gradient at the model `task.start`, computed for this client alone, not in a batch."""
+        """Return the gradient at `task.start` on the client's next batch, computed for it alone."""
         return super().gradient(task.start)
 
 
@@ -104,7 +104,7 @@ class Crowd(Mapping[int, Member]):
 
     `batching`  "together" computes the trainings of several clients in one batch, "one-by-one" does not, and
                 "auto" does where it is faster. All give the same models up to rounding.
-    `latest`    the last trained model of every client, by id; recorded only if it is set to a dictionary.
+    `latest`    the model that each client last trained in `together` or `train`; set it to {} to record them.
 
     Only `together` and `train` make batches. Called in any other way, a learner trains by itself.
     """
@@ -177,7 +177,7 @@ class Crowd(Mapping[int, Member]):
 
     def train(self, starts: Array | Mapping[int, Array], **options: Any) -> dict[int, Array]:
         """Return the trained models by client id. `starts` is one start model for all clients, or start
-        models by client id. `options` are those of `Member.task`."""
+        models by client id. `options` are `steering`, `steps`, `rate` and `only`, as for a single learner."""
         chosen = starts if isinstance(starts, Mapping) else dict.fromkeys(self, starts)
         waiting = [
             PendingRequest(client, self[client].task(start, **options)) for client, start in chosen.items()
@@ -195,8 +195,9 @@ class Crowd(Mapping[int, Member]):
     # --- evaluation by an observer of all clients ---
 
     def scores(self, models: Array | Mapping[int, Array], part: str = "test") -> dict[int, Score]:
-        """Return each client's score, by client id, on its data of `part` ("train", "validation" or "test").
-        `models` is one model for all clients, or models by client id."""
+        """Return each client's score (numbers of correct samples and of samples, mean loss), by client id, on
+        its data of `part` ("train", "validation" or "test"). Without samples, the loss is 0. `models` is one
+        model for all clients, or the models of some clients by id."""
         store, offsets = self._part(part)
         if isinstance(models, Mapping):
             return {
@@ -206,11 +207,13 @@ class Crowd(Mapping[int, Member]):
         return self._common(models, store, offsets)
 
     def losses(self, models: Array | Mapping[int, Array], part: str = "train") -> dict[int, float]:
-        """Return each client's mean loss, by client id, on its data of `part`; `models` is as in `scores`."""
+        """Return mean losses (0 without samples) by client id, on the data of `part` ("train", "validation"
+        or "test"). `models` is one model for all clients, or models by client id."""
         return {client: score.loss for client, score in self.scores(models, part).items()}
 
     def _common(self, model: Array, store: SampleTensors, offsets: Mapping[int, int]) -> dict[int, Score]:
-        """Return the score of one model on each client's data, by client id, in one pass over all data."""
+        """Return the score of `model` on each client's samples, by client id; the loss is 0 without samples.
+        `store` has all samples, client after client, and `offsets` each client's first index."""
         objective, module = self.training.objective, self.flat.module
         self.flat.load(model)
         module.eval()
@@ -304,7 +307,8 @@ class Crowd(Mapping[int, Member]):
         return results
 
     def _stackable(self) -> bool:
-        """Return whether models can be trained as rows of a matrix. The first call compares two gradients."""
+        """Return whether models of several clients can be trained as rows of a matrix. Unless it is known,
+        the first call tests it by comparing gradients computed in this way and one by one."""
         if self._stacks is None:
             known = self._stack.formula or self.batching == ONE_BY_ONE
             self._stacks = known or (

@@ -24,11 +24,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl.batches import SampleTensors
 from fl.errors import DataError, TrainingError
 from fl.flat_model import FlatModel
 from fl.loss_functions import LogisticLoss, SquaredLoss
-from fl.models.fully_connected import Linear
+from fl.models.linear_and_mlp import Linear
+from fl.sample_tensors import SampleTensors
 from fl.samples import Array
 from fl.training_settings import Training
 
@@ -45,14 +45,15 @@ class ExactObjective(ABC):
         self._biased = len(flat.slots) > 1
 
     def matrix(self) -> tuple[Array, Array]:
-        """Return the inputs with one column per parameter, and the targets, in double precision."""
+        """Return the inputs as float64, one column per parameter (ones for the bias), and the targets."""
         inputs = self._store.inputs.reshape(len(self._store), -1).double().cpu().numpy()
         if self._biased:  # the bias is the last column
             inputs = np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
         return inputs, self._store.targets.double().cpu().numpy()
 
     def proximal(self, point: Array, eta: float) -> Array:
-        """Return the minimiser of f(w) + |w - point|^2 / (2 eta); with infinite `eta`, the minimiser of f."""
+        """Return the minimiser of f(w) + |w - point|^2 / (2 eta), or of f if `eta` is infinite; f is mean
+        loss plus weight decay. Return NaN if `point` is not finite. Raise `TrainingError` unless eta > 0."""
         if not eta > 0:
             raise TrainingError(f"eta must be above 0, not {eta!r}", parameter="eta")
         start = np.asarray(point, np.float64)
@@ -64,20 +65,20 @@ class ExactObjective(ABC):
 
     @abstractmethod
     def nearest(self, point: Array, pull: float) -> Array:
-        """Return the minimiser of f(w) + pull / 2 * |w - point|^2."""
+        """Return the minimiser of f(w) + pull / 2 * |w - point|^2, with f the mean loss plus weight decay."""
 
     @cached_property
     def optimum(self) -> Array:
-        """The minimiser of f."""
+        """The minimiser of f, mean loss plus weight decay. Raises `DataError` unless there is exactly one."""
         return self.nearest(np.zeros(self.dim), 0.0)
 
     @abstractmethod
     def excess(self, model: Array) -> float:
-        """Return f(model) minus the minimum of f."""
+        """Return f(model) minus the minimum of f, the client's mean loss plus weight decay."""
 
 
 class ExactLeastSquares(ExactObjective):
-    """The objective f with half the mean squared error as loss."""
+    """A linear model's objective f: half the mean squared error + weight decay."""
 
     def nearest(self, point: Array, pull: float) -> Array:
         values, vectors = self._eigen
@@ -96,7 +97,7 @@ class ExactLeastSquares(ExactObjective):
 
     @cached_property
     def normal(self) -> tuple[Array, Array]:
-        """Matrix and vector of the normal equations: the loss has the gradient matrix @ model - vector."""
+        """Matrix and vector that give the gradient of half the mean squared error: matrix @ w - vector."""
         inputs, targets = self.matrix()
         return np.asarray(inputs.T @ inputs / len(inputs)), np.asarray(targets @ inputs / len(inputs))
 
@@ -107,7 +108,7 @@ class ExactLeastSquares(ExactObjective):
 
 
 class ExactLogistic(ExactObjective):
-    """The objective f with the mean logistic loss. Targets are -1 and 1, or 0 and 1."""
+    """A linear model's objective f: mean logistic loss + weight decay. Targets are -1 and 1, or 0 and 1."""
 
     def nearest(self, point: Array, pull: float) -> Array:
         rows = self._signed
@@ -147,7 +148,8 @@ class ExactLogistic(ExactObjective):
 
 @dataclass(frozen=True, eq=False)
 class LeastSquaresGradient:
-    """The gradient of half the mean squared error on all of a client's data: matrix @ model - vector."""
+    """The gradient of half the mean squared error of a linear model on all of a client's data, as a function
+    of the model: matrix @ model - vector."""
 
     matrix: Tensor
     vector: Tensor
@@ -172,7 +174,7 @@ def exact_objective(flat: FlatModel, training: Training, store: SampleTensors) -
 
 
 def is_linear(flat: FlatModel) -> bool:
-    """Return whether the model is `Linear` with all parameters trained."""
+    """Return whether the model is a linear regression (`Linear`) with all its parameters trainable."""
     return type(flat.module) is Linear and len(flat.slots) == len(list(flat.module.parameters()))
 
 
@@ -189,7 +191,8 @@ def minimum(
     value: Callable[[Array], float],
     start: Array,
 ) -> Array:
-    """Minimise `value` by Newton's method and return the minimiser. Raise `DataError` if it diverges."""
+    """Return the minimiser of the convex function `value`, found by Newton's method from `start` with the
+    given gradient and Hessian. Raise `DataError` if the method does not converge."""
     model = np.array(start, dtype=np.float64)
     for _ in range(_STEPS):
         step = np.linalg.solve(hessian(model), gradient(model))

@@ -24,7 +24,7 @@ class ClientData:
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """The data of all clients, by client id.
+    """The data of all clients, by id. Raises `DataError` if none train, or if an id is in both mappings.
 
     `held_out`  clients that never train; they show how well a model generalises to new clients.
     `classes`   the number of classes; None for a regression.

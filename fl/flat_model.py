@@ -38,7 +38,7 @@ def parameter_slices(module: nn.Module) -> tuple[ParameterSlice, ...]:
 
 
 def dim_of(module: nn.Module) -> int:
-    """Return the number of trainable parameters."""
+    """Return the number of trainable parameters. Raise `TrainingError` if there are none."""
     return parameter_slices(module)[-1].stop
 
 
@@ -49,11 +49,9 @@ def flatten(module: nn.Module) -> Array:
 
 
 class FlatModel:
-    """A torch `module` on `device`, with all trainable parameters stored in one contiguous vector.
-
-    So all parameters are loaded or read in a single copy. The module itself is modified: its parameters
-    become views of the vector. `draws` says whether training the module uses randomness, as dropout does.
-    """
+    """A torch `module` on `device`, with all trainable parameters stored in one contiguous vector, so that
+    they are loaded or read in a single copy. The module itself is modified: its parameters become views of
+    the vector. `draws` says whether training the module uses randomness, as dropout does."""
 
     def __init__(self, module: nn.Module, *, device: torch.device, dtype: torch.dtype) -> None:
         _check_stateless(module)
@@ -73,8 +71,8 @@ class FlatModel:
             parameter.grad = self.gradient[slot.start : slot.stop].view(slot.shape)
 
     def watch(self, inputs: Tensor) -> None:
-        """Set `draws` if a forward pass on `inputs` uses randomness that no layer reveals, such as functional
-        dropout. Only the first call has an effect."""
+        """Set `draws` to true if a forward pass on two of the `inputs` draws random numbers, even if no layer
+        is known to, as with functional dropout. Only the first call has an effect."""
         if not self._watched and not self.draws:
             self.draws = _uses_randomness(self.module, inputs[:2])
         self._watched = True
@@ -91,7 +89,7 @@ class FlatModel:
         return torch.from_numpy(vector).to(device=self.device, dtype=self.dtype)
 
     def load(self, vector: Array) -> None:
-        """Set all parameters to `vector`."""
+        """Set all parameters to `vector`. Raise `TrainingError` if it has another length."""
         self.values.copy_(self.tensor(vector))
 
     def read(self) -> Array:
@@ -111,7 +109,8 @@ def _is_random(part: nn.Module) -> bool:
 
 
 def _uses_randomness(module: nn.Module, inputs: Tensor) -> bool:
-    """Return whether a forward pass draws from torch's random generators. Their states are restored."""
+    """Return whether a forward pass in training mode draws from torch's generators. Their states are
+    restored, but the module stays in training mode."""
     devices = [inputs.device] if inputs.is_cuda else []
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         before = _states(inputs.device)

@@ -18,8 +18,8 @@ Column: TypeAlias = Tensor | float
 
 @dataclass(frozen=True)
 class PenaltyTensors:
-    """A penalty that pulls a model, or a projection of it, to `center` (see `protocols.learner.PenaltyTerm`),
-    as tensors: vectors for one client, or matrices with a row per client."""
+    """The penalty pull / power * |P w - center|^power on a model w, in the l1 norm (`power` 1) or l2 norm
+    (2). P is `projection` (None: identity). Tensors are vectors, or matrices with a row per client."""
 
     projection: Projection | None  # None for the identity
     center: Tensor
@@ -33,14 +33,14 @@ class PenaltyTensors:
         return force if self.projection is None else self.projection.lift(force)
 
     def rows(self, count: int) -> PenaltyTensors:
-        """Return the penalty terms of the first `count` clients."""
+        """Return the penalty terms of the first `count` clients (rows)."""
         return PenaltyTensors(self.projection, self.center[:count], _first(self.pull, count), self.power)
 
 
 @dataclass(frozen=True)
 class StepTerms:
-    """The terms that an algorithm adds to plain gradient steps (see `protocols.learner.Steering`), as
-    tensors: vectors for one client, or matrices with a row per client."""
+    """The terms that an algorithm adds to plain gradient steps; `protocols.learner.Steering` explains them.
+    Tensors are vectors for one client, or matrices with a row per client."""
 
     pull: Column = 0.0
     anchor: Tensor | None = None
@@ -64,8 +64,8 @@ class StepTerms:
 
 
 class Descent:
-    """Takes gradient steps with learning rate `rate` and extra `terms` on the model or models `values`, which
-    are updated in place. Momentum starts at 0."""
+    """Takes gradient steps with learning rate `rate`, extra `terms`, and momentum, clipping and weight decay
+    as in `training`. `values`, one model or a matrix with a model per row, is updated in place."""
 
     def __init__(self, training: Training, values: Tensor, rate: Column, terms: StepTerms) -> None:
         self._training = training
@@ -103,7 +103,7 @@ class Descent:
         values.add_(change if self._terms.only is None else change.mul_(self._terms.only))
 
     def rows(self, count: int) -> None:
-        """Continue with the first `count` clients (rows) only, because the others have done their steps."""
+        """Continue with the first `count` clients (rows) only, because the others have done all steps."""
         self._values = self._values[:count]
         self._rate = _first(self._rate, count)
         self._terms = self._terms.rows(count)
@@ -111,8 +111,8 @@ class Descent:
 
 
 def _clip_factor(gradient: Tensor, clip: float) -> Tensor:
-    """Return the factor, for each client, that scales its gradient to a norm of at most `clip`. If possible,
-    the norm is computed in double precision, because squares of large float32 values overflow."""
+    """Return the factor, for each client, that scales its gradient to a norm of at most `clip`. Norms are in
+    double precision (not on mps devices, which lack it), as squares of large float32 values overflow."""
     wide = torch.float32 if gradient.device.type == "mps" else torch.float64
     norm: Tensor = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True, dtype=wide)
     return (clip / norm).clamp_(max=1.0).to(gradient.dtype)
@@ -126,7 +126,7 @@ def _subtract(values: Tensor, gradient: Tensor, rate: Column) -> None:
 
 
 def column(numbers: Sequence[float], like: Tensor) -> Column:
-    """Return `numbers`, one per client, as a tensor with one column, or as a float if all are equal."""
+    """Return `numbers`, one per client, as a column on `like`'s device, or as a float if all are equal."""
     if len(set(numbers)) == 1:
         return float(numbers[0])
     return torch.tensor(numbers, device=like.device, dtype=like.dtype).unsqueeze(1)

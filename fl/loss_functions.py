@@ -19,7 +19,7 @@ from fl.samples import Array
 
 class Objective(ABC):
     """A loss function. The last axis of targets is the samples; there may be axes before it, such as clients.
-    Outputs have the shape of the targets, or, for cross-entropy, one more axis for the classes."""
+    Outputs have the same shape, plus an axis of classes if `whole_targets` (targets are classes)."""
 
     whole_targets: bool  # whether targets are class labels
 

@@ -38,10 +38,8 @@ class Groups:
         cls, module: nn.Module, patterns: Mapping[str, str | Sequence[str]], *, rest: str | None = "shared"
     ) -> Groups:
         """Return groups of the parameters of `module`. `patterns` has each group's patterns, by group name.
-
         The group `rest` gets the unmatched parameters; if it is None, there must be none. Raise
-        `TrainingError` if a pattern matches nothing, a parameter is in two groups, or `rest` gets nothing.
-        """
+        `TrainingError` if a pattern matches nothing, a parameter is in two groups, or `rest` gets nothing."""
         if rest in patterns:
             raise TrainingError(f"{rest!r} is the name of the remaining group: rename the other group")
         slots = parameter_slices(module)
@@ -80,7 +78,8 @@ class Groups:
         return mask
 
     def take(self, vector: Array, name: str) -> Array:
-        """Return a copy of the values of the group `name` in `vector`, or in each vector if it is a stack."""
+        """Return a copy of the values of the group `name` in `vector`. If `vector` is a stack of vectors
+        (rows), the result has a row for each."""
         self._check(vector)
         return np.concatenate([vector[..., each] for each in self._of(name)], axis=-1)
 
@@ -108,7 +107,8 @@ class Groups:
 
 
 def _matching(group: str, patterns: str | Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return those parameter names in `names` that match one of the patterns of `group`, in order."""
+    """Return those parameter names in `names` that match one of the patterns of `group`, in order. Raise
+    `TrainingError` if there is no pattern, or if a pattern matches no name."""
     patterns = (patterns,) if isinstance(patterns, str) else patterns
     if not patterns:
         raise TrainingError(f"group {group!r} has no pattern: give it one, or leave it out")
@@ -152,11 +152,11 @@ _LAYERS: Final[Mapping[str, _Layers]] = MappingProxyType(
 
 
 def layer_groups(model: str) -> _Layers:
-    """Return patterns of the parameters of `model` that papers make personal, by name of the part ("output").
+    """Return, by part of `model` such as "output", name patterns of the parameters that papers make personal.
 
     Use one part at a time, as in `Groups.of(module, {"personal": layer_groups("resnet")["output"]})`, because
-    the parts "input" and "adapter" of a residual network overlap. "adapter" is for networks with adapters. A
-    model added by `fl.models.register` has no named parts. Raise `TrainingError` for an unknown model.
+    the parts "input" and "adapter" of a residual network overlap. "adapter" is for networks with adapters.
+    For a model added by `fl.models.register`, return {}. Raise `TrainingError` for an unknown model.
     """
     if model not in MODELS:
         raise unknown_name("model", model, MODELS, parameter="model")

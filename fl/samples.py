@@ -29,8 +29,8 @@ def array(name: str, values: object) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)  # samples are private data
 class Samples:
-    """Inputs `x`, one per row, and their targets `y`, which are class numbers or, in a regression, floats.
-    Inputs are floats, or integers for symbols such as characters. Invalid arrays raise `DataError`."""
+    """Inputs `x`, one per row, and targets `y`: class numbers, or floats in a regression. Integer inputs are
+    symbols such as characters. Raises `DataError` for unequal lengths, other types, NaN or infinity."""
 
     x: Array
     y: Array
@@ -64,7 +64,7 @@ class Samples:
 
     @staticmethod
     def join(parts: Iterable[Samples]) -> Samples:
-        """Return the samples of all `parts`, concatenated in order."""
+        """Return all `parts` joined, in order. Raises `DataError` if there are none or shapes differ."""
         parts = tuple(parts)
         if not parts:
             raise DataError("there are no samples to join")

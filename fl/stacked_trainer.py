@@ -1,4 +1,4 @@
-"""Stacked training: models of many clients are the rows of a matrix, and one computation steps all of them.
+"""Stacked training: the models of many clients are rows of a matrix, and every step changes all rows at once.
 
 This is faster for small models, because the overhead of a step is paid once for all clients instead of once
 for each. The results equal those of one-by-one training up to rounding. `fl.crowd` uses this module.
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from fl.batches import SampleTensors
 from fl.flat_model import FlatModel, ParameterSlice
 from fl.gradient_step import Column, Descent, PenaltyTensors, StepTerms, column, mixes, pulls
 from fl.loss_functions import CrossEntropy
-from fl.models.fully_connected import Softmax
+from fl.models.linear_and_mlp import Softmax
+from fl.sample_tensors import SampleTensors
 from fl.samples import Array
 from fl.subspace_projection import projection_of
 from fl.trainer import Trainer, penalty_center
@@ -29,8 +29,8 @@ from protocols.learner import NO_STEERING, PenaltyTerm, Steering
 
 @dataclass(frozen=True, eq=False)
 class StackedTask:
-    """A client's request to train the model `start`, or to compute a gradient at it. `trainer` is its
-    learner, `rate` the learning rate, and `only` a mask of the parameters that may change (None for all)."""
+    """A client's request to train the model `start` for `steps` steps, or to compute a gradient at it.
+    `trainer` is its learner, `rate` the learning rate, `only` a mask of trained parameters (None: all)."""
 
     trainer: Trainer
     start: Array
@@ -41,7 +41,7 @@ class StackedTask:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """A key that says which optional terms the task has. Tasks with equal keys fit in one stack."""
+        """The kinds of optional terms in the task's steps. Only tasks with equal kinds can be stacked."""
         steering, penalty = self.steering, self.steering.penalty
         penalty_kind = None if penalty is None else (penalty.space, penalty.power)
         return (
@@ -55,7 +55,7 @@ class StackedTask:
 
 @dataclass
 class StackedTrainer:
-    """Computes the tasks of many clients at once. `store` has the training samples of all clients,
+    """Trains the models of many clients at once. `store` has the training samples of all clients,
     concatenated. `offsets` maps each client id to the index in `store` of the client's first sample."""
 
     flat: FlatModel
@@ -76,8 +76,8 @@ class StackedTrainer:
         self.formula = has_formula(self.flat, self.training)
 
     def train(self, tasks: Sequence[StackedTask]) -> list[Array]:
-        """Return the trained model of every task, in the order of `tasks`. All tasks must have equal keys
-        `StackedTask.shape`, and the model must not have random layers, such as dropout."""
+        """Return the trained model of every task, in the order of `tasks`. The caller ensures that the tasks
+        have equal `StackedTask.shape`, and that the model has no random layers, such as dropout."""
         order = sorted(range(len(tasks)), key=lambda k: -tasks[k].steps)
         ordered = [tasks[k] for k in order]
         values = self._matrix([task.start for task in ordered])
@@ -89,14 +89,15 @@ class StackedTrainer:
         return results
 
     def gradients(self, tasks: Sequence[StackedTask]) -> list[Array]:
-        """Return, for every task, the gradient of the loss at `start` on the client's next batch."""
+        """Return, for every task, the loss's gradient at its model `start` on the client's next batch."""
         self.flat.module.train()
         values = self._matrix([task.start for task in tasks])
         found = self._rows(values).gradient(StackedBatches(self, tasks), 0)
         return list(found.cpu().numpy())
 
     def gradient_at(self, values: Tensor, batch: SampleTensors, weights: Tensor) -> Tensor:
-        """Return gradients by row: of model `values[k]` on `batch[k]` with sample weights `weights[k]`."""
+        """Return a matrix. Row k is the gradient, at model `values[k]`, of the sum of the losses in
+        `batch[k]`, each times its weight in `weights[k]`."""
         self.flat.module.train()
         return _Rows(self, values).gradient_of(batch, weights)
 
@@ -123,7 +124,7 @@ class StackedTrainer:
         return self._forward(parameters, inputs)
 
     def _matrix(self, vectors: Sequence[Array]) -> Tensor:
-        """Return the vectors as rows of a tensor. If all are one object, it is copied to the device once."""
+        """Return the vectors as rows of a tensor. If all are one object, it is transferred only once."""
         if all(vector is vectors[0] for vector in vectors):
             return self.flat.tensor(vectors[0]).repeat(len(vectors), 1)
         return torch.stack([self.flat.tensor(vector) for vector in vectors])
@@ -157,8 +158,8 @@ class StackedTrainer:
 
 
 class _Rows:
-    """Computes gradients of the models in the rows of `values` by autograd. Its leaf tensors are views of
-    `values`, so changes of the models need no copy."""
+    """Computes the gradients of many clients' losses by autograd. The models are the rows of `values`. The
+    tensors that autograd uses are views of `values`, so that changes of the models need no copy."""
 
     def __init__(self, stack: StackedTrainer, values: Tensor) -> None:
         self._stack = stack
@@ -168,11 +169,11 @@ class _Rows:
         self._targets = [_view(self._gradient, slot) for slot in stack.flat.slots]
 
     def gradient(self, schedule: StackedBatches, step: int) -> Tensor:
-        """Return every client's gradient of the mean loss of its batch in step `step`."""
+        """Return the gradients of the clients' mean losses in step `step`, as rows of a reused buffer."""
         return self.gradient_of(*schedule.at(step, self.count))
 
     def gradient_of(self, batch: SampleTensors, weights: Tensor) -> Tensor:
-        """Return, by row, every client's gradient of the weighted sum of the losses in its batch."""
+        """Return the gradients of the clients' weighted sums of losses, as rows of a reused buffer."""
         outputs = self._stack.outputs(self._leaves, batch.inputs)
         losses = self._stack.training.objective.losses(outputs, batch.targets)
         # Clients share no parameters, so the gradient of the sum contains every client's own gradient.
@@ -188,7 +189,8 @@ def _view(matrix: Tensor, slot: ParameterSlice) -> Tensor:
 
 
 class StackedBatches:
-    """The batches of all clients in every step, padded to equal size with samples of weight zero."""
+    """The batches of all clients in every step, padded to equal size with samples of weight zero. Its
+    construction counts as one training of every client, because it takes the order of the next samples."""
 
     def __init__(self, stack: StackedTrainer, tasks: Sequence[StackedTask]) -> None:
         self._stack = stack
@@ -211,7 +213,7 @@ class StackedBatches:
         self._kept: tuple[int, SampleTensors] = (-1, stack.store)
 
     def at(self, step: int, active: int) -> tuple[SampleTensors, Tensor]:
-        """Return the batches of that step for the first `active` clients, and the weight of every sample."""
+        """Return the first `active` clients' batches of step `step`, as rows, and each sample's weight."""
         if not self._once:
             return self._select(step, active), self._weights[step, :active]
         if self._kept[0] != active:  # if every step uses all samples, they are copied only once
@@ -219,21 +221,21 @@ class StackedBatches:
         return self._kept[1], self._weights[0, :active]
 
     def _select(self, step: int, active: int) -> SampleTensors:
-        """Return a copy of the samples that the first `active` clients use in a step. Selecting whole rows is
-        several times faster than indexing two axes."""
+        """Return a copy of the samples that the first `active` clients use in a step, one row per client. A
+        flat list of indices selects them, which is several times faster than a matrix of indices."""
         indices, store = self._indices[step, :active], self._stack.store
         inputs, targets = (each.index_select(0, indices.view(-1)) for each in (store.inputs, store.targets))
         return SampleTensors(inputs.view(*indices.shape, *inputs.shape[1:]), targets.view(indices.shape))
 
 
 class BatchSchedule(Protocol):
-    """Batches by step: `at` returns those of the first `active` clients, one per row, and sample weights."""
+    """Batches by step. `at` returns those of the first `active` clients, as rows, and the sample weights."""
 
     def at(self, step: int, active: int) -> tuple[SampleTensors, Tensor]: ...
 
 
 def has_formula(flat: FlatModel, training: Training) -> bool:
-    """Return whether `FormulaRows` can be used: softmax regression, cross-entropy, no fixed parameters."""
+    """Return whether `FormulaRows` applies: softmax regression, cross-entropy, no fixed parameters."""
     return (
         type(flat.module) is Softmax
         and isinstance(training.objective, CrossEntropy)
@@ -256,7 +258,7 @@ class FormulaRows:
 
     @torch.no_grad()
     def gradient(self, schedule: BatchSchedule, step: int) -> Tensor:
-        """Return every client's gradient of the mean loss of its batch in step `step`."""
+        """Return the gradients of the clients' mean losses in step `step`, as rows of a reused buffer."""
         batch, weights = schedule.at(step, self.count)
         inputs = batch.inputs.view(*batch.targets.shape, -1)
         if self._biased:

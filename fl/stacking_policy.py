@@ -12,9 +12,9 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from fl.batches import SampleTensors
 from fl.checks import unknown_name
 from fl.flat_model import FlatModel
+from fl.sample_tensors import SampleTensors
 from fl.stacked_trainer import StackedTrainer
 from fl.trainer import Trainer
 
@@ -31,24 +31,24 @@ _MOST_WORK: Final = 5_000_000  # most multiplications in the convolutions of a s
 
 
 def check_batching(batching: str) -> None:
-    """Raise `TrainingError` unless `batching` is one of `BATCHING_MODES`."""
+    """Raise `TrainingError` unless `batching` is "auto", "together" or "one-by-one"."""
     if batching not in BATCHING_MODES:
         raise unknown_name("batching mode", batching, BATCHING_MODES, parameter="batching")
 
 
 def can_stack(flat: FlatModel) -> bool:
-    """Return whether the model can be trained in a stack. Models with random or unsupported layers cannot."""
+    """Return whether copies of the model can be trained in one stack: no layer is random or unsupported."""
     return not flat.draws and not any(map(_is_unstackable, flat.module.modules()))
 
 
 def _is_unstackable(part: nn.Module) -> bool:
-    """Return whether stacking fails for this layer: a torch RNN, or an embedding with a padding vector, which
-    stacked training would wrongly change."""
+    """Return whether this layer cannot be trained in a stack of many clients' models: a torch RNN, or an
+    embedding with a padding vector, which stacked training would wrongly change."""
     return isinstance(part, nn.RNNBase) or (isinstance(part, nn.Embedding) and part.padding_idx is not None)
 
 
 def convolution_work(module: nn.Module, inputs: Tensor) -> int:
-    """Return how many multiplications the convolutions of `module` need for one sample of `inputs`."""
+    """Return the multiplications per sample in the module's convolutions. May leave it in evaluation mode."""
     counts: list[int] = []
 
     def count(layer: nn.Module, _: object, outputs: Tensor) -> None:
@@ -71,8 +71,8 @@ def _is_convolution(part: nn.Module) -> bool:
 
 
 def _convolutions_too_large(flat: FlatModel, work: int | None, width: int) -> bool:
-    """Return whether convolutions (`work` multiplications per sample, `width` samples) are too large to be
-    stacked. On a CPU, convolutions with separate weights for every client are slow unless they are small."""
+    """Return whether the model's convolutions would be slow in a stack of many clients' models: on a CPU, if
+    `work`, the multiplications per sample, is None or large for batches of `width` samples."""
     if flat.device.type != "cpu" or not any(map(_is_convolution, flat.module.modules())):
         return False
     return work is None or work * width > _MOST_WORK
@@ -87,11 +87,12 @@ def client_batches(
     *,
     formula: bool = False,
 ) -> list[list[int]]:
-    """Return groups of clients to train in one stack, as lists of indices into `widths` and `steps`, which
-    are the batch size and the number of steps of each client.
+    """Return the clients in groups, each to be trained in one stack; a client alone in its group is not
+    stacked. Clients are indices into `widths` and `steps`, their batch sizes and numbers of steps.
 
-    `work` is the result of `convolution_work`; None counts as large. `formula` says whether gradients are
-    computed by formula; then a stacked step is so cheap that clients with many steps are stacked, too.
+    `batching` "auto" stacks clients where this is faster, "together" where possible, "one-by-one" never.
+    `work` is the result of `convolution_work`; None counts as large. `formula` says that `FormulaRows`
+    computes gradients: a stacked step is then so cheap that clients with many steps are stacked, too.
     """
     clients = range(len(widths))
     if batching == ONE_BY_ONE or not can_stack(flat):
@@ -127,7 +128,8 @@ _CLOSE = 1e-4
 
 
 def stacking_agrees(stack: StackedTrainer, trainers: Sequence[Trainer]) -> bool:
-    """Return whether stacked gradients of two test batches equal those computed singly, up to rounding."""
+    """Compute two test gradients in a stack and one by one. Return whether the stack works and gives nearly
+    the same gradients. The model of the client with the most samples is overwritten."""
     largest = sorted(trainers, key=lambda each: -each.samples)[:2]
     batches = [
         each.train_store.part(0, width) for each, width in zip((*largest, largest[0]), _WIDTHS, strict=False)
@@ -149,8 +151,8 @@ def stacking_agrees(stack: StackedTrainer, trainers: Sequence[Trainer]) -> bool:
 
 
 def _padded(batches: Sequence[SampleTensors]) -> tuple[SampleTensors, Tensor]:
-    """Return the batches as one stack, and the weight of every sample in the mean. Short batches are padded
-    with copies of their first sample, which have weight zero."""
+    """Return the batches as one stack, and the weight of every sample in its batch's mean. Short batches are
+    padded with copies of their first sample, which have weight zero."""
     widest = max(map(len, batches))
     padded, weights = [], []
     for batch in batches:

@@ -26,19 +26,20 @@ _SQUARE: Final = 5  # bits: transforms are computed as products with matrices of
 
 
 class Projection(ABC):
-    """Multiplies by a projection matrix P on one device. Methods take one vector, or vectors as rows."""
+    """The base class of products with a projection matrix P. Methods take one vector, or several as rows."""
 
     @abstractmethod
     def project(self, vectors: Tensor) -> Tensor:
-        """Return P x, a point of the subspace, for each vector x."""
+        """Return P x, with the projection matrix P, for one vector x or for each row x of `vectors`."""
 
     @abstractmethod
     def lift(self, points: Tensor) -> Tensor:
-        """Return P' y (P transposed, times y), as long as a model, for each point y of the subspace."""
+        """Return P' y (P': transposed projection matrix) for one vector y, or each row y of `points`."""
 
 
 def projection_of(space: SubspaceDescription | None, flat: FlatModel) -> Projection | None:
-    """Return the projection to `space` on the device and in the precision of `flat`; None for None."""
+    """Return the projection to `space` on the device and in the precision of `flat`, or None if `space` is
+    None. Raises `TrainingError` if `space` is for models with another number of parameters."""
     if space is None:
         return None
     if space.dim != flat.dim:
@@ -64,7 +65,7 @@ def _tensor(matrix: NDArray[Any], device: torch.device, dtype: torch.dtype) -> T
 
 
 class DenseProjection(Projection):
-    """A projection by a matrix in memory."""
+    """A projection by a matrix that is held in memory as a whole."""
 
     def __init__(self, matrix: Tensor) -> None:
         self._matrix = matrix
@@ -97,11 +98,11 @@ class BlockwiseProjection(Projection):
 
 
 class HadamardProjection(Projection):
-    """A projection that multiplies by random signs and selects coordinates of a Walsh-Hadamard transform.
+    """A projection: vectors times random signs, then some coordinates of their Walsh-Hadamard transform.
 
-    A vector is reshaped to a matrix: the higher bits of an index give the row, the lower bits the column. The
-    full transform would transform all columns, then all rows. Here all columns are transformed, but of the
-    transformed rows only the selected coordinates are computed, each as a sum over one row with signs.
+    The vector is reshaped to a matrix: the higher bits of an index give the row, the lower bits the column.
+    The full transform would transform all columns, then all rows. Here all columns are transformed, but of
+    the transformed rows only the kept coordinates are computed, each as a sum with signs over one row.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class HadamardProjection(Projection):
         return flat[..., : self._dim] * self._signs
 
     def _transformed(self, wide: Tensor, stack: torch.Size) -> Tensor:
-        """Return `wide` with every column Walsh-Hadamard transformed. `stack` is the shape before rows."""
+        """Return `wide` in the shape (*stack, rows, columns), with Walsh-Hadamard transformed columns."""
         rest = self._rows
         for square in self._squares:
             rest //= len(square)
@@ -151,7 +152,7 @@ def _hadamard(bits: int) -> Tensor:
 
 
 def _signs_of(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int8]:
-    """Return (-1)^(number of common one bits) for every pair of a number in `left` and one in `right`."""
+    """Return a matrix: entry (i, j) is -1 if `left[i] & right[j]` has an odd number of one bits, else 1."""
     common = left[:, None] & right[None, :]
     for shift in (16, 8, 4, 2, 1):
         common = common ^ (common >> shift)

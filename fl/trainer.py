@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fl.batches import BatchSampler, SampleOrder, SampleTensors
-from fl.device import pick
+from fl.batches import BatchSampler, SampleOrder
+from fl.device_and_threads import pick
 from fl.errors import TrainingError
 from fl.exact_proximal import ExactLeastSquares, LeastSquaresGradient, exact_objective
 from fl.federation import ClientData
 from fl.flat_model import FlatModel
 from fl.gradient_step import Descent, PenaltyTensors, StepTerms, mixes, pulls
+from fl.sample_tensors import SampleTensors
 from fl.samples import Array, Samples
 from fl.subspace_projection import projection_of
 from fl.training_settings import Training
@@ -34,12 +35,12 @@ class Trainer:
     """The learner (`protocols.learner.Learner`) of one client. Models are passed as flat vectors.
 
     `seed` and `client` determine the order of its samples: the same sequence of calls gives the same results,
-    bit for bit on a CPU. The torch model `flat` may be shared by clients that train one after another.
-    `train` has the training samples if they are on the device already. `round` is the round number for the
-    learning-rate schedule; if it is None, the number of earlier trainings and gradients (`calls`) is used.
+    bit for bit on a CPU. Clients that train one after another may share the torch model `flat`. The argument
+    `train` passes training samples that are on the device already. The learning rate depends on the attribute
+    `round`, a round number; if this is None, on `calls`, the number of trainings and gradients so far.
 
     `proximal` exists only if it can be computed exactly (see fl/exact_proximal.py): it maps (point, eta) to
-    the model that minimises loss + weight_decay / 2 |w|^2 + |w - point|^2 / (2 eta).
+    the model w that minimises loss(w) + weight_decay / 2 |w|^2 + |w - point|^2 / (2 eta).
     """
 
     proximal: Callable[[Array, float], Array]
@@ -82,7 +83,7 @@ class Trainer:
         seed: int = 0,
         client: int = 0,
     ) -> Trainer:
-        """Return a learner with a copy of `module` on `device`; with `auto`, clients are spread over GPUs."""
+        """Return a learner with a copy of `module` on `device`; `auto` spreads clients over all GPUs."""
         own = copy.deepcopy(module)  # clients must not share parameters
         flat = FlatModel(own, device=pick(device, client), dtype=training.dtype)
         return cls(flat, data, training, seed=seed, client=client)
@@ -96,7 +97,7 @@ class Trainer:
 
     @property
     def width(self) -> int:
-        """The number of samples in a batch."""
+        """The number of samples in a full batch: the batch size, or all samples if they are fewer."""
         return self.samples if self.training.batch is None else min(self.training.batch, self.samples)
 
     @property
@@ -110,7 +111,7 @@ class Trainer:
 
     @cached_property
     def slope(self) -> LeastSquaresGradient | None:
-        """A formula for the gradient on all of the client's data; None if there is none or it is slower."""
+        """A formula for the loss's gradient on all training data; None if unknown or not worthwhile."""
         if not isinstance(self.exact, ExactLeastSquares) or _FEW * self.flat.dim > self.samples:
             return None
         return LeastSquaresGradient.of(self.exact, self.flat)
@@ -122,7 +123,7 @@ class Trainer:
         return self.score_in(model, self.train_store).loss
 
     def gradient(self, model: Array) -> Array:
-        """Return the gradient of the loss at `model` on the next batch."""
+        """Return the gradient, at `model`, of the mean loss of the client's next batch."""
         started = time.perf_counter()
         self.flat.load(model)
         with self._seeded_layers():
@@ -140,8 +141,8 @@ class Trainer:
         rate: float | None = None,
         only: Array | None = None,
     ) -> Array:
-        """Return the model after local steps from `start` with the terms of `steering`. `only` is a mask of
-        the parameters that may change; by default all may. Steps and rate default to those of this client."""
+        """Return the model after local steps from `start` with the extra terms of `steering`. `only` masks
+        the parameters that may change (None: all). Steps and learning rate default to the client's."""
         started = time.perf_counter()
         rate = self.rate if rate is None else checked_rate(rate)
         self.flat.load(start)
@@ -172,7 +173,7 @@ class Trainer:
     # --- implementation ---
 
     def next_order(self, steps: int) -> SampleOrder:
-        """Return the sample indices of each step of the next training. Each call counts as one training."""
+        """Return which samples each step of the next training uses. Each call counts as one training."""
         if type(steps) is not int or steps < 0:
             raise TrainingError(
                 f"steps must be a whole number of 0 or more, not {steps!r}", parameter="steps"
@@ -190,11 +191,11 @@ class Trainer:
                 yield self.train_store.at(torch.from_numpy(order.of_step(step)).to(self.flat.device))
 
     def _seeded_layers(self) -> AbstractContextManager[object]:
-        """Return a context in which random layers depend only on seed, client and number of trainings."""
+        """Return a context that seeds random layers, such as dropout, by seed, client and `calls`."""
         return _torch_seed(self._batches.layer_seed(self.calls)) if self.flat.draws else nullcontext()
 
     def backward(self, batch: SampleTensors) -> None:
-        """Compute the gradient of the mean loss of `batch` and store it in `self.flat.gradient`."""
+        """Store the gradient of the mean loss of `batch`, at the model in `flat`, in `self.flat.gradient`."""
         if batch is self.train_store and self.slope is not None:
             self.flat.gradient.copy_(self.slope(self.flat.values))
             return
@@ -229,20 +230,20 @@ class Trainer:
 
 
 def penalty_center(penalty: PenaltyTerm, flat: FlatModel) -> Tensor:
-    """Return the center of the penalty as a tensor: a point of its subspace, or a model without subspace."""
+    """Return the penalty's center as a tensor: a point of its subspace, or a model if it has no subspace."""
     return flat.tensor(penalty.center, None if penalty.space is None else penalty.space.size)
 
 
 @contextmanager
 def _torch_seed(seed: int) -> Iterator[None]:
-    """Return a context in which torch's random generators have this seed. They are restored afterwards."""
+    """Return a context that seeds torch's random generators with `seed` and restores them at its end."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
 
 
 def evaluate(module: nn.Module, training: Training, store: SampleTensors) -> Score:
-    """Return the score of `module` on all samples of `store`."""
+    """Return the score of `module` on all samples of `store`. Leaves `module` in evaluation mode."""
     module.eval()
     total, correct, loss = len(store), 0, 0.0
     with torch.no_grad():
@@ -262,7 +263,7 @@ def checked_rate(rate: float) -> float:
 
 
 def checked_mask(only: Array) -> Array:
-    """Return `only` as an array. Raise `TrainingError` unless all values are true or false."""
+    """Return the mask `only` as an array. Raise `TrainingError` unless all values are true, false, 0 or 1."""
     mask = np.asarray(only)
     if not np.isin(mask, (0, 1)).all():
         raise TrainingError("`only` must be true or false for every parameter")
@@ -270,7 +271,7 @@ def checked_mask(only: Array) -> Array:
 
 
 def check_model(module: nn.Module, training: Training, store: SampleTensors, data: ClientData) -> None:
-    """Raise `TrainingError` if `module` and the samples do not fit together, before training starts."""
+    """Raise `TrainingError` unless `module` and its loss fit the samples. Leaves it in evaluation mode."""
     module.eval()
     try:
         with torch.no_grad():

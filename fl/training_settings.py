@@ -1,4 +1,4 @@
-"""Settings of local training: optimizer, schedule and loss."""
+"""Settings of local training: optimizer, learning-rate schedule and loss."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NUMBERS: Final = ("rate", "steps", "epochs", "batch", "momentum", "weight_decay
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate decreases. The rate in round t = 0, 1, ... is the initial rate times:
+    """How the learning rate decreases. In round t = 0, 1, ... it is the first rate times, for each `kind`:
 
     constant  1
-    steps     factor ** (t // every); the defaults halve the rate every 100 rounds, as RFA does
+    steps     factor ** (t // every); the defaults halve the rate every 100 rounds, as in the RFA paper
     log       1 / (1 + log10(t + 1))
     sqrt      1 / sqrt(t + 1)
     linear    1 / (t + 1)
@@ -120,7 +120,7 @@ class Training:
         return _PRECISIONS[self.precision]
 
     def batches_per_epoch(self, samples: int) -> int:
-        """Return the number of batches in one pass over `samples` samples."""
+        """Return the number of batches in one pass over `samples` samples; the last one may be smaller."""
         return 1 if self.batch is None else math.ceil(samples / self.batch)
 
     def steps_of(self, samples: int) -> int:

@@ -1,10 +1,10 @@
 """AFL: minimises the loss of the worst mixture of all clients; the server sees no client's weight or loss.
 
-"Agnostic Federated Learning". The objective is min over w, max over lambda in the simplex, of the sum of all
-lambda_i F_i(w). In the paper the server updates lambda from the clients' losses, so it sees them. Here every
-client keeps its own lambda_i and multiplies it by exp(step * F_i). The server learns only the sum of these
-products, by which the clients divide in the next round. This is mirror ascent on the simplex instead of
-projected ascent, with the same saddle point.
+"Agnostic Federated Learning". With the loss F_i(w) of client i, the objective is min over w, max over lambda
+in the simplex, of the sum of all lambda_i F_i(w). In the paper the server updates lambda from the clients'
+losses, so it sees them. Here every client keeps its own lambda_i and multiplies it by exp(step * F_i). Of the
+losses, the server learns only the sum of these products, by which the clients divide in the next round. This
+is mirror ascent on the simplex instead of projected ascent, with the same saddle point.
 
 If a client is missing, the round is repeated. Two totals for the same model, one with that client and one
 without it, would show what the client sent. So every round begins with a sum that only counts clients. It is
@@ -25,9 +25,9 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, Sum, TrainingClient
 from protocols.averaging import UPDATE, WeightedMean, clipped
-from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner
-from protocols.queries import Outcome, Query, Round
+from protocols.parameter_fields import BITS_MEANING, parameter
+from protocols.rounds import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import SERVER, CorruptTotal, MalformedMessage, ParameterError, TooFewClients
 from secagg.sum_spec import Count, LInf, Part, SumSpec, bits_for_cohort
@@ -48,8 +48,9 @@ class Presence(Query):
 
 @dataclass(frozen=True)
 class Mixed(Query):
-    """Asks for each client's update of `model`, times the client's weight in the mixture of all losses.
-    Before that, clients divide their weights by `normaliser`, the sum of all weights after the last round."""
+    """Asks each client for its update of `model` times its weight in the mixture of all losses, for this
+    weight, and for its next weight. Before that, clients divide their weights by `normaliser`, the sum of all
+    weights after the last round."""
 
     kind: ClassVar[str] = "mixed"
     model: Vector
@@ -58,8 +59,8 @@ class Mixed(Query):
 
 @dataclass(frozen=True)
 class MixtureState:
-    """The server's state: the last model, the sum of the clients' weights (`normaliser`), and the mean of the
-    models of all `rounds` rounds (`average`)."""
+    """The server's state: the last model, the sum of the clients' latest weights (`normaliser`), by which
+    they divide them in the next round, and the mean of the models of all `rounds` rounds (`average`)."""
 
     model: Vector
     normaliser: float

@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.learner import Learner
 from protocols.privacy_budget import PrivacyBudget
-from protocols.queries import Query, QueryDecoder, Round
+from protocols.query_encoding import QueryDecoder
+from protocols.rounds import Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError, SpecError
 from secagg.noise.zcdp_cost import sum_rho
@@ -30,8 +31,7 @@ M = TypeVar("M")
 A = TypeVar("A")
 
 # In a sum without noise, under a malicious server, a client's weight must be at least this part of the
-# largest weight. With a smaller weight, the server could choose a value that removes all clients but one from
-# the sum.
+# largest one. Otherwise the server could choose a value that removes all clients but one from the sum.
 LEAST_WEIGHT: Final = 0.1
 _ROUNDED: Final = 1 + 1e-9  # a margin for rounding
 _MOST_BITS: Final = 64
@@ -54,16 +54,15 @@ class Sum:
     """One kind of sum that the rounds of an algorithm may contain.
 
     `query`         the class of the queries that ask for this sum.
-    `spec`          the named parts (vectors) that are summed, how often in a round, and the name of the group
-                    of sums that must all have the same clients.
+    `spec`          the named parts (vectors) that are summed, how many such sums a round may have, and the
+                    name of the group of sums that must all have the same clients.
     `reveals`       text for users: what a server learns from the total.
     `least_weight`  the smallest weight that a server can give to a client by its choice of the values in a
                     query, relative to the largest weight; 1 if weights do not depend on the server.
     `remedy`        text for users: what to set so that `least_weight` is large enough under a malicious
                     server; empty if no setting helps.
     `needed`        how many sums of this kind must succeed for a round to complete; None for all of them.
-    `seldom`        the fields of the query that are None in some queries, each with the number of queries in
-                    a round that do carry it.
+    `seldom`        for fields that are None in some queries: how many queries of a round set them, by name.
     `lengths`       the lengths of the query's vectors, by field name, if they differ from the model's length.
     `binds`         whether a client keeps its new memory only if its answer was counted in this sum; False if
                     a model is only evaluated.
@@ -86,7 +85,7 @@ class Sum:
 
     @property
     def singles_out(self) -> bool:
-        """Whether a malicious server could choose query values for which only one client adds to this sum."""
+        """Whether there is no noise, and a malicious server can make almost only one client count."""
         return self.least_weight < LEAST_WEIGHT and not self.spec.is_private
 
 
@@ -104,8 +103,8 @@ class ClientRound(ABC, Generic[M]):
 
 
 class TrainingClient(ClientRound[M], Generic[A, M]):
-    """A base class for clients that train a model with `learner`, which holds their data. Subclasses set
-    `_memory` if the client is to remember something new."""
+    """A base class for clients that train a model with `learner`, which holds their data. After the round the
+    client remembers `_memory`: the given `memory`, unless a subclass replaces it while it answers."""
 
     def __init__(self, algorithm: A, learner: Learner, memory: M) -> None:
         self._algorithm = algorithm
@@ -165,14 +164,14 @@ class Algorithm(ABC, Generic[S, M]):
             raise SpecError(f"{error}: set bits to {needed} or more", bits_needed=needed) from None
 
     def check(self) -> None:
-        """Raise `ParameterError`, with a message that names valid values, if a parameter is invalid."""
+        """Raise `ParameterError`, with a message that says what is valid, if a parameter is invalid."""
 
     @abstractmethod
     def sums(self) -> tuple[Sum, ...]:
         """Return one `Sum` for each kind of sum that a round may ask for; () if clients train alone."""
 
     def start(self, model: Vector) -> S:
-        """Return the server's state before the first round. Subclasses with more than a model override it."""
+        """Return the server's state before the first round: `model`, and what subclasses add to it."""
         state: S = self.state_type(as_vector(model))
         return state
 
@@ -204,7 +203,7 @@ class Algorithm(ABC, Generic[S, M]):
         return memory
 
     def personal(self, memory: M, model: Vector, learner: Learner) -> Vector:  # noqa: ARG002
-        """Return the model that this client uses: its personal model, or the common one, `model`."""
+        """Return the model that this client uses: its personal one, or else `model`, the common one."""
         return model
 
     # --- derived from the sums ---
@@ -234,18 +233,16 @@ class Algorithm(ABC, Generic[S, M]):
 
     @cached_property
     def max_rho(self) -> float | None:
-        """A client's privacy loss (zCDP rho) over all rounds of the budget; None if a sum has no noise."""
+        """The largest privacy loss (zCDP rho) of a client over all rounds; None if a sum has no noise."""
         if self.budget is None or self.table is None:
             return None
         return self.budget.rounds * rho_of_round(self.table, self.clients, self.budget)
 
     def check_trust(self, trust: Trust) -> None:
-        """Raise `ParameterError` if the server may be malicious and could single out one client in a sum.
-
-        If clients' weights depend on a value that the server chooses, such as a threshold, the server can
-        give the weight zero to all clients but one, so that the total is that client's vector. Noise on the
-        sum prevents this. A lower limit of the weights mixes the other clients' vectors into the total.
-        """
+        """Raise `ParameterError` if the server may be malicious and could single out one client in a sum. If
+        clients' weights depend on a value that the server chooses, such as a threshold, the server can give
+        the weight zero to all clients but one, so that the total is that client's vector. Noise on the sum
+        prevents this. So does a lower limit of weights: the total then mixes all vectors."""
         for each in self.sums():
             if trust is Trust.MALICIOUS and each.singles_out:
                 remedy = f"to prevent that, {each.remedy}" if each.remedy else "nothing prevents that"
@@ -256,7 +253,7 @@ class Algorithm(ABC, Generic[S, M]):
 
 
 def rho_of_round(table: Table, clients: int, privacy: PrivacyBudget) -> float:
-    """Return a client's privacy loss (zCDP rho) in a round with all sums of `table`, rounded up slightly."""
+    """Return a client's zCDP rho in a round of all sums in `table`, rounded up. Sums without noise add 0."""
     adjacency = privacy.goal.adjacency
     costs = (
         spec.times * (sum_rho(spec, roster=clients, adjacency=adjacency) or 0.0) for spec in table.values()

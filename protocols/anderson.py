@@ -1,12 +1,12 @@
 """Anderson acceleration: combines the last points of a fixed-point iteration into a better next point.
 
-For an iteration u <- T u, the last pairs (u_s, T u_s) are stored. Weights pi that add up to one are chosen so
-that the weighted sum of the residuals u_s - T u_s is as short as possible. The next point is the sum of the
-T u_s with the same weights ("type II"). The weights depend only on the Gram matrix G of the residuals:
+For an iteration u <- T(u), the last pairs (u_s, T(u_s)) are stored. Weights pi that add up to one are chosen
+so that the weighted sum of the residuals u_s - T(u_s) is as short as possible. The next point is the sum of
+the T(u_s) with the same weights ("type II"). The weights depend only on the Gram matrix G of the residuals:
 
-    pi = G^+ 1 / (1' G^+ 1)
+    pi = G^+ 1 / (1' G^+ 1)      with the pseudo-inverse G^+ and the vector 1 of ones
 
-This is (45) of the book chapter "A Unifying Framework for Federated Learning", with a pseudo-inverse and no
+This is equation (45) of the book chapter "A Unifying Framework for Federated Learning", which has no
 safeguard. The ridge and the safeguard are those of "Anderson Accelerated Douglas-Rachford Splitting" (A2DR).
 `damping` is taken from the chapter's scripts for neural networks.
 """
@@ -32,12 +32,12 @@ _FALLING: Final = 1 + 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Anderson:
-    """The settings of Anderson acceleration, for an iteration u <- T u.
+    """The settings of Anderson acceleration, for an iteration u <- T(u) with residuals u - T(u).
 
-    `memory`          tau: the last tau + 1 pairs (u, T u) are combined; 0 turns the acceleration off.
+    `memory`          tau: the last tau + 1 pairs (u, T(u)) are combined; 0 turns the acceleration off.
     `regularisation`  ridge on the diagonal of the Gram matrix of the residuals, relative to its trace.
     `damping`         fraction of the weights that is moved to the newest pair, from 0 to 1 (a plain step).
-    `safeguard`       whether combinations are accepted only while a regular check finds small residuals.
+    `safeguard`       whether residuals are checked regularly. While they are too long, nothing is combined.
     `patience`        number of combinations between two such checks.
     """
 
@@ -55,11 +55,9 @@ class Anderson:
         checks.whole("patience", self.patience, 1)
 
     def weights(self, gram: Matrix) -> Vector:
-        """Return the weights with which the stored pairs (u, T u) are combined, in the order of `gram`.
-
-        `gram` has the inner products of the residuals u - T u, the newest last. If all residuals are zero or
-        `gram` has infinite entries, all weight is on the newest pair, so that the next step is plain.
-        """
+        """Return the weights with which the stored pairs (u, T(u)) are combined, in the order of `gram`,
+        which has the inner products of the residuals u - T(u), the newest last. If all residuals are zero or
+        `gram` has infinite entries, all weight is on the newest pair, so that the next point is its T(u)."""
         plain = np.zeros(len(gram))
         plain[-1] = 1.0
         with np.errstate(all="ignore"):
@@ -75,7 +73,7 @@ class Anderson:
 
 @dataclass(frozen=True)
 class AndersonSafeguard:
-    """The state of A2DR's safeguard, which rejects combined points if residuals do not fall enough.
+    """The state of a safeguard of Anderson acceleration: it rejects combined points if residuals stay long.
 
     `first`     norm of the first residual; 0 before there is one.
     `accepted`  number of combinations that were accepted so far.
@@ -93,12 +91,12 @@ class AndersonSafeguard:
     strict: bool = True
 
     def met(self, residual: float) -> AndersonSafeguard:
-        """Return the state after a residual of norm `residual`. Only the first such norm is stored."""
+        """Return this state with the norm `residual` as `first`; unchanged if `first` is set already."""
         return self if self.first else replace(self, first=residual)
 
     def judge(self, residual: float, *, patience: int) -> tuple[bool, AndersonSafeguard]:
-        """Return whether the next combination is accepted if the last residual has the norm `residual`, and
-        the new state. `patience` is the number of combinations that are accepted between two checks."""
+        """Return whether the next combined point is accepted, and the new state. A check compares `residual`,
+        the norm of the last residual, with a falling limit; a success accepts `patience` points in a row."""
         if not self.strict and self.unseen < patience:
             return True, replace(self, accepted=self.accepted + 1, unseen=self.unseen + 1)
         limit = _GENEROUS * self.first * (self.accepted / patience + 1) ** -_FALLING

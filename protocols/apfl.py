@@ -1,4 +1,4 @@
-"""APFL: a personal model that mixes the common model with one that the client trains.
+"""APFL: a personal model that mixes the common model with one that the client trains for itself.
 
 "Adaptive Personalized Federated Learning", Algorithm 1, in the form that mixes parameters.
 """
@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import TrainingClient
 from protocols.averaging import AveragingAlgorithm, Update
-from protocols.checks import parameter
 from protocols.learner import Learner
-from protocols.queries import Query
+from protocols.parameter_fields import parameter
+from protocols.rounds import Query
 from protocols.serialisation import Vector, as_vector
 
 _SHRINKING: Final = 0.02  # decay of alpha, as in the released code
@@ -25,7 +25,7 @@ _SHRINKING: Final = 0.02  # decay of alpha, as in the released code
 
 @dataclass(frozen=True, repr=False)  # it is private
 class Mixture:
-    """A client's memory: its own model v, and alpha, the share of v in the mixture; None before round 1."""
+    """A client's memory: its own model v, and alpha, the share of v in its mixture; both None at first."""
 
     own: Vector | None = None
     alpha: float | None = None

@@ -1,7 +1,7 @@
 """The weighted mean of clipped updates by one sum, and the base class of algorithms that need only this sum.
 
 A client with n samples has the weight min(n, cap) / cap, or 1 if clients are not weighted. It adds its
-clipped update times that weight, and the number min(n, cap), to the sum. Clipping does not change weights.
+clipped update times that weight to the sum and, if weighted, min(n, cap). Clipping does not change weights.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ModelState, Sum
-from protocols.checks import CAP_MEANING, parameter
+from protocols.parameter_fields import CAP_MEANING, parameter
 from protocols.privacy_budget import PrivacyBudget
-from protocols.queries import Outcome, Query, Round
+from protocols.rounds import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.noise.part_plan import Plan
@@ -63,7 +63,7 @@ class WeightedMean:
 
     @cached_property
     def noise(self) -> Plan | None:
-        """The calibrated noise of the one sum in a round; None without noise."""
+        """The calibrated noise of the one sum in a round; None without a privacy budget."""
         if self.privacy is None:
             return None
         goal, promise = self.privacy.per_sum(), self.privacy.promise
@@ -92,14 +92,20 @@ class WeightedMean:
         return share_of(samples, self.cap)
 
     def contribution(self, update: Vector, samples: int) -> Mapping[str, ArrayLike]:
-        """Return what a client adds, by part name. A weighted update is clipped before it is weighted."""
+        """Return what a client adds to the sum, by part name. A weighted update is clipped before it is
+        weighted. An unweighted one is returned as it is, because the sum's encoding clips it."""
         if self.cap == 1:
             return {UPDATE: update}
         weighted = clipped(update, self.limit) * self.weight(samples)
         return {UPDATE: weighted, WEIGHT: np.array([min(samples, self.cap)], np.uint64)}
 
+    def total_weight(self, total: Total) -> float:
+        """Return the weight of all clients in a sum: their number, or the sum of min(samples, cap) / cap."""
+        return float(total.count) if self.cap == 1 else int(total[WEIGHT][0]) / self.cap
+
     def mean(self, total: Total) -> Vector:
-        """Return the weighted mean of the updates, from the total of the sum."""
+        """Return the weighted mean of the updates, from the total of the sum. Raises `CorruptTotal` if the
+        sum of the weights is not positive."""
         return mean_of(total, UPDATE, self.cap, weighted=self.cap != 1)
 
 
@@ -123,17 +129,15 @@ def share_of(samples: int, cap: int, *, weighted: bool = True) -> float:
 
 
 def norm(vector: Vector) -> float:
-    """Return the Euclidean norm of `vector`, which is scaled first so that squares cannot overflow.
-
-    With an overflow, a distance would be infinite and the client's inverse distance, its weight, zero. A
-    malicious server could use this to remove chosen clients from a sum.
-    """
+    """Return the Euclidean norm of `vector`, computed so that squares cannot overflow. In a median, a
+    client's weight is its inverse distance from a point. An overflow would make the weight zero, which a
+    malicious server could provoke to remove chosen clients from a sum."""
     largest = float(np.abs(vector).max(initial=0.0))
     return largest * float(np.linalg.norm(vector / largest)) if 0.0 < largest < math.inf else largest
 
 
 def clipped(vector: Vector, limit: float) -> Vector:
-    """Return `vector`, scaled down to the norm `limit` if it is longer."""
+    """Return `vector`, scaled down to the norm `limit` if it is longer; unchanged if it is not finite."""
     largest = float(np.abs(vector).max(initial=0.0))
     if not 0.0 < largest < math.inf:
         return vector  # zeros, or a diverged model
@@ -155,10 +159,8 @@ class Update(Query):
 @dataclass(frozen=True, kw_only=True)
 class AveragingAlgorithm(Algorithm[ModelState, M], Generic[M]):
     """The base class of algorithms that move a common model by the mean update, with one sum in a round.
-
-    Subclasses define how clients compute their updates, and what clients remember between rounds.
-    `privacy` is a budget for noise on every sum, or None. With noise, all clients have the same weight.
-    """
+    Subclasses define how clients compute updates, and what they remember between rounds. `privacy` is a
+    budget for noise on every sum, or None. With noise, `weighted` must be False."""
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = PrivacyBudget
 
@@ -180,7 +182,7 @@ class AveragingAlgorithm(Algorithm[ModelState, M], Generic[M]):
 
     @property
     def server_rate(self) -> float:
-        """The factor by which the model moves along the mean of the updates."""
+        """The factor by which the mean update is multiplied before it is added to the model."""
         return 1.0
 
     def sums(self) -> tuple[Sum, ...]:

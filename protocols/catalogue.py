@@ -15,7 +15,7 @@ from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg, PerFedAvg
 from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus
-from protocols.local_training import LocalTraining
+from protocols.local_only_training import LocalTraining
 from protocols.lpproj import LpProj1, LpProj2
 from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.partial_personalisation import FedAlt, FedSim, LGFedAvg
@@ -75,16 +75,16 @@ def _entry(
 
 
 def _plus(psi: str) -> Mapping[str, Any]:
-    """Return the parameters that users of Fed+ with the penalty `psi` cannot set, by name. `groups` is among
-    them: groups of parameters with different penalties can only be set in Python."""
+    """Return the values of the parameters that users of Fed+ with the penalty `psi` cannot set, by name. One
+    is `groups`: groups of parameters with different penalties can only be set in Python."""
     return {"psi": psi, "groups": ()}
 
 
 def _splitting(
     label: str, summary: str, alpha: float, beta: float, gamma: float, *, name: str = "", **local: Any
 ) -> CatalogueEntry:
-    """Return an entry for operator splitting with these values, which users cannot change. `local` are the
-    parameters of the clients' local map, by default a proximal map."""
+    """Return an entry for the algorithm `Splitting` with these parameters, which users cannot change. `local`
+    has the parameters of the map that each client applies to a point; without any, it is a proximal map."""
     scheme = {"alpha": alpha, "beta": beta, "gamma": gamma, **(local or {"local_map": "proximal"})}
     return _entry(label, Splitting, summary, _STEP, scheme, name=name)
 

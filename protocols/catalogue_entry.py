@@ -1,4 +1,4 @@
-"""Entries of the catalogue of algorithms: each builds an algorithm from parameters and describes them."""
+"""Entries of the catalogue of algorithms: each builds an algorithm and describes its parameters."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from functools import partial
 from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm
-from protocols.checks import MissingBound, MissingBounds, index_range_parameters, meanings_of, shown
+from protocols.checks import MissingBound, MissingBounds, shown
+from protocols.parameter_fields import index_range_parameters, meanings_of
 from protocols.privacy_budget import PrivacyBudget
 from protocols.serialisation import Vector
 from secagg.errors import ParameterError
 
 _COMMON: Final = ("dim", "clients")
-
-
 _PRIVACY: Final = "privacy"
-
-
 INITIAL: Final = "initial"
 
 
@@ -55,13 +52,13 @@ class CatalogueEntry:
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The parameters that users can set, by name, except for `dim` and `clients`."""
+        """The parameters of `make` that users can set, by name, except for `dim` and `clients`."""
         named = inspect.signature(self.make).parameters
         return {key: each for key, each in named.items() if key not in _COMMON and key not in self.fixed}
 
     @property
     def index_range_parameters(self) -> tuple[str, ...]:
-        """The names of the parameters that select index ranges of a model. Scenarios name layers instead."""
+        """The names of parameters that are index ranges of a model, or layer names in scenario files."""
         return tuple(name for name in index_range_parameters(self._kind) if name in self.parameters)
 
     @property
@@ -70,7 +67,7 @@ class CatalogueEntry:
 
     @property
     def budget(self) -> type[PrivacyBudget] | None:
-        """The class of the privacy budget of the private variant; None if there is no private variant."""
+        """The class of privacy budget with which this algorithm's sums have noise; None if they cannot."""
         if _PRIVACY not in self.parameters:
             return None
         found: type[PrivacyBudget] | None = getattr(self._kind, "budget_type", None)
@@ -78,7 +75,8 @@ class CatalogueEntry:
 
     @property
     def budget_names(self) -> tuple[str, ...]:
-        """The names of the budget's own parameters: not those of all budgets, nor of the algorithm."""
+        """The names of the parameters that this algorithm's class of privacy budget adds to `PrivacyBudget`,
+        without those that are also names of the algorithm's own parameters; () if it cannot have noise."""
         common = {each.name for each in fields(PrivacyBudget)}
         named = () if self.budget is None else (each.name for each in fields(self.budget))
         return tuple(name for name in named if name not in common and name not in self.parameters)
@@ -103,9 +101,8 @@ class CatalogueEntry:
         self, *, dim: int, clients: int, initial: Vector | None = None, **settings: Any
     ) -> AnyAlgorithm:
         """Return the algorithm with the parameters `settings`. Raises `ParameterError` for unknown or invalid
-        ones. If several required parameters are missing, one error names all of them. `initial` is
-        the clients' initial model, for algorithms that never send clients a whole model.
-        """
+        ones. If several required parameters are missing, one error names all of them. `initial` is the
+        clients' initial model, for algorithms that never send clients a whole model."""
         fixed = {**self.fixed, **({INITIAL: initial} if INITIAL in self.fixed else {})}
         for key in settings:
             if key not in self.parameters:

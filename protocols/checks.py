@@ -1,12 +1,10 @@
-"""Dataclass fields for the parameters of algorithms, and checks that raise errors which say what to set."""
+"""Checks of algorithms' parameters, which raise errors that say what to set."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import Field, field, fields, is_dataclass
-from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
 from secagg.errors import ParameterError
 
@@ -14,45 +12,10 @@ from secagg.errors import ParameterError
 SMALLEST: Final = 2.0**-500
 LARGEST: Final = 2.0**500
 _SHOWN: Final = 60
-_MEANING: Final = "meaning"
-_INDEX_RANGES: Final = "index_ranges"
-# Descriptions of parameters that many algorithms have.
-BITS_MEANING: Final = "of every number of a vector on the wire"
-CAP_MEANING: Final = "samples beyond which a client counts no more"
-
-T = TypeVar("T")
-
-
-def parameter(default: T, meaning: str, *, index_ranges: bool = False) -> T:
-    """Return a dataclass field for a parameter of an algorithm, which `meaning` describes to users. With
-    `index_ranges`, its value selects index ranges of the model, for which scenarios may name layers."""
-    return field(default=default, metadata={_MEANING: meaning, _INDEX_RANGES: index_ranges})
-
-
-def meanings_of(kind: object) -> Mapping[str, str]:
-    """Return what each parameter of a dataclass means, by name. Base classes supply missing texts."""
-    found: dict[str, str] = {}
-    for name, each in _declared(kind):
-        if each.metadata.get(_MEANING):
-            found.setdefault(name, each.metadata[_MEANING])
-    return MappingProxyType(found)
-
-
-def index_range_parameters(kind: object) -> tuple[str, ...]:
-    """Return the names of the parameters of a dataclass that select ranges of the model's vector."""
-    if not is_dataclass(kind):
-        return ()
-    return tuple(each.name for each in fields(kind) if each.metadata.get(_INDEX_RANGES))
-
-
-def _declared(kind: object) -> list[tuple[str, Field[Any]]]:
-    """Return the (name, field) pairs of a dataclass, followed by those of its base classes."""
-    bases = kind.__mro__ if isinstance(kind, type) else ()
-    return [pair for each in bases for pair in vars(each).get("__dataclass_fields__", {}).items()]
 
 
 class CheckedBound:
-    """A descriptor that returns the parameter `name` as a float, never None. `bound` must have checked it."""
+    """A descriptor that returns its object's attribute `name`, which must not be None (see `bound`)."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -64,7 +27,7 @@ class CheckedBound:
 
 
 class MissingBound(ParameterError):
-    """Raised if a required parameter is not set. `parameter` is its name."""
+    """Raised if a required parameter is not set. The attribute `parameter` is its name."""
 
     def __init__(self, name: str, meaning: str) -> None:
         super().__init__(f"{name} must be set: {meaning}", parameter=name)
@@ -72,7 +35,7 @@ class MissingBound(ParameterError):
 
 
 class MissingBounds(ParameterError):
-    """Raised if required parameters are not set. `missing` has one error for each."""
+    """Raised if required parameters are not set. `missing` has a `MissingBound` for each."""
 
     def __init__(self, missing: Sequence[MissingBound]) -> None:
         alone = missing[0].name if len(missing) == 1 else None
@@ -81,7 +44,7 @@ class MissingBounds(ParameterError):
 
 
 def whole(name: str, value: object, least: int, most: int | None = None) -> None:
-    """Raise `ParameterError` unless `value` is an int from `least` to `most`."""
+    """Raise `ParameterError` unless `value` is an int from `least` on, and up to `most` if that is given."""
     if type(value) is not int or value < least or (most is not None and value > most):
         limits = f"from {least}" if most is None else f"from {least} to {most}"
         raise ParameterError(f"{name} must be a whole number {limits}, not {shown(value)}", parameter=name)
@@ -96,14 +59,14 @@ def real(name: str, value: object, least: float, most: float = math.inf) -> None
 
 
 def positive(name: str, value: object) -> None:
-    """Raise `ParameterError` unless `value` is a number above zero, from `SMALLEST` to `LARGEST`."""
+    """Raise `ParameterError` unless `value` is a number above zero, from 2^-500 to 2^500."""
     if not _is_finite(value) or value <= 0:  # type: ignore[operator]
         raise ParameterError(f"{name} must be a number above 0, not {shown(value)}", parameter=name)
     real(name, value, SMALLEST, LARGEST)
 
 
 def truth(name: str, value: object) -> None:
-    """Raise `ParameterError` unless `value` is a bool. A string such as "no" would count as true."""
+    """Raise `ParameterError` unless `value` is a bool: a string such as "no" would count as true."""
     if type(value) is not bool:
         raise ParameterError(f"{name} must be true or false, not {shown(value)}", parameter=name)
 

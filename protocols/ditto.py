@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import ModelState, Sum, TrainingClient
 from protocols.averaging import AveragingAlgorithm, Update, share_of
-from protocols.checks import parameter
 from protocols.influence_functions import GeometricMedian
 from protocols.iterative_aggregation import Aggregation, Layer, Residuals
 from protocols.learner import Learner, Steering
-from protocols.local_training import KeepsOwnModel, OwnModel
-from protocols.queries import Fact, Outcome, Query, Round
+from protocols.parameter_fields import parameter
+from protocols.personal_model import KeepsOwnModel, OwnModel
+from protocols.rounds import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError
 from secagg.sum_spec import MAX_TIMES
@@ -27,8 +27,8 @@ from secagg.sum_spec import MAX_TIMES
 
 @dataclass(frozen=True, kw_only=True)
 class Ditto(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
-    """The common model w is the mean, or with `robust` the geometric median, of clients' models. A client
-    also trains a personal model v, which is not sent: v <- v - rate * (gradient(v) + pull * (v - w))."""
+    """The common model w is the mean, or with `robust` the geometric median, of models trained from it. A
+    client also trains a personal model v, never sent: v <- v - rate * (gradient(v) + pull * (v - w))."""
 
     weighted: bool = parameter(False, "the paper's mean counts all clients the same")
     pull: float = parameter(
@@ -65,10 +65,6 @@ class Ditto(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
         layer = Layer(0, self.dim, GeometricMedian(nu=self.nu, leave=True, bits=self.bits))
         return Aggregation(layers=(layer,), clients=self.clients, steps=self.median_steps)
 
-    def share(self, samples: int) -> float:
-        """Return the weight in the geometric median, from 0 to 1, of a client with `samples` samples."""
-        return share_of(samples, self.cap, weighted=self.weighted)
-
     def sums(self) -> tuple[Sum, ...]:
         return (self.aggregation.sum,) if self.robust else super().sums()
 
@@ -89,13 +85,14 @@ class DittoClient(TrainingClient[Ditto, OwnModel]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         algorithm, samples = self._algorithm, self._learner.samples
         if isinstance(query, Residuals):
-            trained = self._trained_from(query.point)
-            return algorithm.aggregation.contribution(trained, query.point, algorithm.share(samples))
+            share = share_of(samples, algorithm.cap, weighted=algorithm.weighted)
+            return algorithm.aggregation.contribution(self._trained_from(query.point), query.point, share)
         assert isinstance(query, Update)
         return algorithm.averaging.contribution(self._trained_from(query.model) - query.model, samples)
 
     def _trained_from(self, common: Vector) -> Vector:
-        """Return the model trained from `common`. Only the first call trains it, and the personal model."""
+        """Return the client's model trained from `common`. The first call of a round trains this model and
+        also the personal one. Later calls train nothing and return the same model."""
         if self._trained is None:
             self._trained = self._learner.train(common)
             start = common if self._memory.model is None else self._memory.model

@@ -19,7 +19,7 @@ from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Su
 from protocols.histogram_quantiles import one_hot, read_percentile
 from protocols.learner import Learner, Score
 from protocols.privacy_budget import HistogramBudget, PrivacyBudget
-from protocols.queries import Fact, Outcome, Query, Round, Steps
+from protocols.rounds import Fact, Outcome, Query, Round, Steps
 from protocols.serialisation import Vector
 from secagg.errors import ParameterError, SumFailed
 from secagg.noise.elementwise_calibration import calibrate_counts, calibrate_elements
@@ -35,7 +35,7 @@ Facts: TypeAlias = dict[str, Fact]
 
 @dataclass(frozen=True)
 class Scores(Query):
-    """Asks for each client's score of `model`: number of samples, number of correct ones, and loss."""
+    """Asks for each client's score of `model`: numbers of held-out samples and of correct ones, and loss."""
 
     kind: ClassVar[str] = "scores"
     model: Vector
@@ -52,15 +52,15 @@ class ErrorHistogram(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationMetrics:
-    """The choice of metrics: accuracy and loss, in one sum, and a histogram of error rates, in another.
+    """What an evaluation measures: accuracy and loss, in one sum, and a histogram of error rates, in another.
 
     `scores`       whether mean accuracy and loss are computed; if False, there is only the histogram.
-    `loss_bound`   largest loss; larger losses are clipped to it.
+    `loss_bound`   largest loss; larger losses are clipped to it. It must be set if `scores` is True.
     `cap`          largest number of held-out samples by which a client is weighted.
     `bins`         number of bins of the histogram of error rates from 0 to 1; 0 means no histogram.
     `percentiles`  which percentiles of the clients' error rates are reported, from 1 to 99.
     `personal`     whether each client evaluates its personal model instead of the common one.
-    `privacy`      a budget for noise on both sums, or None. The histogram gets the fraction `ratio`. The
+    `privacy`      a budget for noise on both sums, or None. The histogram gets `privacy.ratio` of it. The
                    count of correct samples, the count of all samples and the loss share the rest equally.
     """
 
@@ -105,7 +105,7 @@ class EvaluationMetrics:
     # --- sums ---
 
     def sums(self, clients: int) -> tuple[Sum, ...]:
-        """Return the sums of an evaluation with `clients` clients. They do not affect any client's memory."""
+        """Return its sums; raise `ParameterError` if noise is calibrated for fewer than `clients` clients."""
         if self.privacy is not None:
             self.privacy.check_clients(clients)
         found = []
@@ -113,9 +113,8 @@ class EvaluationMetrics:
             what = "how many samples there are, how many are right, and their loss"
             found.append(self._sum(Scores, self._score_parts(clients), what))
         if self.bins:
-            found.append(
-                self._sum(ErrorHistogram, (self._histogram(clients),), "how many clients have which error")
-            )
+            what = "how many clients have which error"
+            found.append(self._sum(ErrorHistogram, (self._histogram(clients),), what))
         return tuple(found)
 
     def _sum(self, query: type[Query], parts: tuple[Part, ...], reveals: str) -> Sum:
@@ -159,7 +158,7 @@ class EvaluationMetrics:
     # --- a client's side ---
 
     def answer(self, query: Scores | ErrorHistogram, score: Score) -> Mapping[str, ArrayLike]:
-        """Return what a client with this score adds to the sum, by part name; zeros without samples."""
+        """Return what a client with `score` adds to the sum, by part name; zeros if it has no samples."""
         match query:
             case Scores():
                 return self._scored(score)
@@ -182,7 +181,7 @@ class EvaluationMetrics:
     # --- the server's side ---
 
     def steps(self, model: Vector) -> tuple[Steps[Facts], ...]:
-        """Return a generator for each sum, which yields its query and returns the metrics by name."""
+        """Return a generator for each sum, which yields the sum's query and returns metrics by name."""
         scores = (self._read_scores(model),) if self.scores else ()
         return (*scores, self._read_errors(model)) if self.bins else scores
 
@@ -212,7 +211,7 @@ M = TypeVar("M")
 
 
 class _ScoreCache:
-    """Answers a client's evaluation queries. It stores the last model's score, to evaluate no model twice."""
+    """Answers a client's evaluation queries, and keeps a model's score in case the next query needs it."""
 
     def __init__(self, measures: EvaluationMetrics, learner: Learner) -> None:
         self._measures = measures
@@ -268,10 +267,8 @@ class EvaluationClient(ClientRound[NoMemory]):
 @dataclass(frozen=True, kw_only=True)
 class WithEvaluation(Algorithm[S, M], Generic[S, M]):
     """Runs `algorithm` and evaluates its model after every round. The results are added to `Outcome.facts`.
-
-    If the evaluation fails, the round is still completed, and its facts contain the error. `measures`
-    selects the metrics, of the common model or of each client's personal model.
-    """
+    If the evaluation fails, the round is still completed, and its facts contain the error. `measures` selects
+    the metrics, of the common model or of each client's personal model."""
 
     dim: int = field(init=False)
     clients: int = field(init=False)
@@ -296,7 +293,7 @@ class WithEvaluation(Algorithm[S, M], Generic[S, M]):
 
     @property
     def privacy(self) -> PrivacyBudget | None:
-        """The privacy budget of the evaluation's sums. The sums of `algorithm` have a budget of their own."""
+        """The privacy budget of the evaluation's sums, or None. The sums of `algorithm` have their own."""
         return self.measures.privacy
 
     @cached_property
@@ -360,7 +357,7 @@ class WithEvaluationClient(ClientRound[M], Generic[M]):
         return self._inner.answer(query)
 
     def memory(self) -> M:
-        """Return the client's memory after this round of the inner algorithm. If the client answered only
+        """Return the client's memory after this round of the evaluated algorithm. If the client answered only
         evaluation queries, return its memory from before the round."""
         if not self._takes_part:
             return self._before

@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import NoMemory, TrainingClient
 from protocols.averaging import AveragingAlgorithm, Update
-from protocols.checks import parameter
 from protocols.learner import Learner, Steering
-from protocols.queries import Query
+from protocols.parameter_fields import parameter
+from protocols.rounds import Query
 from protocols.serialisation import Vector
 
 

@@ -1,9 +1,9 @@
 """FedBC: every client has a model within a distance of the common one. PerFedBC: the same with meta-learning.
 
-"FedBC: Federated Learning Beyond Consensus". Clients minimise the sum of all f_i(x_i) under the constraints
-|x_i - z|^2 <= gamma_i, with a multiplier lambda_i for each: x_i minimises f_i(x_i) + lambda_i |x_i - z|^2.
-lambda_i rises while the constraint is violated and falls while there is slack. The common model z is the mean
-of all x_i, weighted by lambda_i.
+"FedBC: Federated Learning Beyond Consensus". Clients minimise the sum of their losses f_i(x_i) under the
+constraints |x_i - z|^2 <= gamma_i, with the common model z and a multiplier lambda_i for each: x_i minimises
+f_i(x_i) + lambda_i |x_i - z|^2. lambda_i rises while the constraint is violated and falls while there is
+slack. z is the mean of all x_i, weighted by lambda_i.
 
 `fedbc_as_released` has the settings of the authors' released program. Two differences from it remain. There,
 one optimiser with momentum updates the multipliers of all clients, so each client's step also changes those
@@ -24,9 +24,9 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, ModelState, Sum, TrainingClient
 from protocols.averaging import clipped
-from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner, Steering
-from protocols.queries import Outcome, Query, Round
+from protocols.parameter_fields import BITS_MEANING, parameter
+from protocols.rounds import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import CorruptTotal
 from secagg.sum_spec import L2, LInf, Part, SumSpec
@@ -38,7 +38,8 @@ MULTIPLIER_BITS: Final = 64  # bits of the sum of multipliers, by which the serv
 
 @dataclass(frozen=True)
 class Deviations(Query):
-    """Asks for each client's model minus `model`, times the multiplier of its distance constraint."""
+    """Asks for each client's trained model minus `model`, times the Lagrange multiplier of the constraint on
+    their distance, and for this multiplier."""
 
     kind: ClassVar[str] = "deviations"
     model: Vector
@@ -64,8 +65,8 @@ class ConstraintState:
 
 @dataclass(frozen=True, kw_only=True)
 class FedBC(Algorithm[ModelState, ConstraintState]):
-    """FedBC: clients train own models that stay near the common one. The multiplier of a client rises while
-    its model is too far away. The common model is the mean of all models, weighted by the multipliers."""
+    """FedBC: clients train own models that stay near the common one. A client's Lagrange multiplier rises
+    while its model is too far away. The common model is the mean of all models, weighted by multipliers."""
 
     memory_type: ClassVar[type] = ConstraintState
 
@@ -156,8 +157,8 @@ class FedBC(Algorithm[ModelState, ConstraintState]):
         return learner.train(start, Steering(pull=2 * multiplier, anchor=common))
 
     def next_constraint(self, before: ConstraintState, model: Vector, common: Vector) -> ConstraintState:
-        """Return the client's memory after it has trained `model`. The multiplier takes an ascent step on the
-        Lagrangian and gamma a descent step."""
+        """Return the client's memory after it has trained `model`. On the Lagrangian, the multiplier takes an
+        ascent step, and gamma, the allowed squared distance from `common`, a descent step."""
         excess = float(np.sum((model - common) ** 2)) - before.gamma
         rise = self.momentum * before.rise + excess
         widening = self.momentum * before.widening + before.multiplier
@@ -187,11 +188,11 @@ class PerFedBC(FedBC):
     """FedBC for models that each client adapts by a step before use (first-order MAML).
 
     A local step first takes `inner_steps` steps on the client's Lagrangian, from its model w to a point p.
-    Then the gradient of the loss at p, on the next batch, moves w. The client uses w after `fine_tune` steps.
+    Then the gradient of the loss at p, on the next batch, moves w. For use, w takes `fine_tune` more steps.
 
     Only the inner steps depend on the multiplier. They pull p towards the common model, and the gradient at p
     moves w to compensate the pull. So larger multipliers drive models apart here, and the multipliers rise to
-    `lambda_max` if gamma is fixed.
+    `lambda_max` if gamma, the allowed squared distance, is fixed.
     """
 
     fine_tune: int = 1

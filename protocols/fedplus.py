@@ -1,8 +1,8 @@
 """The family Fed+: personal models that a penalty Psi keeps near a robust common model.
 
 "Robustness and Personalization in Federated Learning: A Unified Approach via Regularization". Psi penalises
-the difference d of a client's model w from the common model. It determines theta = prox(d), which is the
-client's personal part, and the common model:
+the difference d of a client's model w from the common model. It determines the client's personal part theta,
+which is the proximal operator of Psi at d, and the common model:
 
     Psi          theta, with d = w - common                  the common model
     squared      d / (1 + delta)                             the mean              FedAvg+
@@ -28,7 +28,6 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import Algorithm, ModelState, Sum, TrainingClient
 from protocols.averaging import norm, share_of
-from protocols.checks import CAP_MEANING, parameter
 from protocols.influence_functions import (
     CoordinateMedian,
     GeometricMedian,
@@ -38,9 +37,10 @@ from protocols.influence_functions import (
 )
 from protocols.iterative_aggregation import Aggregation, Layer, Residuals
 from protocols.learner import Learner, Steering
-from protocols.local_training import KeepsOwnModel, OwnModel
+from protocols.parameter_fields import CAP_MEANING, parameter
+from protocols.personal_model import KeepsOwnModel, OwnModel
 from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
-from protocols.queries import Fact, Outcome, Query, Round
+from protocols.rounds import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError
 
@@ -59,7 +59,7 @@ class PenaltyGroup:
 
     `psi`    form of the penalty. It also decides how the common model is computed from the clients' models.
     `delta`  strength of the penalty. If `psi` is squared, 0 means no penalty, so a client only follows its
-             own data, and infinity means no personal part. For medians, `delta` is also the smoothing.
+             own data, and infinity means no personal part. Medians count distances below `delta` squared.
     `clip`   largest norm of the difference between a client's model and the common one; for `squared` only.
     `bits`   bits of every number on the wire.
     """
@@ -84,7 +84,7 @@ class PenaltyGroup:
 
     @property
     def is_mean(self) -> bool:
-        """Whether the common model is the mean of the clients' models, which needs a single sum."""
+        """Whether the group's common model is the mean of clients' models, which needs a single sum."""
         return self.form is Psi.SQUARED
 
     @property
@@ -125,9 +125,10 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
 
         w <- kappa (w - eta gradient) + (1 - kappa) (common + theta)      with kappa = 1 / (1 + eta sigma)
 
-    with the client's personal part theta. The common model is the mean or median of all w. Special cases in
-    the paper's Table 1: with `sigma` 0 and `start_mix` 1, FedAvg, RFA or the coordinate median, by `psi`;
-    with both 0, local SGD; and with an infinite `delta` and `start_mix` 1, FedProx.
+    where theta is the penalty's proximal operator at the client's last model minus the common one. The common
+    model is the mean or median of all w. Special cases of the paper: with `sigma` 0 and `start_mix` 1,
+    `psi` decides between FedAvg, RFA (a geometric median) and the coordinate median; with both 0, this is
+    local SGD; with infinite `delta` and `start_mix` 1, FedProx.
 
     `privacy`    a budget for noise on every sum, with a public step length; None for sums without noise.
     """
@@ -206,12 +207,8 @@ class FedPlus(KeepsOwnModel, Algorithm[ModelState, OwnModel]):
         )
 
     def theta(self, difference: Vector) -> Vector:
-        """Return the personal part theta of a model that differs from the common one by `difference`."""
+        """Return theta, the penalties' proximal operator at `difference`, a model minus the common one."""
         return np.concatenate([group.theta(difference[group.start : group.stop]) for group in self.penalties])
-
-    def share(self, samples: int) -> float:
-        """Return a client's weight, from 0 to 1: min(samples, cap) / cap if `weighted`, else 1."""
-        return share_of(samples, self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
         return (self.aggregation.sum,)
@@ -236,7 +233,7 @@ class FedPlusClient(TrainingClient[FedPlus, OwnModel]):
         assert isinstance(query, Residuals)
         if self._trained is None:
             self._trained = as_vector(self._train(query.point))
-        share = self._algorithm.share(self._learner.samples)
+        share = share_of(self._learner.samples, self._algorithm.cap, weighted=self._algorithm.weighted)
         return self._algorithm.aggregation.contribution(self._trained, query.point, share)
 
     def _train(self, common: Vector) -> Vector:

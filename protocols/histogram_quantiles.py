@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 _ROUNDING: Final = 1e-12
+# A tail size this close to a whole number, relatively, is rounded: 0.07 * 100 is not 7 in floats.
+NEARLY: Final = 1e-9
 
 
 def one_hot(value: float, edges: ArrayLike) -> NDArray[np.uint64]:
@@ -25,7 +27,7 @@ def one_hot(value: float, edges: ArrayLike) -> NDArray[np.uint64]:
 
 
 def bin_of(value: float, edges: ArrayLike) -> int:
-    """Return the index of the bin of `value`; the first or last bin for values beyond all edges."""
+    """Return the index of the bin with or nearest to `value`. Raises `ValueError` if it is not finite."""
     borders = _borders(edges)
     if not np.isfinite(value):
         raise ValueError("a value must be a finite number")
@@ -36,10 +38,8 @@ def read_quantile(
     histogram: ArrayLike, edges: ArrayLike, part: float, *, count: float | None = None
 ) -> float:
     """Return a quantile: the right edge of the bin up to which the counts sum most nearly to part * count.
-
-    `part` is from 0 to 1. `count` is the number of clients if it is public. By default it is the sum of the
-    histogram, which may contain noise. If several bins are equally close, the first is taken.
-    """
+    `part` is from 0 to 1. `count` is the number of clients if it is public, by default the histogram's sum,
+    noise included. Of equally close bins, the first is taken. Raises `ValueError` for invalid input."""
     borders = _borders(edges)
     heights, total = _checked(histogram, borders, part, count)
     return float(borders[1 + _closest(heights, total, part)])
@@ -47,11 +47,9 @@ def read_quantile(
 
 def read_percentile(histogram: ArrayLike, edges: ArrayLike, part: float) -> float:
     """Return the right edge of the first bin where the running sum reaches `part` (from 0 to 1) of the total.
-
     With noise, the running sum may fall. It is then replaced by the mean of the largest value so far and the
-    least value from there on, which never falls. Without noise, the result is exact to one bin, unlike
-    `read_quantile`.
-    """
+    least value from there on, which never falls. Without noise, the percentile is in that bin; with
+    `read_quantile` it may be in another. Raises `ValueError` for invalid input."""
     borders = _borders(edges)
     heights, total = _checked(histogram, borders, part, None)
     running = heights.cumsum() / total
@@ -62,7 +60,8 @@ def read_percentile(histogram: ArrayLike, edges: ArrayLike, part: float) -> floa
 
 
 class Boundary(NamedTuple):
-    """The index of the bin in which the tail (the largest values) begins, and its fraction in the tail."""
+    """The index of the bin in which the tail of the largest values begins, and the fraction of this bin's
+    values that is in the tail."""
 
     bin: int
     share: float
@@ -71,11 +70,9 @@ class Boundary(NamedTuple):
 def read_boundary(
     histogram: ArrayLike, edges: ArrayLike, part: float, *, count: float | None = None
 ) -> Boundary:
-    """Return the bin where the tail begins. The tail is the fraction `part` of all values, the largest ones.
-
-    All bins above this bin belong to the tail, and of this bin the returned share. The search begins at the
-    quantile, because with noise the running sum may cross the wanted fraction several times.
-    """
+    """Return the bin where the tail begins, and which fraction of its values is in the tail. The tail is the
+    fraction `part` of all `count` values, the largest ones. With noise, several bins may fit: the search
+    begins at the quantile 1 - `part`. Raises `ValueError` for invalid input."""
     borders = _borders(edges)
     heights, total = _checked(histogram, borders, part, count)
     wanted = tail_size(total, part)
@@ -97,7 +94,7 @@ def _closest(heights: NDArray[Any], total: float, part: float) -> int:
 def _checked(
     histogram: ArrayLike, borders: NDArray[Any], part: float, count: float | None
 ) -> tuple[NDArray[Any], float]:
-    """Return the counts of the bins, and `count` or else their sum. Raises `ValueError` for invalid input."""
+    """Return the bins' counts, and `count` (by default their sum). Raises `ValueError` for invalid input."""
     heights = np.asarray(histogram, np.float64)
     if heights.shape != (len(borders) - 1,):
         raise ValueError(f"{len(borders)} edges need a histogram of {len(borders) - 1} bins")
@@ -121,13 +118,8 @@ def _borders(edges: ArrayLike) -> NDArray[Any]:
 
 
 def tail_size(count: float, theta: float) -> float:
-    """Return theta * count, the number of clients in the tail of the largest losses; it may be fractional."""
+    """Return theta * count, a tail's size (maybe fractional). Raises `ValueError` unless 0 < theta <= 1."""
     if not 0 < theta <= 1:
         raise ValueError("theta is a part of all, above 0 and at most 1")
     size = theta * count
-    return float(round(size)) if 0 < abs(size - round(size)) < _NEARLY * size else size
-
-
-# A tail size that differs from a whole number by less than this part is rounded: 0.07 * 100 is not 7 in
-# floats.
-_NEARLY: Final = 1e-9
+    return float(round(size)) if 0 < abs(size - round(size)) < NEARLY * size else size

@@ -32,9 +32,9 @@ from protocols import checks
 from protocols.averaging import clipped, norm
 from protocols.privacy_budget import PublicStepBudget
 from protocols.serialisation import Vector
+from secagg.clipping_and_fixed_point import levels
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import CorruptTotal, ParameterError
-from secagg.fixed_point import levels
 from secagg.noise.part_plan import Plan
 from secagg.sum_spec import L2, LInf, Part, Values
 
@@ -49,8 +49,8 @@ _AT: Final = 1e-3  # distances up to this part of nu count as zero
 
 @dataclass(frozen=True, kw_only=True)
 class Influence(ABC):
-    """The base class of influence functions, which say what a client adds to the sums of a robust aggregate.
-    `bits` are the bits of every coordinate on the wire."""
+    """The base class of influence functions: the bounded values that clients add to sums, from which a median
+    or mean is computed step by step. `bits` is the number of bits of every coordinate on the wire."""
 
     reveals: ClassVar[str]
     per_coordinate: ClassVar[bool] = False  # whether every coordinate has a weight of its own
@@ -67,7 +67,7 @@ class Influence(ABC):
 
     @abstractmethod
     def parts(self, name: str, size: int, clients: int) -> tuple[Part, ...]:
-        """Return the parts of the sum for `size` coordinates: the first is `name`, others begin with it."""
+        """Return the parts of a sum of `size` coordinates. The first is `name`; other names begin with it."""
 
     @abstractmethod
     def contribution(self, residual: Vector, share: float) -> Contribution:
@@ -95,8 +95,8 @@ class Influence(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class MeanInfluence(Influence):
-    """The influence of the mean: a client's residual, its vector minus the current point. Longer
-    residuals than `clip` are scaled down to this norm."""
+    """The influence of the mean: a client's residual, which is its vector minus the current point. Residuals
+    longer than `clip` are scaled down to this norm."""
 
     reveals: ClassVar[str] = "the sum of the clients' residuals, and of their shares"
 
@@ -125,10 +125,10 @@ class GeometricMedian(Influence):
     """The influence of the geometric median, the point with the least sum of distances to the clients'
     vectors. Distances below `nu` count squared.
 
-    `leave`  whether clients exactly at the point get no weight; the sum of their shares, A, is computed.
-             Unless the point is the median, a step is then shortened by the factor 1 - A / |sum of the other
-             influences| ("The multivariate L1-median and associated data depth"). With False, a client at
-             the point has the weight 1 / nu, so steps away from it are tiny even if the median is elsewhere.
+    `leave`  False: clients whose vector is at the current point have the weight 1 / nu, so that steps away
+             from it are tiny even if the median is elsewhere. True: they have no weight, but the sum A of
+             their shares is known. Unless the point is the median, a step is multiplied by 1 - A / |sum of
+             the other influences| ("The multivariate L1-median and associated data depth").
     """
 
     reveals: ClassVar[str] = "the sum of the directions to the clients' vectors, and of inverse distances"
@@ -165,11 +165,9 @@ class GeometricMedian(Influence):
         return influence * (1 - here / length if here else 1.0), positive_weight(totals[1])
 
     def without_rounding(self, influence: Vector, clients: int) -> Vector:
-        """Return `influence`, or zeros if its norm is not above that of typical rounding errors.
-
-        The rounding errors of n clients in d coordinates have a norm of about sqrt(d n) / 2 grid points, and
-        rarely a much larger one.
-        """
+        """Return `influence`, the sum of influences, or zeros if all of it may be a rounding error. With n
+        clients and d coordinates, rounding errors have a norm of about sqrt(d n) / 2 steps of the grid to
+        which clients round. The limit is (1 + 3 / sqrt(d)) times this."""
         size = len(influence)
         grid = 1 / max(1, levels(self.bits, clients))
         most = (1 + _ROUNDING / math.sqrt(size)) * math.sqrt(size * clients) * grid / 2
@@ -202,8 +200,8 @@ class CoordinateMedian(Influence):
         return np.asarray(totals[0], np.float64), np.asarray(totals[1], np.float64)
 
     def rounding(self, clients: int) -> float:
-        """Return the size up to which a coordinate of the sum of influences counts as zero. (With an even
-        number of clients, the exact sum is zero everywhere between the two middle values.)"""
+        """Return the size up to which a coordinate of the sum of influences counts as zero. (Between the two
+        middle values of an even number of clients, the sum is zero but for rounding errors.)"""
         return _ROUNDING * math.sqrt(clients) / (2 * max(1, levels(self.bits, clients)))
 
 
@@ -217,7 +215,7 @@ def positive_weight(total: Values) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyInfluence(Influence):
-    """The influence `inner` with noise. Weights are not summed, because the length of a step is public.
+    """The influence `inner` with noise of `privacy`. Steps have a public length, so weights are not summed.
 
     `sums`  largest number of sums in a round.
     `bits`  bits of every coordinate on the wire, noise included; the bits of `inner` are not used.
@@ -243,7 +241,7 @@ class NoisyInfluence(Influence):
         return self.privacy.plan(sums=self.sums, size=size, norm=self._norm(size), bits=self.bits)
 
     def _norm(self, size: int) -> float:
-        """Return the largest norm of what one client adds to `size` coordinates."""
+        """Return the largest Euclidean norm of what one client adds to `size` coordinates."""
         match self.inner:
             case MeanInfluence():
                 return self.inner.limit

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protocols import checks
+from protocols.accelerated_median_steps import PlainStepping, Stepping, fast_stepping
 from protocols.algorithm import Sum
 from protocols.influence_functions import Influence
-from protocols.median_stepping import PlainStepping, Stepping, fast_stepping
-from protocols.queries import Query, Steps
+from protocols.rounds import Query, Steps
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import CohortChanged, ParameterError, TooFewClients
 from secagg.sum_spec import MAX_TIMES, Part, SumSpec, Values
@@ -31,7 +31,7 @@ GROUP: Final = "vectors"
 @dataclass(frozen=True)
 class Residuals(Query):
     """Asks for each client's influence: a bounded function of its vector minus `point`. At a round's first
-    query, clients train their vector from `point`. `step` is the number of the query in its round."""
+    query, clients train their vector from `point`. `step` numbers the queries of a round from 0."""
 
     kind: ClassVar[str] = "residuals"
     point: Vector
@@ -71,13 +71,13 @@ class Aggregation:
 
     `layers`     consecutive pieces of the vector, each with its own influence function.
     `steps`      largest number of sums.
-    `tolerance`  a step that moves the point by no more than this is the last one; 0 takes all steps.
+    `tolerance`  a step that moves the point by no more than this is the last one.
     `fast`       whether steps are extrapolated from the results of earlier ones.
 
     A fast step may be wrong, which only the next sum shows. So the iteration ends by `tolerance` only if a
-    plain step would not move the point either. Without further sums, the result is a plain step from the
-    point at which the sum of influences was shortest, instead of the last extrapolated point. Fast steps to
-    coordinate medians stay in a bracket around the median, so their last point is the result.
+    plain step (sum of influences / sum of weights) is within it, too. If a fast iteration ends otherwise, its
+    result is not the last point, but a plain step from the point where the sum of influences was shortest.
+    Only coordinate medians end at their last point: their fast steps stay in a bracket around the median.
     """
 
     layers: tuple[Layer, ...]
@@ -119,7 +119,7 @@ class Aggregation:
     # --- a client's side ---
 
     def contribution(self, vector: Vector, point: Vector, share: float) -> Mapping[str, ArrayLike]:
-        """Return what a client with this vector and weight adds to the sum at `point`, by part name."""
+        """Return, by part name, what a client with weight `share` (0 to 1) adds to the sum at `point`."""
         values: dict[str, ArrayLike] = {}
         residual = vector - point
         for number, layer in enumerate(self.layers):
@@ -130,8 +130,9 @@ class Aggregation:
     # --- the server's side ---
 
     def run(self, start: Vector, *, first: int = 0) -> Steps[AggregationResult]:
-        """Iterate from `start` and return the result. `first` is the number of sums in this round before the
-        iteration. A drop-out raises `SumFailed` in the first sum, and later only ends the iteration."""
+        """Iterate from `start`: yield a query for each sum, and return the result. `first` is the number of
+        the first query, for rounds with earlier sums. If clients drop out after the iteration's first sum, it
+        ends early. Other failures of a sum raise `SumFailed`."""
         point, walks = start, [_Walk(layer, self._stepping(layer, start)) for layer in self.layers]
         for number in range(self.steps):
             try:
@@ -164,8 +165,8 @@ class _Walk:
     """The iteration for the coordinates of one layer.
 
     `point`       these coordinates of the next query's point.
-    `plain_move`  the length that a plain step from the last point would have.
-    `resort`      the result if there is no further sum.
+    `plain_move`  the length of a plain step from the point of the last sum, even if another step was taken.
+    `resort`      these coordinates of the result if there is no further sum.
     """
 
     def __init__(self, layer: Layer, stepping: Stepping) -> None:
@@ -176,7 +177,8 @@ class _Walk:
         self.plain_move = math.inf
 
     def step(self, totals: tuple[Values, ...], count: int, clients: int) -> None:
-        """Take one step, given the totals of the layer's parts at `point` over `count` clients."""
+        """Take one step from `point`, given the totals of the layer's parts there over `count` clients.
+        `clients`, the largest number possible, decides which totals may be mere rounding errors."""
         influence, weight = self._influence.read(totals, count)
         influence = self._influence.without_rounding(influence, clients)
         plain = PlainStepping(self.point, rounding=self._influence.rounding(clients)).next(influence, weight)

@@ -27,24 +27,24 @@ class SubspaceDescription(Protocol):
     def __hash__(self) -> int: ...
 
     def matrix(self) -> Floats | None:
-        """Return the matrix P if it is dense and small enough to be held in memory, otherwise None."""
+        """Return the projection matrix if it is dense and small enough to be held in memory, else None."""
 
     def blocks(self) -> Iterator[tuple[int, Floats]]:
-        """Yield blocks of rows of a dense P, each as (index of the first row, rows)."""
+        """Yield the rows of a dense projection matrix in blocks (index of the block's first row, rows)."""
 
     def mixing(self) -> tuple[NDArray[np.int8], NDArray[np.int64]] | None:
-        """Return the column signs and kept coordinates if P is a Walsh-Hadamard transform, else None."""
+        """Return a Walsh-Hadamard projection's signs and kept coordinates; None for a dense projection."""
 
     def project(self, vectors: Floats) -> Vector:
-        """Return the projection P x of one vector x, or of each row x of an array."""
+        """Return P x, with the projection matrix P, for one vector x or for each row x of an array."""
 
     def lift(self, points: Floats) -> Vector:
-        """Return P' y, with the transpose P' of P, for one vector y or for each row y of an array."""
+        """Return P' y (P': transposed projection matrix) for one vector y or each row y of an array."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # it may be private
 class PenaltyTerm:
-    """A penalty pull / power * |P w - center|^power on a model w, in the l1 or l2 norm. Its gradient is
+    """A penalty pull / power * |P w - center|^power on a model w (`power` 1: l1 norm, 2: l2). Its gradient is
 
         pull * P' (P w - center)         with power 2
         pull * P' sign(P w - center)     with power 1, where the sign of 0 is 0
@@ -103,7 +103,7 @@ class TrainOptions(TypedDict, total=False):
 
     `steps`  number of local steps.
     `rate`   learning rate.
-    `only`   mask over the model's parameters; parameters whose mask is zero do not change.
+    `only`   mask over the model's parameters; those whose mask is zero do not change. By default, all may.
     """
 
     steps: int | None
@@ -127,7 +127,7 @@ class Learner(Protocol):
     def steps(self) -> int: ...
 
     def loss(self, model: Vector) -> float:
-        """Return the mean loss of `model` over all training data."""
+        """Return the mean loss of `model` over all of the client's training data."""
 
     def gradient(self, model: Vector) -> Vector:
         """Return the loss's gradient at `model` on the next batch, or on all data if there are no batches."""

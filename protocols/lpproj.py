@@ -1,9 +1,9 @@
-"""lp-proj: personal models with a penalty that pulls their projections to a random subspace together.
+"""lp-proj: personal models whose projections to a random subspace are pulled to a common point by a penalty.
 
 "Personalized Federated Learning towards Communication Efficiency, Robustness and Fairness", Algorithm 1. P is
-a matrix of few rows that all parties generate from a public seed. Clients and server minimise
+a matrix of few rows that all parties generate from a public seed. With clients' losses f_k, all minimise
 
-    the mean over clients of   f_k(x_k) + pull / p * |P x_k - w|_p^p
+    the mean over clients of   f_k(x_k) + pull / p * |P x_k - w|_p^p      with p = 1 or 2
 
 over the personal models x_k and the reference w, which has one number for each row of P. Only vectors of this
 length are sent, in either direction.
@@ -27,12 +27,13 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.averaging import WeightedMean
-from protocols.checks import MissingBound, parameter
+from protocols.checks import MissingBound
 from protocols.learner import Learner, PenaltyTerm, Steering
-from protocols.local_training import KeepsOwnModel, OwnModel
+from protocols.parameter_fields import parameter
+from protocols.personal_model import KeepsOwnModel, OwnModel
 from protocols.privacy_budget import PrivacyBudget
-from protocols.queries import Outcome, Query, Round
 from protocols.random_projection import AUTO, Subspace
+from protocols.rounds import Outcome, Query, Round
 from protocols.rsa import SignedCounts
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError
@@ -41,7 +42,7 @@ from secagg.sum_spec import SumSpec, Total
 
 @dataclass(frozen=True)
 class Agree(Query):
-    """Asks each client how it would move `reference`, the point w to which projections are pulled."""
+    """Asks how each client moves its copy of `reference`, the point to which projected models are pulled."""
 
     kind: ClassVar[str] = "agree"
     reference: Vector
@@ -141,7 +142,7 @@ class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
 
     @abstractmethod
     def contribution(self, moves: Vector) -> Mapping[str, ArrayLike]:
-        """Return what a client adds, by part name, if its copy of w has moved by -step * `moves`."""
+        """Return what a client adds to each part, if its copy of the reference moved by -step * `moves`."""
 
     @abstractmethod
     def mean(self, total: Total) -> Vector:
@@ -155,8 +156,8 @@ class LpProj(KeepsOwnModel, Algorithm[ReferenceState, OwnModel]):
         return ReferenceState(as_vector(np.zeros(self.space.size)), as_vector(model))
 
     def model(self, state: ReferenceState) -> Vector:
-        """Return the initial model, moved as little as possible so that its projection is w. (The paper has
-        no common model, and w determines a model only within the subspace.)"""
+        """Return the initial model, moved as little as possible so that its projection is the reference w.
+        (The paper has no common model, and w determines a model only within the subspace.)"""
         off = state.reference - self.space.project(state.first)
         return as_vector(state.first + self.space.shift(off))
 
@@ -185,14 +186,14 @@ class LpProjClient(TrainingClient[LpProj, OwnModel]):
         return algorithm.contribution(moves if np.isfinite(own).all() else np.full_like(moves, np.nan))
 
     def _first(self) -> Vector:
-        """Return the client's model from earlier rounds, or the initial model before its first round."""
+        """Return the client's model from earlier rounds; at first, `initial`, or zeros if that is None."""
         if self._memory.model is not None:
             return self._memory.model
         initial = self._algorithm.initial
         return as_vector(np.zeros(self._algorithm.dim) if initial is None else initial)
 
     def _towards(self, own: Vector, copy: Vector) -> Vector:
-        """Return the model after local steps from `own`, with its projection pulled to `copy`."""
+        """Return the model after local steps from `own`; a penalty pulls its projection to `copy`."""
         algorithm = self._algorithm
         penalty = PenaltyTerm(center=copy, pull=algorithm.pull, power=algorithm.power, space=algorithm.space)
         return self._learner.train(
@@ -202,9 +203,9 @@ class LpProjClient(TrainingClient[LpProj, OwnModel]):
 
 @dataclass(frozen=True, kw_only=True)
 class LpProj1(LpProj):
-    """lp-proj with p = 1. A client's copy of w moves by rate * pull times whole numbers from -`rounds` to
-    `rounds`, which are summed exactly in few bits. With n clients, a client that follows the protocol moves a
-    coordinate of w by at most beta * rate * pull * rounds / n, even if its data or its model are wrong."""
+    """lp-proj with p = 1. A client's copy of the server's reference w moves by rate * pull times integers
+    from -`rounds` to `rounds`, which are summed exactly in few bits. With n clients, an honest client moves a
+    coordinate of w by at most beta * rate * pull * rounds / n, even if its data are wrong."""
 
     power: ClassVar[int] = 1
 
@@ -231,8 +232,8 @@ class LpProj1(LpProj):
 
 @dataclass(frozen=True, kw_only=True)
 class LpProj2(LpProj):
-    """lp-proj with p = 2. A client's copy of the server's reference w moves by a real vector. `privacy` is a
-    budget for noise on every sum, or None.
+    """lp-proj with p = 2. A client's copy of the server's reference w moves by a real vector, which is sent
+    with a norm of at most `clip`. `privacy` is a budget for noise on every sum, or None.
 
     Against a malicious server this variant needs noise. The server could send a distant w to all clients but
     one, which pulls their models there. Their next answers are then clipped vectors in a direction that the

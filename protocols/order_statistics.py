@@ -22,9 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
-from protocols.checks import parameter
 from protocols.learner import Learner
-from protocols.queries import Fact, Outcome, Query, Round, Steps
+from protocols.parameter_fields import parameter
+from protocols.rounds import Fact, Outcome, Query, Round, Steps
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import (
     SERVER,
@@ -51,7 +51,7 @@ class Inside(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class OrderStatistics(Algorithm[ModelState, NoMemory]):
-    """The base class of median and trimmed mean. Clients are counted, so all have the same weight."""
+    """The base class of median and trimmed mean of updates. Clients are counted, so all have equal weight."""
 
     two_statistics: ClassVar[bool] = False
 
@@ -98,7 +98,7 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
 
     @abstractmethod
     def _update(self, found: BisectionResult) -> Steps[Vector]:
-        """Return the vector to add to the model, given the bisection's result. It may yield a query."""
+        """Return the vector to add to the model, given the bisection's result. It may yield a query first."""
 
     def client(self, learner: Learner, memory: NoMemory) -> CountingClient:  # noqa: ARG002
         return CountingClient(self.bisection, learner)
@@ -107,10 +107,8 @@ class OrderStatistics(Algorithm[ModelState, NoMemory]):
 @dataclass(frozen=True, kw_only=True)
 class MedianByCounts(OrderStatistics):
     """The model moves by the median of the updates in each coordinate; of two middle values, by the lower.
-
-    The error is at most half the width of the last bracket, reach * 2^-steps. If a client drops out during
-    the bisection, the model moves by the value closest to zero in each coordinate's bracket.
-    """
+    Unless updates exceed `reach`, the error is at most reach * 2^-steps, half the width of the last bracket.
+    If a client drops out meanwhile, the model moves by the value closest to zero in each bracket."""
 
     def ranks(self, clients: int) -> tuple[int, ...]:
         return ((clients + 1) // 2,)
@@ -171,7 +169,7 @@ class TrimmedMean(OrderStatistics):
 
 
 class CountingClient(ClientRound[NoMemory]):
-    """A client that trains once, at the first query, which has the model. All answers use this update."""
+    """A client that trains at a round's first query, which has the model. All answers use that update."""
 
     def __init__(self, bisection: Bisection, learner: Learner) -> None:
         self._bisection = bisection
@@ -215,10 +213,8 @@ class Below(Query):
 @dataclass(frozen=True, eq=False)
 class Bracket:
     """The interval in which the order statistic of rank `rank` lies, in each coordinate: low < value <= high.
-
-    The value may equal `low` only if `low` is -reach. `under` clients have a value of at most `low`, and
-    `within` clients a value of at most `high`.
-    """
+    The value may equal `low` only if `low` is the least value possible. `under` clients have a value of at
+    most `low`, and `within` clients a value of at most `high`."""
 
     rank: int
     low: Vector
@@ -236,7 +232,7 @@ class Bracket:
         return np.asarray(np.clip(0.0, self.low, self.high), np.float64)
 
     def halved(self, counts: Counts) -> Bracket:
-        """Return the half that contains the order statistic, if `counts` values are at most the middle."""
+        """Return the half with the order statistic; `counts` values are at most the bracket's middle."""
         left = counts >= self.rank
         return Bracket(
             rank=self.rank,
@@ -249,7 +245,7 @@ class Bracket:
 
 @dataclass(frozen=True)
 class BisectionResult:
-    """A bracket for each wanted rank after `steps` halvings. If this ended early, `failure` says why."""
+    """A bracket for each wanted rank after `steps` halvings. If bisecting ended early, `failure` says why."""
 
     brackets: tuple[Bracket, ...]
     steps: int
@@ -308,8 +304,8 @@ class Bisection:
     # --- the server's side ---
 
     def run(self, model: Vector, ranks: Ranks) -> Steps[BisectionResult]:
-        """Find order statistics of the clients' updates of `model`; `ranks` gives ranks by number of clients.
-        Raises `SumFailed` if the first sum fails; a later drop-out only ends the bisection early."""
+        """Bracket order statistics of the clients' updates of `model`. `ranks` maps a number of clients to
+        ranks. A drop-out after the first sum only ends this early. Other failures raise `SumFailed`."""
         total = yield self._query(0, model, [np.zeros(self.dim) for _ in self.names])
         reach, none = np.full(self.dim, self.limit), np.zeros(self.dim, np.int64)
         all_clients = np.full(self.dim, total.count)

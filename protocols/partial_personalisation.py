@@ -30,12 +30,12 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import ModelState, Sum, TrainingClient
 from protocols.averaging import AveragingAlgorithm, WeightedMean, share_of
-from protocols.checks import parameter
 from protocols.influence_functions import GeometricMedian
 from protocols.iterative_aggregation import Aggregation, Layer, Residuals
 from protocols.learner import Learner, Steering
-from protocols.parameter_ranges import IndexRanges, parse_index_ranges
-from protocols.queries import Fact, Outcome, Query, Round
+from protocols.model_index_ranges import IndexRanges, parse_index_ranges
+from protocols.parameter_fields import parameter
+from protocols.rounds import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError
 from secagg.sum_spec import MAX_TIMES
@@ -56,7 +56,7 @@ class Shared(Query):
 
 @dataclass(frozen=True, repr=False)  # it is private
 class OwnPart:
-    """A client's memory: its own parameters, which are never sent; None before its first round."""
+    """A client's memory: its own parameters, never sent; None at first, and if clients keep nothing."""
 
     values: Vector | None = None
 
@@ -64,7 +64,7 @@ class OwnPart:
 @dataclass(frozen=True, kw_only=True)
 class Partial(AveragingAlgorithm[OwnPart]):
     """The base class of FedAlt and FedSim, which differ in when a client trains own and shared parameters.
-    `initial` is the initial model of all clients. It has their first own parameters, and is never sent."""
+    `initial`, which is never sent, is the model with clients' first own parameters (None: zeros)."""
 
     memory_type: ClassVar[type] = OwnPart
 
@@ -137,15 +137,15 @@ class Partial(AveragingAlgorithm[OwnPart]):
 
     @cached_property
     def first(self) -> Vector:
-        """A client's own parameters before its first round."""
+        """A client's own parameters before its first round: those of `initial`, or zeros if it is None."""
         return as_vector(np.zeros(self.own.size) if self.initial is None else self.own.take(self.initial))
 
     def whole(self, shared: Vector, own: Vector) -> Vector:
-        """Return the model with these shared and own parameters."""
+        """Return the whole model with these shared and own parameters."""
         return self.shared.join(shared, own)
 
     def kept(self, memory: OwnPart) -> Vector:
-        """Return the own parameters with which a client begins a round."""
+        """Return the own parameters with which a client begins a round: `first` if it has kept none."""
         return self.first if memory.values is None or not self.stateful else memory.values
 
     # --- sums ---
@@ -169,10 +169,6 @@ class Partial(AveragingAlgorithm[OwnPart]):
     def counts(self, learner: Learner) -> int:
         """Return the number by which a client is weighted: its local steps or its samples, by `weigh_by`."""
         return learner.steps if self.weigh_by == BATCHES else learner.samples
-
-    def share(self, learner: Learner) -> float:
-        """Return the client's weight in the geometric median, from 0 to 1."""
-        return share_of(self.counts(learner), self.cap, weighted=self.weighted)
 
     def sums(self) -> tuple[Sum, ...]:
         if self.robust:
@@ -224,7 +220,7 @@ class Partial(AveragingAlgorithm[OwnPart]):
 
     @property
     def steering(self) -> Steering:
-        """The extra terms in local steps that change only a client's own parameters; none by default."""
+        """The extra terms of local steps in which only own parameters change; none by default."""
         return Steering()
 
     @cached_property
@@ -244,14 +240,14 @@ class PartialClient(TrainingClient[Partial, OwnPart]):
     def answer(self, query: Query) -> Mapping[str, ArrayLike]:
         algorithm = self._algorithm
         if isinstance(query, Residuals):
-            trained, share = self._trained_from(query.point), algorithm.share(self._learner)
-            return algorithm.aggregation.contribution(trained, query.point, share)
+            share = share_of(algorithm.counts(self._learner), algorithm.cap, weighted=algorithm.weighted)
+            return algorithm.aggregation.contribution(self._trained_from(query.point), query.point, share)
         assert isinstance(query, Shared)
         update = self._trained_from(query.shared) - query.shared
         return algorithm.averaging.contribution(update, algorithm.counts(self._learner))
 
     def _trained_from(self, shared: Vector) -> Vector:
-        """Return the shared parameters, trained from `shared` at the first call and then stored."""
+        """Return the trained shared parameters. Only the first call trains them, from `shared`."""
         if self._trained is None:
             algorithm = self._algorithm
             start = algorithm.whole(shared, algorithm.kept(self._memory))
@@ -286,7 +282,7 @@ class FedAlt(Partial):
 
     @cached_property
     def steering(self) -> Steering:
-        """The penalty on own parameters, as a proximal term of steps in which shared parameters are fixed."""
+        """The penalty on own parameters, as a proximal term of the steps that change only own parameters."""
         if not self.pull:
             return Steering()
         centre = self.first if self.pull_to == START else np.zeros(self.own.size)
@@ -300,8 +296,8 @@ class FedAlt(Partial):
 
 @dataclass(frozen=True, kw_only=True)
 class FedSim(Partial):
-    """Clients train their own parameters and the shared ones at once, in half as many steps as FedAlt. If no
-    parameters are personal, this is federated averaging."""
+    """Clients train own and shared parameters at once, for the learner's number of steps. (FedAlt trains one
+    after the other, by default for this number of steps each.) With no personal part, this is FedAvg."""
 
     def trained(self, learner: Learner, model: Vector) -> Vector:
         return learner.train(model)
@@ -309,7 +305,8 @@ class FedSim(Partial):
 
 @dataclass(frozen=True, kw_only=True)
 class LGFedAvg(FedSim):
-    """FedSim with mostly personal layers: `shared_part` selects the shared layers instead."""
+    """LG-FedAvg: clients train all parameters at once, but send only the few that `shared_part` selects. The
+    others are personal. `personal_part`, which would select these in the base class, is not used."""
 
     shared_part: str | None = parameter(
         None,

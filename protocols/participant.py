@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from protocols.algorithm import AnyAlgorithm, ClientRound
 from protocols.learner import Learner
-from protocols.queries import RoundInfo
+from protocols.rounds import RoundInfo
 from protocols.serialisation import Vector, is_finite, pack, unpack
 from secagg.errors import SERVER, MalformedMessage
 from secagg.trust_levels import Trust
@@ -68,18 +68,19 @@ class Participant:
         return self._memory
 
     def personal(self, model: Vector) -> Vector:
-        """Return this client's personal model, or the common one, `model`, if the algorithm has none."""
+        """Return this client's personal model, or the common one, `model`, if the client has none."""
         return self._algorithm.personal(self._memory, model, self.learner)
 
     def answer(
         self, kind: str, payload: bytes, *, round_number: int, invited: int
     ) -> Mapping[str, ArrayLike] | None:
-        """Return the values that a query asks for, by part name, or None if this client has no answer.
+        """Return the values that a query asks for, by part name, or None if this client has no answer. This
+        is so if a restart lost the state of this round, or if training has diverged and the sum has no noise;
+        with noise, it returns zeros.
 
-        There is no answer if training has diverged, or if a restart lost the state of this round. Raises
-        `MalformedMessage` for a query that no honest server sends. `round_number` is the round of the sum,
-        which must be that of the query: values that were trained for one round must not be used in another.
-        `invited` is the number of clients that receive the query.
+        Raises `MalformedMessage` for a query that no honest server sends. `round_number` is the round of the
+        sum, which must be that of the query: values that were trained for one round must not be used in
+        another. `invited` is the number of clients that receive the query.
         """
         round_info, query = self._algorithm.query_decoder.decode(kind, payload)
         if self._algorithm.needs_all_clients and invited != self._algorithm.clients:
@@ -104,11 +105,9 @@ class Participant:
 
     def _nothing(self, kind: str) -> Mapping[str, ArrayLike] | None:
         """Return the answer of a client whose training has diverged: zeros if the sum has noise, else None.
-
-        The server sees which clients do not answer, and could conclude that their training diverged. Noise
-        is meant to hide such facts about a client's data, so in a sum with noise the client sends zeros. In a
-        sum without noise, a client with zeros would be counted without protecting the others: it declines.
-        """
+        The server sees which clients do not answer, and could conclude that their training diverged. Noise is
+        meant to hide such facts about a client's data, so in a sum with noise the client sends zeros. In a
+        sum without noise it does not answer: zeros would be counted, but hide no other client's vector."""
         assert self._algorithm.table is not None  # there was a query
         spec = self._algorithm.table[kind]
         if not spec.is_private:
@@ -129,7 +128,7 @@ class Participant:
             self._counted.discard(self._last)
 
     def open(self, round_info: RoundInfo) -> None:
-        """Begin the round `round_info.number`, unless it has already begun."""
+        """Apply the history and begin round `round_info.number`, unless it or a later round has begun."""
         if round_info.number > self._number:
             self.apply_history(round_info)
             self._number = round_info.number
@@ -137,7 +136,9 @@ class Participant:
             self._answered, self._counted = set(), set()
 
     def apply_history(self, round_info: RoundInfo) -> None:
-        """Keep the memory of the client's last round if `round_info` says that it completed, else drop it."""
+        """Do nothing unless `round_info` is of a later round than the client's last one, which is then over.
+        Keep the memory that the client computed in that last round if the round was completed and the client
+        was counted in every kind of sum that it answered; otherwise drop this memory."""
         if round_info.number <= self._number:
             return
         self._counted |= {
@@ -150,7 +151,8 @@ class Participant:
         self._round = self._pending = None
 
     def _made(self) -> Any:
-        """Return the client's memory if the current round completes; the old one if it took no part."""
+        """Return what the memory will be if the current round completes: still the old one if the client has
+        answered nothing or the new one is not finite. Raises `TypeError` if the new one has a wrong type."""
         if self._round is None:
             return self._memory if self._pending is None else self._pending
         if self._binding and not self._answered:
@@ -164,7 +166,8 @@ class Participant:
         return made if is_finite(made) else self._memory  # a diverged personal model is discarded
 
     def insecure_rewind(self, number: int) -> None:
-        """Forget round `number` and later ones, so that a simulation can repeat them with this client."""
+        """Forget that round `number`, or a later one, has begun, so that a simulation can repeat it with this
+        client. Memory that the client has kept from completed rounds does not change."""
         if self._number >= number:
             self._number = number - 1
             self._round = self._pending = None
@@ -178,7 +181,7 @@ class Participant:
         return pack(_Saved(self._number, pack(self._memory), pending, unsure))
 
     def restore(self, saved: bytes) -> None:
-        """Continue from the result of `save`. Raises `RecordError` if `saved` is something else."""
+        """Continue from the bytes that `save` returned. Raises `RecordError` if `saved` is something else."""
         record = unpack(_Saved, saved)
         kind = self._algorithm.memory_type
         memory: Any = unpack(kind, record.memory)

@@ -13,21 +13,19 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import TrainingClient
 from protocols.averaging import AveragingAlgorithm, Update
-from protocols.checks import parameter
 from protocols.learner import Learner, Steering
-from protocols.local_training import KeepsOwnModel, OwnModel
-from protocols.queries import Query
+from protocols.parameter_fields import parameter
+from protocols.personal_model import KeepsOwnModel, OwnModel
+from protocols.rounds import Query
 from protocols.serialisation import Vector, as_vector
 
 
 @dataclass(frozen=True, kw_only=True)
 class PFedMe(KeepsOwnModel, AveragingAlgorithm[OwnModel]):
     """The common model w minimises the mean of the clients' Moreau envelopes. The envelope of a loss f at w
-    is the minimum over theta of f(theta) + pull / 2 * |theta - w|^2. Its theta is the personal model.
-
-    In a round a client repeats `rounds` times: `steps` local steps on theta, which is pulled towards its copy
-    w_i of the common model, and then w_i <- w_i - rate * pull * (w_i - theta).
-    """
+    is the minimum over theta of f(theta) + pull / 2 * |theta - w|^2. Its theta is the personal model. In a
+    round a client repeats `rounds` times: `steps` local steps on theta, which is pulled towards the client's
+    copy w_i of the common model, and then w_i <- w_i - rate * pull * (w_i - theta)."""
 
     pull: float = parameter(15.0, "lambda of the paper")
     rounds: int = parameter(20, "R, local rounds")
@@ -66,8 +64,8 @@ class PFedMeClient(TrainingClient[PFedMe, OwnModel]):
         return algorithm.averaging.contribution(copy - query.model, self._learner.samples)
 
     def _towards(self, theta: Vector, copy: Vector) -> Vector:
-        """Return `theta` after local steps that minimise the loss plus pull / 2 |theta - copy|^2. Pull and
-        weight decay are added up to one pull, towards a point between `copy` and zero."""
+        """Return `theta` after local steps on loss + pull / 2 |theta - copy|^2 + decay / 2 |theta|^2. The two
+        squares are combined to one pull, towards a point between `copy` and zero."""
         algorithm = self._algorithm
         both = algorithm.pull + algorithm.decay
         steering = Steering(pull=both, anchor=copy * (algorithm.pull / both))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from protocols import checks
-from protocols.checks import parameter
+from protocols.parameter_fields import parameter
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.noise.elementwise_calibration import calibrate_counts
@@ -37,10 +37,10 @@ class PrivacyBudget:
         self.check()
 
     def check(self) -> None:
-        """Raise `ParameterError` if a parameter of a subclass is invalid."""
+        """Raise `ParameterError` if a parameter that a subclass adds is invalid. Here, nothing is checked."""
 
     def check_clients(self, clients: int) -> None:
-        """Raise `ParameterError` if noise is calibrated for fewer than `clients` clients."""
+        """Raise `ParameterError` if there may be more clients, `clients`, than noise is calibrated for."""
         if self.promise.clients < clients:
             raise ParameterError(
                 f"noise is promised for {self.promise.clients} clients, but there may be {clients}: "
@@ -54,7 +54,7 @@ class PrivacyBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class HistogramBudget(PrivacyBudget):
-    """The budget of rounds with a histogram, which gets the fraction `ratio` of it, and other sums."""
+    """The budget of rounds with a histogram and other sums. The histogram gets the fraction `ratio` of it."""
 
     ratio: float = parameter(
         0.25, "the part of the budget that the histogram gets; with 1, nothing else has noise"
@@ -66,7 +66,7 @@ class HistogramBudget(PrivacyBudget):
 
     @property
     def whole(self) -> Goal:
-        """The privacy goal of a sum if it is the only one in every round."""
+        """The privacy goal of a sum that gets the whole budget because it is the only one in every round."""
         return self.per_sum()
 
     @property
@@ -82,7 +82,8 @@ class HistogramBudget(PrivacyBudget):
 
 @dataclass(frozen=True, kw_only=True)
 class PublicStepBudget(PrivacyBudget):
-    """The budget of private robust aggregation, whose iteration takes steps of the public length `step`."""
+    """The privacy budget of an iterative robust aggregation. Clients' weights, which would give the length of
+    a step, are not summed, so the length is public: `step`, if all clients pull in one direction."""
 
     step: float | None = parameter(
         None,

@@ -1,7 +1,8 @@
 """q-FFL: clients with a higher loss get a larger weight, so that losses become more equal.
 
-"Fair Resource Allocation in Federated Learning", Algorithm 2 (q-FedAvg). The objective is the sum of all
-F_i^(q+1) / (q+1). With the update u of a client's local steps at rate eta and g = -u / eta, the paper has
+"Fair Resource Allocation in Federated Learning", Algorithm 2 (q-FedAvg). The objective is the sum over
+clients with loss F of F^(q+1) / (q+1). With a client's update u by local steps at rate eta and g = -u / eta,
+the paper has
 
     Delta = F^q g,    h = q F^(q-1) |g|^2 + F^q / eta,    w <- w - (sum of Delta) / (sum of h).
 
@@ -22,9 +23,9 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import Algorithm, ModelState, NoMemory, Sum, TrainingClient
 from protocols.averaging import UPDATE, Update, WeightedMean, clipped
-from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
-from protocols.queries import Outcome, Query, Round
+from protocols.parameter_fields import BITS_MEANING, CAP_MEANING, parameter
+from protocols.rounds import Outcome, Query, Round
 from protocols.serialisation import as_vector
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.sum_spec import LInf, Part, SumSpec
@@ -74,7 +75,7 @@ class QFFL(Algorithm[ModelState, NoMemory]):
     @property
     def _largest(self) -> float:
         """The largest `stiffness` of a client, which bounds what it adds to the sum. As a function of the
-        loss, it falls and then rises, so it is largest at an end of the range of losses."""
+        loss, stiffness falls and then rises, so it is largest at an end of the range of losses."""
         assert self.loss_cap is not None
         return max(self.stiffness(loss, self.averaging.limit) for loss in (self.loss_floor, self.loss_cap))
 
@@ -91,8 +92,8 @@ class QFFL(Algorithm[ModelState, NoMemory]):
         return float((loss / self.loss_cap) ** self.q)
 
     def stiffness(self, loss: float, norm: float) -> float:
-        """Return what a client with this loss and an update of this norm adds to the number by which the
-        server divides: h of the paper times eta / loss_cap^q."""
+        """Return weight * (1 + q * norm^2 / (rate * loss)): what a client with this loss and an update of
+        this norm adds to the number by which the server divides the sum of weighted updates."""
         assert self.rate is not None
         return self.weight(loss) * (1 + self.q * norm**2 / (self.rate * loss))
 

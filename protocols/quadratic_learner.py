@@ -18,7 +18,7 @@ _CLOSE = 1.0  # a model within this distance of the centre classifies all sample
 
 @dataclass
 class QuadraticLearner:
-    """The `Learner` of a client whose loss is smallest at the model `centre`."""
+    """A client's `Learner` with the loss sum(curvature * (w - centre)^2) / 2 of a model w."""
 
     centre: Vector
     curvature: Vector | float = 1.0
@@ -58,7 +58,7 @@ class QuadraticLearner:
 
 
 def steered_step(model: Vector, gradient: Vector, steering: Steering, rate: float) -> Vector:
-    """Return `model` after one step along `gradient`, with the formula in the docstring of `Steering`."""
+    """Return `model` after one step against `gradient` at rate `rate`, with the terms of `steering`."""
     direction = gradient
     if steering.anchor is not None:
         direction = direction + steering.pull * (model - steering.anchor)

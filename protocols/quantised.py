@@ -35,9 +35,9 @@ from numpy.typing import ArrayLike, NDArray
 from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.averaging import UPDATE, WEIGHT, mean_of, share_of, weight_part
-from protocols.checks import CAP_MEANING, parameter
 from protocols.learner import Learner
-from protocols.queries import Fact, Outcome, Query, Round
+from protocols.parameter_fields import CAP_MEANING, parameter
+from protocols.rounds import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import SERVER, MalformedMessage
 from secagg.sum_spec import Count, LInf, Part, SumSpec, Total, bits_for_cohort
@@ -49,8 +49,8 @@ _FINEST: Final = 40
 
 @dataclass(frozen=True)
 class Quantise(Query):
-    """Asks for each client's update of `model`, divided by the scale of each bucket (group of parameters),
-    which is reach * 2^-halvings. None means no halvings."""
+    """Asks for each client's update of `model`, divided by a scale. Every bucket (group of parameters) has
+    its own scale, the largest allowed one times 2^-halvings. None means no halvings."""
 
     kind: ClassVar[str] = "quantise"
     model: Vector
@@ -67,14 +67,15 @@ class QuantisedState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class Remainder:
-    """What clipping removed from a client's last update. It is added to the next one (error feedback)."""
+    """What clipping removed from a client's last update. It is added to its next one (error feedback)."""
 
     value: Vector | None = None  # None: the client keeps nothing
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantised(Algorithm[QuantisedState, Remainder]):
-    """Federated averaging of updates that are rounded to a few levels; see the module's docstring."""
+    """Federated averaging of updates that are divided by a public scale and rounded at random to a few
+    levels, so sums need few bits. If `adaptive`, the last round's largest numbers set the scale."""
 
     memory_type: ClassVar[type] = Remainder
     state_type: ClassVar[type] = QuantisedState
@@ -115,19 +116,19 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
 
     @property
     def bits(self) -> int:
-        """The number of bits of every number on the wire: just enough for the signed sum of all levels."""
+        """The bits of every number on the wire: just enough for the signed sum of all clients' levels."""
         return 1 + (self.clients * (self.levels - 1)).bit_length()
 
     @cached_property
     def starts(self) -> NDArray[np.intp]:
-        """The index at which each bucket (group of parameters with a common scale) begins."""
+        """The index of the first parameter of each bucket (a group of parameters with a common scale)."""
         return np.arange(0, self.dim, self.dim if self.bucket is None else self.bucket)
 
     def scales(self, halvings: Vector) -> Vector:
         return self.limit * 2.0**-halvings
 
     def spread(self, of_buckets: Vector) -> Vector:
-        """Return a vector of `dim` numbers with each bucket's value for all parameters of the bucket."""
+        """Return one number for each parameter: the one that `of_buckets` has for its bucket (its group)."""
         return np.repeat(of_buckets, np.diff(self.starts, append=self.dim))
 
     def sums(self) -> tuple[Sum, ...]:
@@ -179,8 +180,8 @@ class Quantised(Algorithm[QuantisedState, Remainder]):
         return Outcome(QuantisedState(as_vector(state.model + step), halvings), facts)
 
     def _finer(self, total: Total) -> Vector:
-        """Return how often each bucket's scale can be halved without clipping more than the fraction `share`
-        of the clients. The result is -1, which doubles the scale, if more clients are clipped already."""
+        """Return how often the scale of each bucket (parameter group) can be halved while at most the
+        fraction `share` of the clients is clipped; -1, which doubles the scale, if more are clipped now."""
         counts = np.asarray(total[OCTAVES], np.float64).reshape(-1, _CELLS)
         beyond = np.cumsum(counts, axis=1)[:, :-1]  # number of clipped clients after 0, 1, ... halvings
         return np.asarray((beyond <= self.share * total.count).sum(axis=1) - 1, np.float64)
@@ -211,7 +212,7 @@ class QuantisedClient(TrainingClient[Quantised, Remainder]):
         return self._memory if self._after is None else self._after
 
     def _halvings(self, query: Quantise) -> Vector:
-        """Return how often the query halves each bucket's scale. Raises `MalformedMessage` if not allowed."""
+        """Return how often the query halves each bucket's scale. Raises `MalformedMessage` if invalid."""
         algorithm, given = self._algorithm, query.halvings
         if algorithm.adaptive != (given is not None):
             raise MalformedMessage(SERVER, "a scale that is not what was agreed on")
@@ -222,7 +223,8 @@ class QuantisedClient(TrainingClient[Quantised, Remainder]):
         return given
 
     def _levelled(self, update: Vector, scales: Vector) -> Vector:
-        """Return update / scales, clipped to [-1, 1]. With `feedback`, store what clipping removes."""
+        """Return update / scales, clipped to [-1, 1], or NaNs if `update` is not finite: the client then
+        declines to answer. With `feedback`, store what was cut off, clipped to the largest scale."""
         if not np.isfinite(update).all():
             return np.full_like(update, np.nan)  # the participant declines
         limit = self._algorithm.limit
@@ -233,8 +235,8 @@ class QuantisedClient(TrainingClient[Quantised, Remainder]):
 
 
 def _octaves(largest: Vector, scales: Vector) -> NDArray[np.uint64]:
-    """Return the histograms of all buckets, one after another. Each has one count: in cell 0 if the bucket's
-    `largest` number is above its scale, in cell 1 if it is above half of the scale, and so on."""
+    """Return the histograms of all buckets (parameter groups), one after another. Each has one count: in cell
+    0 if the bucket's `largest` number is above its scale, in cell 1 if it is above half of it, and so on."""
     borders = scales[:, None] * 2.0 ** -np.arange(_CELLS - 1)
     cells = (largest[:, None] <= borders).sum(axis=1)
     return np.asarray(np.eye(_CELLS, dtype=np.uint64)[cells].ravel())

@@ -25,7 +25,7 @@ from protocols.serialisation import Vector
 from secagg.errors import ParameterError
 from secagg.hashing import digest
 from secagg.mask_keystream import KeyStream
-from secagg.noise.grid_encoding import walsh_hadamard
+from secagg.noise.hadamard_rotation import walsh_hadamard
 
 Real: TypeAlias = NDArray[np.float64]
 Floats: TypeAlias = NDArray[Any]
@@ -45,10 +45,10 @@ _PRECISE: Final = 1e-13  # relative error at which `shift` stops
 
 @dataclass(frozen=True, kw_only=True)
 class Subspace:
-    """A random matrix P with `size` rows and `dim` columns, see the module's docstring.
+    """A random projection matrix P with `size` rows of norm 1 and `dim` columns, from a public seed.
 
     `seed`         the public seed from which P is generated.
-    `transform`    "dense", "fast", or "auto": dense up to 1e8 entries.
+    `transform`    "dense" (Gaussian), "fast" (Walsh-Hadamard), or "auto": dense up to 1e8 entries.
     `orthonormal`  whether rows are made orthogonal to each other as well.
 
     The constructor raises `ParameterError` for invalid parameters.
@@ -101,22 +101,22 @@ class Subspace:
         return 1 << (self.dim - 1).bit_length()
 
     def matrix(self) -> Floats | None:
-        """Return P, read-only, if it is dense and small enough to be held in memory, otherwise None."""
+        """Return the matrix P, read-only, if it is dense and small enough for the memory, otherwise None."""
         return None if self.is_fast or self.entries > MOST_HELD else _held(self)
 
     def mixing(self) -> tuple[NDArray[np.int8], NDArray[np.int64]] | None:
-        """Return the column signs and the kept coordinates of a fast P, or None if P is dense."""
+        """Return a fast P's column signs, and which Hadamard coordinates are its rows; None if P is dense."""
         return _mixing(self) if self.is_fast else None
 
     def blocks(self) -> Iterator[tuple[int, Floats]]:
-        """Yield blocks of rows of a dense P, each as (index of the first row, rows)."""
+        """Yield blocks of rows of a dense matrix P, each as (index of the first row, rows)."""
         held, step = self.matrix(), max(1, _BLOCK // self.dim)
         for start in range(0, self.size, step):
             stop = min(self.size, start + step)
             yield start, _rows(self, start, stop) if held is None else held[start:stop]
 
     def project(self, vectors: Floats) -> Real:
-        """Return the projection P x of one vector x, or of each row x of an array."""
+        """Return P x for a vector x or each row x of an array. Raises `ParameterError` for a wrong length."""
         vectors = self._checked(vectors, self.dim)
         if self.is_fast:
             return _each(self._mixed, vectors, self.size)
@@ -126,7 +126,7 @@ class Subspace:
         return found
 
     def lift(self, points: Floats) -> Real:
-        """Return P' y, with the transpose P' of P, for one vector y or for each row y of an array."""
+        """Return transpose(P) y for a vector y or each row y. Raises `ParameterError` for a wrong length."""
         points = self._checked(points, self.size)
         if self.is_fast:
             return _each(self._unmixed, points, self.dim)
@@ -136,12 +136,9 @@ class Subspace:
         return found
 
     def shift(self, point: Floats) -> Vector:
-        """Return the shortest vector whose projection is `point`, or is nearest to it.
-
-        (If rows of the fast transform are linearly dependent, which happens if `size` is near `dim`, some
-        points are not the projection of any vector.) The vector is computed by conjugate gradients for least
-        squares, which take few steps if rows are nearly orthogonal.
-        """
+        """Return the shortest x that minimises |P x - point|. P x is `point`, unless rows of P are linearly
+        dependent (possible for the fast transform if `size` is near `dim`). Computed by conjugate gradients:
+        few steps if the rows are nearly orthogonal. Raises `ParameterError` for a wrong length of `point`."""
         left = self._checked(point, self.size).copy()
         slope = self.lift(left)
         found, direction = np.zeros(self.dim), slope
@@ -182,7 +179,7 @@ class Subspace:
 
 
 def _each(apply: Any, stack: Real, length: int) -> Real:
-    """Return `apply` of every vector along the last axis of `stack`, each a vector of `length` numbers."""
+    """Return the results of `apply`, `length` numbers each, for all vectors on the last axis of `stack`."""
     flat = stack.reshape(-1, stack.shape[-1])
     found = np.empty((len(flat), length))
     for row, vector in zip(found, flat, strict=True):
@@ -195,7 +192,7 @@ def _each(apply: Any, stack: Real, length: int) -> Real:
 
 @lru_cache(maxsize=2)
 def _held(space: Subspace) -> Floats:
-    """Return the whole dense matrix P, as float32 if it would take more than 128 MB as float64."""
+    """Return the dense matrix P, read-only, as float32 if it would take more than 128 MB as float64."""
     matrix: Floats = np.empty((space.size, space.dim), np.float64 if space.entries <= _EXACT else np.float32)
     for row in range(space.size):
         matrix[row] = _row(space, row)
@@ -210,7 +207,7 @@ def _rows(space: Subspace, start: int, stop: int) -> Real:
 
 
 def _row(space: Subspace, row: int) -> Real:
-    """Return one row of a dense P: Gaussian numbers by Box and Muller's method, from the row's own seed."""
+    """Return a row of a dense P before rows are made orthogonal: Gaussian, from its own seed, of norm 1."""
     stream = KeyStream(_seed(space, b"row", row))
     found = np.empty(space.dim)
     for start in range(0, space.dim, _CHUNK):
@@ -225,14 +222,14 @@ def _row(space: Subspace, row: int) -> Real:
 
 
 def _orthogonal(matrix: Real) -> Real:
-    """Return the matrix with orthonormal rows that the Gram-Schmidt process computes from its rows."""
+    """Return the matrix of orthonormal rows that the Gram-Schmidt process makes of the rows of `matrix`."""
     columns, triangle = np.linalg.qr(matrix.T)
     return np.ascontiguousarray((columns * np.sign(np.diagonal(triangle))).T)
 
 
 @lru_cache(maxsize=2)
 def _mixing(space: Subspace) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Return what defines a fast P: the signs of its columns, and the coordinates that it keeps."""
+    """Return the column signs of a fast P, and the coordinates of the Walsh-Hadamard transform it keeps."""
     words = KeyStream(_seed(space, b"signs")).words(space.width // 64 + 1)
     bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: space.dim]
     signs = 1 - 2 * bits.astype(np.int8)

@@ -19,12 +19,12 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import Algorithm, ModelState, NoMemory, Sum, TrainingClient
 from protocols.averaging import WeightedMean, share_of
-from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.influence_functions import GeometricMedian, Influence, NoisyInfluence
 from protocols.iterative_aggregation import GROUP, Aggregation, Layer, Residuals
 from protocols.learner import Learner
+from protocols.parameter_fields import BITS_MEANING, CAP_MEANING, parameter
 from protocols.privacy_budget import PrivacyBudget, PublicStepBudget
-from protocols.queries import Fact, Outcome, Query, Round
+from protocols.rounds import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError
 from secagg.sum_spec import SumSpec
@@ -35,7 +35,7 @@ MEAN: Final = "mean"
 
 @dataclass(frozen=True)
 class Mean(Query):
-    """Asks for each client's update of `model`, once in a round, if Weiszfeld's steps start at the mean."""
+    """Asks for each client's update of `model`. Their mean is where the Weiszfeld steps of a round begin."""
 
     kind: ClassVar[str] = "mean"
     model: Vector
@@ -44,7 +44,7 @@ class Mean(Query):
 @dataclass(frozen=True, kw_only=True)
 class RFA(Algorithm[ModelState, NoMemory]):
     """Clients train from the common model, which moves to the geometric median of the resulting models.
-    `privacy` is a budget for noise on every sum, with a public step length; None for sums without noise."""
+    `privacy` is a budget for noise on every sum, in steps of a public length; None: no noise."""
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = PublicStepBudget
 
@@ -107,10 +107,6 @@ class RFA(Algorithm[ModelState, NoMemory]):
         cap = self.cap if self.weighted else 1
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
-    def share(self, samples: int) -> float:
-        """Return a client's weight, from 0 to 1: min(samples, cap) / cap if `weighted`, else 1."""
-        return share_of(samples, self.cap, weighted=self.weighted)
-
     def sums(self) -> tuple[Sum, ...]:
         if self.start_at == MODEL:
             return (self.aggregation.sum,)
@@ -137,12 +133,9 @@ class RFA(Algorithm[ModelState, NoMemory]):
 
 @dataclass(frozen=True, kw_only=True)
 class RFA1(RFA):
-    """One Weiszfeld step from the common model: a mean of updates, weighted by their inverse norms.
-
-    The update u of a client with the share a (see `share`) has the weight a / max(nu, |u|), as in every step
-    of RFA. (The talk that proposes this method leaves the factor a open.) Without `leave`, a client with the
-    update zero has the weight a / nu, more than all others together.
-    """
+    """One Weiszfeld step from the common model: a mean of updates, weighted by their inverse norms. A client
+    with the update u has the weight a / max(nu, |u|), where a (from 0 to 1) depends on its samples. If
+    `leave` is False and u = 0, this is a / nu, usually more than all other weights together."""
 
     steps: int = 1
 
@@ -153,7 +146,7 @@ class RFA1(RFA):
 
 
 class RFAClient(TrainingClient[RFA, NoMemory]):
-    """A client that trains once, from the first point that it receives. All answers use that model."""
+    """A client that trains once per round, from the first model sent. All its answers use the result."""
 
     _trained: Vector | None = None
 
@@ -162,7 +155,7 @@ class RFAClient(TrainingClient[RFA, NoMemory]):
             update = self._trained_from(query.model) - query.model
             return self._algorithm.averaging.contribution(update, self._learner.samples)
         assert isinstance(query, Residuals)
-        share = self._algorithm.share(self._learner.samples)
+        share = share_of(self._learner.samples, self._algorithm.cap, weighted=self._algorithm.weighted)
         return self._algorithm.aggregation.contribution(self._trained_from(query.point), query.point, share)
 
     def _trained_from(self, model: Vector) -> Vector:

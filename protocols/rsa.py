@@ -5,14 +5,13 @@ with its l1 penalty. Clients and server minimise
 
     the sum over clients of   f_i(x_i) + pull * |x_i - x_0|_1     and   decay / 2 * |x_0|^2
 
-over the clients' models x_i and the common one, x_0. Clients send only the signs of x_0 - x_i, so a client's
-influence on a coordinate does not depend on its distance. The sum of signs is exact, and needs only as many
-bits as counting the clients.
+over the clients' models x_i and the common one, x_0, where f_i is the loss of client i. Clients send only the
+signs of x_0 - x_i, so a client's influence on a coordinate does not depend on its distance. The sum of signs
+is exact, and needs only as many bits as counting the clients.
 
 There are two differences from the paper; neither changes fixed points. In the paper, clients take the signs
 before their step; here, after their steps. In the paper, all clients are in every sum; here, a client that is
-not in a sum does not train in that round. The algorithm equals lp-proj-1 with the identity as P, except that
-the server moves by the sum of the signs, not by their mean. With rate = eta / clients, both are the same.
+not in a sum does not train in that round.
 
 Signed numbers. Counts on the wire are not negative, so every client adds `most` to each of its numbers, and
 the server, which knows the number of clients, subtracts it again. A client moves a total by at most `most`.
@@ -32,10 +31,10 @@ from numpy.typing import ArrayLike, NDArray
 from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.averaging import Update
-from protocols.checks import parameter
 from protocols.learner import Learner, PenaltyTerm, Steering
-from protocols.local_training import KeepsOwnModel, OwnModel
-from protocols.queries import Outcome, Query, Round
+from protocols.parameter_fields import parameter
+from protocols.personal_model import KeepsOwnModel, OwnModel
+from protocols.rounds import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import CorruptTotal
 from secagg.sum_spec import Count, Part, SumSpec, Total, bits_for_cohort
@@ -46,7 +45,7 @@ SQRT: Final = "sqrt"
 
 @dataclass(frozen=True)
 class SteppedState:
-    """The server's state: the common model, and the number of its steps so far."""
+    """The server's state: the common model, and the number of steps by which it has moved so far."""
 
     model: Vector
     steps: int = 0
@@ -57,7 +56,7 @@ class RSA(KeepsOwnModel, Algorithm[SteppedState, OwnModel]):
     """RSA: in a round, clients take steps x_i <- x_i - r * (gradient(x_i) + pull * sign(x_i - x_0)) on their
     own models x_i, with learning rate r. The server moves the common model x_0, in round t = 1, 2, ...:
 
-        x_0 <- x_0 - rate_t * (pull * (sum of sign(x_0 - x_i)) + decay * x_0)
+        x_0 <- x_0 - rate_t * (pull * (sum of sign(x_0 - x_i)) + decay * x_0), with rate_t by `schedule`
     """
 
     state_type: ClassVar[type] = SteppedState
@@ -151,13 +150,13 @@ class SignedCounts:
 
     def contribution(self, numbers: Vector) -> Mapping[str, ArrayLike]:
         """Return what a client adds, by part name: its numbers plus `most`. If a number is not finite, return
-        all numbers unchanged, so that `Participant` declines to answer."""
+        all numbers unchanged, so that the client declines to answer."""
         if not np.isfinite(numbers).all():
             return {SIGNED_COUNTS: numbers}
         return {SIGNED_COUNTS: (numbers + self.most).astype(np.uint64)}
 
     def total(self, total: Total) -> Whole:
-        """Return the sum of all signed numbers. Raises `CorruptTotal` if a client exceeded its bound."""
+        """Return the sum of all signed numbers. Raises `CorruptTotal` if the clients' bounds rule it out."""
         shifted = np.asarray(total[SIGNED_COUNTS]).astype(np.int64)
         if (shifted > 2 * self.most * total.count).any():
             raise CorruptTotal("counts add up to more than all clients may send: some client broke its bound")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from protocols.algorithm import Algorithm
-from protocols.queries import Fact, Outcome, Query, RoundInfo, run_round
+from protocols.rounds import Fact, Outcome, Query, RoundInfo, run_round
 from protocols.serialisation import Vector, pack, unpack
 from secagg.errors import ParameterError, SumFailed
 from secagg.sum_spec import Total
@@ -25,7 +25,7 @@ class SumChannel(Protocol):
         """Return the total of the clients' answers to `query`. Raises `SumFailed` if the sum fails."""
 
     def finish(self, round_info: RoundInfo) -> None:
-        """End the round. `round_info`, of the next round, says whether this round was completed."""
+        """End the round. `round_info` is that of the next round; it says whether this one was completed."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RoundReport:
     """What happened in a round. The numbers are computed from totals only.
 
     `sums`     number of successful sums, by kind.
-    `clients`  number of clients in the last sum.
+    `clients`  number of clients in the last of these sums; 0 if there is none.
     `facts`    the facts of the round's `Outcome`; empty if the round failed.
     `failure`  why the round was given up, with the state unchanged; None if the round completed.
 
@@ -59,7 +59,7 @@ class _Saved:
 
 
 class Run(Generic[S]):
-    """The server's side of a run. `state` and `round_info` are all that it keeps between rounds.
+    """The server's side of an algorithm's rounds. Between rounds it keeps only `state` and `round_info`.
 
     If a sum fails, `round` does not raise but returns a `RoundReport` with the failure. The constructor and
     `round` raise `TypeError` or `ParameterError` for a state that does not fit the algorithm.
@@ -91,7 +91,8 @@ class Run(Generic[S]):
         return self._algorithm.model(self.state)
 
     def round(self) -> RoundReport:
-        """Run one round and return its report. If a failed sum ends the round, the state is unchanged."""
+        """Run one round and return its report. If a sum failed, the report says why, and `state` is
+        unchanged. Raises `TypeError` or `ParameterError` if the algorithm's round returns an unfit result."""
         round_info, log = self.round_info, _Log(self._channel)
         self.round_info = round_info.next(completed=False)  # even if the round fails, its number is used up
         try:
@@ -132,18 +133,16 @@ class Run(Generic[S]):
     def resume(
         cls, algorithm: Algorithm[S, Any], channel: SumChannel, saved: bytes, *, interrupted: bool = False
     ) -> Self:
-        """Return a run that continues from the result of `save`.
-
-        `interrupted` says that another round may have begun after `save`. Its number is then skipped: clients
-        would refuse its queries, because repeated sums of different clients can reveal a single answer.
-        """
+        """Return a run that continues from `saved`, the result of `save`. Raises `RecordError` for other
+        bytes. If `interrupted`, a round may have begun after `save`, and its number is skipped: clients would
+        refuse its queries, because repeated sums of different clients can reveal a single answer."""
         record = unpack(_Saved, saved)
         round_info = record.round_info.next(completed=False) if interrupted else record.round_info
         return cls(algorithm, channel, unpack(algorithm.state_type, record.state), round_info)
 
 
 class _Log:
-    """Passes queries to a channel, and counts a round's sums by kind and the clients of the last sum."""
+    """Passes queries to a channel. Counts a round's sums by kind, and the clients in the last of them."""
 
     def __init__(self, channel: SumChannel) -> None:
         self._channel = channel

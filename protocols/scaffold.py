@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.averaging import WeightedMean, clipped, norm
-from protocols.checks import BITS_MEANING, parameter
 from protocols.learner import Learner, Steering
-from protocols.queries import Outcome, Query, Round
+from protocols.parameter_fields import BITS_MEANING, parameter
+from protocols.rounds import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import SERVER, MalformedMessage, ParameterError
 from secagg.sum_spec import L2, Part, SumSpec
@@ -33,7 +33,8 @@ _SLACK: Final = 1.01  # margin for rounding
 
 @dataclass(frozen=True)
 class Controlled(Query):
-    """Asks for each client's updates of `model` and of its control variate. `control` is the common one."""
+    """Asks each client to train `model`, and for the changes of the model and of its control variate.
+    `control` is the mean of all clients' control variates."""
 
     kind: ClassVar[str] = "controlled"
     model: Vector
@@ -96,14 +97,16 @@ class Scaffold(Algorithm[ControlledState, ControlVariate]):
 
     @property
     def reach(self) -> float:
-        """K * eta: the distance that the model moves in a round along a constant gradient of norm 1."""
+        """`steps` * `rate`: how far a client's local steps move the model in a round if all gradients are the
+        same vector of norm 1."""
         assert self.steps is not None
         assert self.rate is not None
         return self.steps * self.rate
 
     @property
     def control_limit(self) -> float:
-        """The largest norm of a control, clip / (K * eta): the mean gradient of an update of norm clip."""
+        """The largest norm of a client's control variate: clip / (`steps` * `rate`). This is the norm of the
+        mean gradient in a round in which local steps move the model by `clip`."""
         return self.averaging.limit / self.reach
 
     def sums(self) -> tuple[Sum, ...]:

@@ -31,7 +31,7 @@ _WHOLE: Final = 1 << 63  # signed 64-bit integers are below this
 
 
 class RecordError(LocalError):
-    """Raised if bytes do not decode to the expected record, or if a value cannot be serialised."""
+    """Raised if bytes are not the expected record (frozen dataclass), or if a value cannot be serialised."""
 
 
 def as_vector(values: ArrayLike) -> Vector:
@@ -46,7 +46,7 @@ def as_vector(values: ArrayLike) -> Vector:
 
 
 def pack(record: object) -> bytes:
-    """Return a record (a frozen dataclass) as bytes. Raises `RecordError` if a value has a wrong type.
+    """Return a record (a frozen dataclass) as bytes. Raises `RecordError` for a wrong type, NaN or overflow.
 
     >>> from protocols.algorithm import ModelState
     >>> len(pack(ModelState(as_vector([1.0, 2.0]))))
@@ -58,7 +58,7 @@ def pack(record: object) -> bytes:
 
 
 def unpack(kind: type[T], data: bytes) -> T:
-    """Return the record of type `kind` that `data` contains. Raises `RecordError` if it is something else.
+    """Return the record of type `kind` in `data`. Raises `RecordError`, or what `kind`'s constructor raises.
 
     >>> from protocols.algorithm import ModelState
     >>> unpack(ModelState, pack(ModelState(as_vector([1.0, 2.0])))).model
@@ -78,7 +78,7 @@ def vectors_of(record: object) -> dict[str, Vector]:
 
 
 def is_finite(record: object) -> bool:
-    """Return whether all numbers of a record are finite. Other records cannot be serialised."""
+    """Return whether all numbers of a record are finite. Records with other numbers cannot be serialised."""
     return all(np.isfinite(leaf).all() for _, leaf in _leaves(record) if isinstance(leaf, np.ndarray | float))
 
 
@@ -89,7 +89,7 @@ def largest_of(record: object) -> float:
 
 
 def _leaves(value: object, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (path, value) for all values in a record, at any depth, that are no tuples or dataclasses."""
+    """Yield (path, value) for all values in a record, at any depth, except tuples and dataclasses."""
     if isinstance(value, tuple):
         for index, each in enumerate(value):
             yield from _leaves(each, f"{where}[{index}]")
@@ -122,7 +122,7 @@ def _plain(hint: Any, value: Any, where: str) -> Any:
 
 
 def _number(value: Any, where: str) -> float:
-    """Return `value` as a float. An int is converted, because type checkers accept it as a float."""
+    """Return `value`, a float or int, as a float. Raises `RecordError` for other types and if not finite."""
     if isinstance(value, float) or type(value) is int:
         with suppress(OverflowError):  # a whole number may be too large
             number = float(value)
@@ -172,7 +172,8 @@ def _vector(plain: Any, where: str) -> Vector:
 
 
 def _simple(hint: Any, value: Any, where: str) -> Any:
-    """Return `value` if its type is exactly `hint`; raise `RecordError` otherwise. A bool is not an int."""
+    """Return `value` if its type is exactly `hint` (a bool is not an int). Raises `RecordError` otherwise,
+    and for a number that is not finite or does not fit in 64 bits."""
     if type(value) is not hint or (hint is float and not math.isfinite(value)):
         raise RecordError(f"{where} must be a {hint.__name__}, and finite")
     if hint is int and not -_WHOLE <= value < _WHOLE:
@@ -181,7 +182,8 @@ def _simple(hint: Any, value: Any, where: str) -> Any:
 
 
 def _elements(arguments: tuple[Any, ...], value: Any, kind: type, where: str) -> tuple[Any, ...]:
-    """Return the declared type of each element of `value`. Raises `RecordError` if the length is wrong."""
+    """Return the declared type of each element of `value`, from the `arguments` of a tuple's type. Raises
+    `RecordError` if `value` is no `kind` (tuple or list), or has a wrong length."""
     if not isinstance(value, kind):
         raise RecordError(f"{where} must be a {kind.__name__}")
     length = len(typing.cast(Any, value))

@@ -1,16 +1,16 @@
 """Server optimisers: rules by which a server moves its model along the mean of the clients' updates.
 
-"Adaptive Federated Optimization", Algorithm 2. The mean D of the clients' updates is used like a negative
-gradient. In each coordinate, the model x moves by the rate times
+They are Algorithm 2 of "Adaptive Federated Optimization". The mean D of the clients' updates is used like a
+negative gradient. In each coordinate, the model moves by the learning rate times
 
     sgd     m                     with m <- momentum * m + D
     adam    m / (sqrt(v) + eps)   with m <- b1 * m + (1 - b1) * D,  v <- b2 * v + (1 - b2) * D^2
     yogi    the same              with v <- v - (1 - b2) * D^2 * sign(v - D^2)
 
-Momentum is that of "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
-Classification" (FedAvgM). As in the paper, v begins with eps^2, and there is no bias correction. With
-`corrected`, m and v begin with zero and are divided by 1 - b1^t and 1 - b2^t, as in "Adam: A Method for
-Stochastic Optimization".
+where b1, b2 and eps are `beta1`, `beta2` and `epsilon`. Momentum is that of "Measuring the Effects of
+Non-Identical Data Distribution for Federated Visual Classification" (FedAvgM). As in the paper, v begins with
+eps^2, and there is no bias correction. With `corrected`, m and v begin with zero and are divided by 1 - b1^t
+and 1 - b2^t in step t, as in "Adam: A Method for Stochastic Optimization".
 
 The server needs only D, so it learns no more from clients than in plain averaging. An optimiser can be
 combined with any algorithm that has a common model. The algorithm's own round runs unchanged, with its own
@@ -30,11 +30,12 @@ import numpy as np
 
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum
-from protocols.checks import BITS_MEANING, CAP_MEANING, parameter, shown
+from protocols.checks import shown
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner
+from protocols.parameter_fields import BITS_MEANING, CAP_MEANING, parameter
 from protocols.privacy_budget import PrivacyBudget
-from protocols.queries import Outcome, Round
+from protocols.rounds import Outcome, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError
 
@@ -47,11 +48,11 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class OptimiserState:
-    """The state that an optimiser keeps from round to round.
+    """What a server optimiser keeps from round to round. An update is the mean update of the clients.
 
     `steps`   number of steps so far.
-    `first`   m: a decaying mean of the updates so far, or their decaying sum for sgd.
-    `second`  v: a decaying mean of the squared updates; None for sgd.
+    `first`   decaying mean of the updates so far; for sgd, their decaying sum (momentum).
+    `second`  decaying mean of the squared updates; None for sgd.
     """
 
     steps: int
@@ -61,15 +62,17 @@ class OptimiserState:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptimiser:
-    """The rule by which a server moves its model along the mean of the clients' updates.
+    """The rule by which a server moves its model along D, the mean of the clients' updates.
 
-    `kind`       "sgd", "adam" or "yogi".
-    `rate`       learning rate. For sgd it is a factor of the mean update, 1 by default. For the others it is
-                 about the distance that every coordinate moves in a round, and has no default.
-    `momentum`   factor of the earlier updates in m; for sgd only.
-    `beta1`, `beta2`  factors of the earlier m and v; for adam and yogi only.
-    `epsilon`    added to the root of v. The larger it is, the less coordinates' rates differ (paper: tau).
-    `corrected`  whether m and v are corrected for their bias towards the start, as in the original Adam.
+    With m, a decaying mean of all D so far (for sgd, their decaying sum), and v, a decaying mean of all D^2,
+    each coordinate moves by rate * m ("sgd"), or by rate * m / (sqrt(v) + epsilon) ("adam" and "yogi").
+
+    `rate`            learning rate. For sgd it is 1 by default. For the others it is about the distance that
+                      every coordinate moves in a round, and has no default.
+    `momentum`        factor of the earlier m in the new one; for sgd only.
+    `beta1`, `beta2`  factors of the earlier m and v in the new ones; for adam and yogi only.
+    `epsilon`         the larger it is, the less the steps of coordinates differ; for adam and yogi only.
+    `corrected`       whether m and v are corrected for their bias towards the start, as in the original Adam.
 
     The constructor raises `ParameterError` for invalid parameters.
 
@@ -93,17 +96,16 @@ class ServerOptimiser:
         if self.is_adaptive or self.rate is not None:
             checks.bound("rate", self.rate, "about how far a coordinate moves in a round, such as 0.01")
         for name in ("momentum", "beta1", "beta2"):
-            checks.real(name, getattr(self, name), 0)
-            if getattr(self, name) >= 1:
-                raise ParameterError(
-                    f"{name} must be less than 1, not {shown(getattr(self, name))}", parameter=name
-                )
+            value = getattr(self, name)
+            checks.real(name, value, 0)
+            if value >= 1:
+                raise ParameterError(f"{name} must be less than 1, not {shown(value)}", parameter=name)
         checks.positive("epsilon", self.epsilon)
         checks.truth("corrected", self.corrected)
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether every coordinate has its own rate."""
+        """Whether every coordinate has its own step size, as in "adam" and "yogi", but not in "sgd"."""
         return self.kind != "sgd"
 
     @property
@@ -119,7 +121,7 @@ class ServerOptimiser:
         return OptimiserState(0, zeros, zeros if self.corrected else as_vector(zeros + self.epsilon**2))
 
     def step(self, state: OptimiserState, model: Vector, update: Vector) -> tuple[Vector, OptimiserState]:
-        """Return the model after one step along `update`, the clients' mean update, and the new state."""
+        """Return (new model, new state) after one step along `update`, the clients' mean update."""
         if not self.is_adaptive:
             velocity = as_vector(self.momentum * state.first + update)
             moved = model + self.length * velocity
@@ -156,11 +158,9 @@ def _state_of(inner: type) -> type:
 
 @dataclass(frozen=True, kw_only=True)
 class WithServerOptimiser(Algorithm[Any, M], Generic[S, M]):
-    """Runs `algorithm`, but replaces every move of its common model by a step of `optimiser` along it.
-
-    If a round leaves the algorithm's state unchanged, the optimiser takes no step. The constructor raises
-    `ParameterError` if the algorithm has no common model to move.
-    """
+    """Runs `algorithm`. Each move of its common model is passed to `optimiser` as an update, and replaced by
+    the optimiser's own step. If a round leaves the algorithm's state unchanged, the optimiser takes no step.
+    The constructor raises `ParameterError` if the algorithm has no common model to move."""
 
     dim: int = field(init=False)
     clients: int = field(init=False)
@@ -261,20 +261,16 @@ class FedOpt(WithServerOptimiser[ModelState, NoMemory]):
         averaging = FedAvg(**{name: getattr(self, name) for name in own})
         if self.server_rate is not None or self.kind != "sgd":
             checks.bound("server_rate", self.server_rate, "about how far a parameter moves, such as 0.01")
-        chosen = {
-            name: getattr(self, name)
-            for name in (each.name for each in fields(ServerOptimiser))
-            if name != "rate"
-        }
+        names = (each.name for each in fields(ServerOptimiser))
+        chosen = {name: getattr(self, name) for name in names if name != "rate"}
         object.__setattr__(self, "algorithm", averaging)
         object.__setattr__(self, "optimiser", ServerOptimiser(rate=self.server_rate, **chosen))
         super().__post_init__()
 
 
 def of_other_kinds(kind: str) -> dict[str, Any]:
-    """Return the values, by parameter name, that users of this kind of optimiser cannot set: `kind` itself,
-    and the defaults of parameters that only other kinds have."""
+    """Return the parameters, by name, that are fixed for optimisers of this kind: `kind` itself, and those
+    that only other kinds use, with their defaults."""
     names = {name for every in PARAMETERS.values() for name in every} - set(PARAMETERS[kind])
-    return {"kind": kind} | {
-        each.name: each.default for each in fields(ServerOptimiser) if each.name in names
-    }
+    defaults = {each.name: each.default for each in fields(ServerOptimiser) if each.name in names}
+    return {"kind": kind, **defaults}

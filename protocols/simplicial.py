@@ -17,22 +17,20 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, ModelState, NoMemory, Sum, TrainingClient
-from protocols.averaging import clipped
-from protocols.checks import CAP_MEANING, parameter
+from protocols.averaging import UPDATE, WEIGHT, clipped
 from protocols.histogram_quantiles import tail_size
 from protocols.learner import Learner
+from protocols.parameter_fields import CAP_MEANING, parameter
 from protocols.privacy_budget import HistogramBudget, PrivacyBudget
-from protocols.queries import Fact, Outcome, Query, Round
+from protocols.rounds import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.superquantile import WHOLE_COHORT, LossTail, TailRule, TailThreshold
+from protocols.superquantile_formulas import WHOLE_COHORT, LossTail, TailRule, TailThreshold
 from secagg.errors import ParameterError
 from secagg.noise.part_plan import Plan
 from secagg.noise.vector_calibration import calibrate_vector
 from secagg.sum_spec import L2, Count, LInf, Part, SumSpec, Total, bits_for_cohort
 
 HISTOGRAM: Final = "losses"
-UPDATE: Final = "update"
-WEIGHT: Final = "weight"
 _WEIGHT_BITS: Final = 64  # bits of the sum of weights, by which the server divides the sum of updates
 
 
@@ -46,8 +44,8 @@ class LossHistogram(Query):
 
 @dataclass(frozen=True)
 class TailUpdate(Query):
-    """Asks for each client's update of `model`, times the weight that follows from the client's loss and the
-    threshold (`level`, `share`) at which the tail of the largest losses begins."""
+    """Asks for each client's update of `model`, times a weight. The weight follows from the client's loss and
+    from `level` and `share`, which say where the tail of the largest losses begins (see `TailThreshold`)."""
 
     kind: ClassVar[str] = "tail"
     model: Vector
@@ -64,13 +62,13 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
     """The server reads from a histogram of losses where the tail of the largest losses begins. The model
     moves by the mean update of the clients in this tail.
 
-    `privacy`     a budget for noise, or None. The histogram gets its fraction `ratio`. With noise,
-                  weights are not summed, because the sum of weights depends on the clients' losses and would
-                  need noise too. The sum of updates is divided by the intended size of the tail, theta times
-                  the number of clients in the sum, which is public.
+    `privacy` is a budget for noise, or None. The histogram gets the fraction `privacy.ratio` of it. With
+    noise, weights are not summed, because their sum depends on the clients' losses and would need noise too.
+    The sum of updates is divided by the tail's intended size, theta times the public number of clients.
 
     The quadratic term of the papers' objective, lambda / 2 |w|^2, is weight decay, a setting of the learner.
-    Clients outside the tail also train, and send zeros: no answer, or a fast one, would reveal a low loss.
+    Clients outside the tail also train. They send their update times `floor`, by default 0: no answer, or a
+    fast one, would reveal a low loss.
     """
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = HistogramBudget
@@ -197,7 +195,8 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         return Outcome(ModelState(as_vector(state.model + self._mean(total))), facts)
 
     def _weight(self, total: Total) -> float:
-        """Return the total weight of a sum's clients, as a number of clients or of samples."""
+        """Return the sum of the clients' weights, as a number of clients or of samples. With noise, weights
+        are not summed; this is then what they should add up to by `theta` and `floor`."""
         if self.update_noise is not None:
             return self.floor * total.count + (1 - self.floor) * tail_size(total.count, self.theta)
         return float(total[WEIGHT][0]) * self._most_count
@@ -224,7 +223,8 @@ class SimplicialClient(TrainingClient[SimplicialFL, NoMemory]):
         return self._update(query.model, self._weight(query.model, query.cut))
 
     def _histogram(self, model: Vector) -> ArrayLike:
-        """Return the loss histogram, or NaN if the loss is not finite: `Participant` then declines."""
+        """Return the client's part of the histogram of losses: one count, or its number of samples, in the
+        bin of its loss. If the loss is not finite, return NaNs, so that the client declines to answer."""
         loss, algorithm = self._loss(model), self._algorithm
         if not np.isfinite(loss):
             return np.full(algorithm.bins, np.nan)

@@ -5,8 +5,8 @@ sum of the sketches. The first sum of a round is a sketch. The second sum has th
 coordinates that are largest in the sketch. Clients keep all others and add them to their next updates.
 
 A client with the update D computes u <- momentum * u + D and v <- v + u, where v is its unsent vector. The
-server asks for p2 * k coordinates of the sum of all v, and moves the model along the k largest of them.
-In the paper, clients then reset these k coordinates to zero. A client that is not invited to the next round
+server asks for p2 * k coordinates of the sum of all v, and moves the model along the k largest of them. In
+the paper, clients then reset these k coordinates to zero. A client that is not invited to the next round
 would not learn which they are. So here clients reset all coordinates that they were asked for, and the server
 keeps the unused values for later rounds. If all clients are in every sum, no u or v is clipped, and the
 server's rate is 1, then
@@ -15,11 +15,10 @@ server's rate is 1, then
 
 The server chooses the coordinates of the second sum. It learns only sums, as in plain averaging. But unsent
 coordinates of v change little between rounds, and are summed again in the next sketch: if the clients of two
-rounds differ by one client, their totals differ by about that client's v. This holds for every algorithm
-in which clients keep unsent values.
+rounds differ by one client, their totals differ by about that client's v.
 
 Count sketches ("Finding Frequent Items in Data Streams") are short tables from which the large coordinates of
-a long vector can be read. Every row of the table adds each coordinate, with a random sign, to a random
+a long vector v can be read. Every row of the table adds each coordinate, with a random sign, to a random
 column. The estimate of a coordinate is the median over the rows of the entry in its column times its sign. In
 one row, the error e has E e^2 <= |v|^2 / columns, because all other coordinates have random signs. So
 
@@ -41,9 +40,9 @@ from numpy.typing import ArrayLike, NDArray
 from protocols import checks
 from protocols.algorithm import Algorithm, Sum, TrainingClient
 from protocols.averaging import WEIGHT, clipped, mean_of, share_of, weight_part
-from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
 from protocols.learner import Learner
-from protocols.queries import Fact, Outcome, Query, Round
+from protocols.parameter_fields import BITS_MEANING, CAP_MEANING, parameter
+from protocols.rounds import Fact, Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import SERVER, MalformedMessage, ParameterError
 from secagg.hashing import digest
@@ -73,7 +72,7 @@ class Heaviest(Query):
 
 @dataclass(frozen=True)
 class SketchState:
-    """The server's state: the model, and `kept`, received values that have not moved the model yet."""
+    """The server's state: the model, and `kept`, means of clients' values not yet added to the model."""
 
     model: Vector
     kept: Vector
@@ -81,7 +80,9 @@ class SketchState:
 
 @dataclass(frozen=True, repr=False)  # it is private
 class UnsentUpdate:
-    """A client's memory: its last update with momentum, and its unsent vector. Both are None at first."""
+    """A client's memory. Both vectors are None before its first round. `velocity` is its last update plus
+    momentum times the velocity before. `backlog`, its unsent vector, is the sum of all velocities since a
+    coordinate was last sent. Both are clipped. Coordinates that were sent become 0 in both."""
 
     velocity: Vector | None = None
     backlog: Vector | None = None
@@ -89,7 +90,8 @@ class UnsentUpdate:
 
 @dataclass(frozen=True, kw_only=True)
 class SketchedSGD(Algorithm[SketchState, UnsentUpdate]):
-    """Clients send a sketch of their unsent vector, then exact values at the sum's largest coordinates."""
+    """Clients add updates to an unsent vector, and send a sketch (a short linear summary) of it. The server
+    finds the largest coordinates in the sum of sketches, asks for their exact sums, and moves the model."""
 
     memory_type: ClassVar[type] = UnsentUpdate
     state_type: ClassVar[type] = SketchState
@@ -233,11 +235,9 @@ class SketchedClient(TrainingClient[SketchedSGD, UnsentUpdate]):
 
 def _checked(places: Vector, dim: int) -> NDArray[np.intp]:
     """Return the indices that a server asks for, as integers. Raises `MalformedMessage` unless they are whole
-    numbers from 0 to dim - 1 in rising order."""
-    if (
-        not ((places >= 0) & (places < dim) & (places == np.floor(places))).all()
-        or (np.diff(places) <= 0).any()
-    ):
+    numbers from 0 to dim - 1 in rising order, without repetition."""
+    valid = (places >= 0) & (places < dim) & (places == np.floor(places))
+    if not valid.all() or (np.diff(places) <= 0).any():
         raise MalformedMessage(
             SERVER, f"places that are no whole numbers from 0 to {dim - 1} in rising order"
         )
@@ -250,7 +250,7 @@ _HALF: Final = np.uint64(32)
 
 @dataclass(frozen=True, kw_only=True)
 class CountSketch:
-    """A table of `rows` times `columns` numbers that shows the large coordinates of a vector of size `dim`.
+    """Maps vectors of size `dim` to tables of `rows` x `columns` numbers, which show their large coordinates.
 
     >>> sketch = CountSketch(dim=1000, rows=5, columns=100)
     >>> heavy = np.zeros(1000)
@@ -271,7 +271,7 @@ class CountSketch:
 
     @property
     def size(self) -> int:
-        """The number of entries of a sketch."""
+        """The number of entries of a sketch: `rows` * `columns`."""
         return self.rows * self.columns
 
     def of(self, vector: Vector) -> Vector:
@@ -294,7 +294,8 @@ class CountSketch:
 
     @cached_property
     def _drawn(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """The column of each coordinate in each row, and whether its sign is negative."""
+        """Two arrays by row and coordinate: the column of the table to which the row adds the coordinate, and
+        whether it does so with a negative sign."""
         shape = self.rows, self.dim
         places, signs = np.empty(shape, np.intp), np.empty(shape, np.bool_)
         for row in range(self.rows):
@@ -314,5 +315,5 @@ class CountSketch:
 
 
 def heaviest(vector: Vector, count: int) -> NDArray[np.intp]:
-    """Return the indices of the `count` largest absolute values, in rising order; of ties, the first."""
+    """Return the indices of the `count` largest absolute values, in rising order; of equal ones the first."""
     return np.sort(np.argsort(-np.abs(vector), kind="stable")[:count])

@@ -1,8 +1,12 @@
 """Operator splitting: FedAvg, FedProx, FedSplit, FedPi and FedRP are settings of one scheme.
 
-The scheme is (42)-(44) of the book chapter "A Unifying Framework for Federated Learning". Each client applies
-a map to its point u_i and relaxes the result by alpha, which gives z_i. Then beta moves z_i to the mean of
-all z, or reflects it there. Finally gamma mixes the result with u_i. Formulas: splitting_local_step.py.
+The scheme is (42)-(44) of the book chapter "A Unifying Framework for Federated Learning"; numbers below are
+also its equations. Client i applies a map P (the proximal map of its loss, or gradient steps) at its point
+u_i:
+
+    z_i <- (1 - alpha) u_i + alpha P(u_i)
+    w_i <- (1 - beta) z_i + beta mean(z)
+    u_i <- (1 - gamma) u_i + gamma w_i
 
 | setting                                      | map      | alpha | beta | gamma |
 |----------------------------------------------|----------|-------|------|-------|
@@ -18,15 +22,14 @@ A round needs only the mean of the z_i, which is one secure sum. The u_i stay on
 all u_i are one common u. Clients send z_i minus a public vector (the last mean, or the common u). If the
 difference is longer than `clip`, it is shortened, and the client continues with the z_i that it sent.
 
-Participation. The mean is over the clients in the round's sum, as in the chapter's released scripts. A client
-that was not counted keeps its state, and completes its last step with the next mean that it receives. (A
-mean over the last z_i of all clients, updated by differences, would count departed clients.)
+Participation. The mean is over the clients in the round's sum. A client that was not counted keeps its state,
+and completes its last step with the next mean that it receives.
 
-Acceleration. A round maps u_i to its image, the next u_i; the residual is the image minus u_i. With `memory`
+Acceleration. A round maps u_i to its image, the next u_i; the residual is u_i minus the image. With `memory`
 = tau above 0, Anderson acceleration replaces the image by a weighted sum of the last tau + 1 images, which
 are the window. The weights follow from the Gram matrix of the residuals. If u is common, the server computes
 all of this alone. Otherwise the round's sum also contains the newest row of the Gram matrix over all clients
-(see splitting_acceleration.py), the next query carries the weights, and each client combines its own images.
+(see splitting_anderson.py), the next query carries the weights, and each client combines its own images.
 Except for rounding, the result is that of one party with the states of all clients. If tau is 5 or more,
 rounding errors can grow by a factor of a million without `regularisation`. A combination further than four
 times `clip` from the last image comes from clipped residuals and is not used.
@@ -40,9 +43,8 @@ rounds. (If u is common, only a change of the number of clients is noticed.)
 
 If gamma is not 1, clients send z_i - lean u_i after a combination. The factor lean (1 for FedPi) makes this
 sum give the mean of the next u_i. An estimate from earlier sums would be inaccurate, because the weights of
-each combination multiply its rounding error. The mean of z is the mean of the sent vectors plus lean times
-the mean of u_i. If the cohort changes in this round, the last cohort's mean of u_i is used: the broadcast
-mean differs slightly from the mean of the new cohort's z.
+each combination multiply its rounding error. The server adds lean times the mean of u_i to get the mean of z.
+If the cohort has just changed, it uses the last cohort's mean of u_i, so its mean of z is slightly wrong.
 """
 
 from __future__ import annotations
@@ -56,12 +58,13 @@ import numpy as np
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, Sum
 from protocols.anderson import Anderson
-from protocols.averaging import WEIGHT, WeightedMean
-from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
+from protocols.averaging import WeightedMean
 from protocols.learner import Learner
-from protocols.queries import LARGEST, Fact, Outcome, Round
+from protocols.parameter_fields import BITS_MEANING, CAP_MEANING, parameter
+from protocols.query_encoding import LARGEST
+from protocols.rounds import Fact, Outcome, Round
 from protocols.serialisation import Vector, as_vector
-from protocols.splitting_acceleration import ASKED, GRAM, KNOWN, LOST, AndersonWindow, GramRow, completed
+from protocols.splitting_anderson import ASKED, GRAM, KNOWN, LOST, AndersonWindow, GramRow, completed
 from protocols.splitting_clients import (
     AcceleratedClient,
     AcceleratedSplit,
@@ -72,7 +75,7 @@ from protocols.splitting_clients import (
     SplittingMemory,
     leaning,
 )
-from protocols.splitting_local_step import ProximalSteps, SplittingScheme, StepSizes
+from protocols.splitting_formulas import ProximalSteps, SplittingScheme, StepSizes
 from secagg.sum_spec import SumSpec, Total
 
 _FEWEST_BITS: Final = 16
@@ -89,14 +92,14 @@ _ROW_REVEALS: Final = (
 
 @dataclass(frozen=True)
 class SplittingState:
-    """The server's state.
+    """The server's state. In a round, client i sends z_i, computed at its point u_i, and then moves u_i.
 
     `step`     number of completed rounds.
-    `mean`     mean of the clients' relaxed models z in the last completed round: the common model.
-    `point`    u, at which clients apply their maps, if it is common; otherwise the mean of their u_i.
+    `mean`     mean of all z in the last completed round: the common model.
+    `point`    u, if all clients have one common point; otherwise the mean of their u_i.
     `average`  weighted average of `mean` over all rounds so far; the weights are the step sizes eta_t.
     `weight`   sum of these weights.
-    `window`   data of the last rounds, for the acceleration.
+    `window`   data of the last rounds, for Anderson acceleration.
     """
 
     step: int
@@ -109,7 +112,9 @@ class SplittingState:
 
 @dataclass(frozen=True, kw_only=True)
 class Splitting(Algorithm[SplittingState, SplittingMemory]):
-    """Operator splitting with any alpha, beta, gamma and local map; see the module's docstring."""
+    """Operator splitting. At its point u_i, client i sends z_i = (1 - alpha) u_i + alpha P(u_i), where P is a
+    proximal map of its loss or gradient steps. Its next point is (1 - gamma) u_i + gamma ((1 - beta) z_i +
+    beta m), where m is the mean of all z. This m is also the common model, unless `ergodic` is set."""
 
     memory_type: ClassVar[type] = SplittingMemory
     state_type: ClassVar[type] = SplittingState
@@ -302,8 +307,8 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self._outcome(state, mean, window.point(), window)
 
     def _changed(self, state: SplittingState, mean: Vector, count: int) -> Outcome[SplittingState]:
-        """Return the outcome of a round in which the cohort changed: a plain step and an empty window, which
-        records whether the round's sum gives the mean of the new cohort's points u_i."""
+        """Return the outcome of a round with other clients than before: a step without acceleration, and a
+        new window without rounds. Its field `mean` says whether the mean of the new clients' u_i is known."""
         unit = min(state.window.unit * _WIDER, LARGEST)
         is_known = self.gamma == 1 or (state.window.weights and self.scheme.lean)
         known = KNOWN if is_known else LOST
@@ -311,9 +316,9 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self._outcome(state, mean, image, state.window.restarted(count, unit=unit, mean=known))
 
     def _with_row(self, state: SplittingState, mean: Vector, total: Total) -> AndersonWindow:
-        """Return the window with this round added: its row of the Gram matrix of residuals, decoded from
-        `total`, and the unit in which the next row is sent."""
-        window, weight = state.window, self._weight(total)
+        """Return the window of the acceleration with this round added: the round's row of the Gram matrix of
+        the clients' residuals, decoded from `total`, and the unit in which clients send the next row."""
+        window, weight = state.window, self.averaging.total_weight(total)
         units = window.units(self.memory, self._least_unit)
         entries = np.asarray(total[GRAM], np.float64) * units * (units[-1] / weight)
         change, apart = mean - window.centre(state.mean), state.point - mean
@@ -334,11 +339,6 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
     def _mean(self, reference: Vector, total: Total) -> Vector:
         """Return the mean of the clients' vectors, from a total of their differences from `reference`."""
         return as_vector(reference + self.averaging.mean(total))
-
-    def _weight(self, total: Total) -> float:
-        """Return the total weight of a sum's clients: their number, or their samples divided by `cap`."""
-        averaging = self.averaging
-        return float(total.count) if averaging.cap == 1 else int(total[WEIGHT][0]) / averaging.cap
 
     def _outcome(
         self, state: SplittingState, mean: Vector, point: Vector, window: AndersonWindow

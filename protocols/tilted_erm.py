@@ -20,13 +20,13 @@ from numpy.typing import ArrayLike
 
 from protocols import checks
 from protocols.algorithm import LEAST_WEIGHT, Algorithm, NoMemory, Sum, TrainingClient
-from protocols.averaging import UPDATE, WEIGHT, WeightedMean, clipped
-from protocols.checks import BITS_MEANING, CAP_MEANING, parameter
+from protocols.averaging import UPDATE, WeightedMean, clipped
 from protocols.learner import Learner
-from protocols.queries import Outcome, Query, Round
+from protocols.parameter_fields import BITS_MEANING, CAP_MEANING, parameter
+from protocols.rounds import Outcome, Query, Round
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import CorruptTotal, ParameterError
-from secagg.sum_spec import LInf, Part, SumSpec, Total
+from secagg.sum_spec import LInf, Part, SumSpec
 
 TILT: Final = "tilt"
 _BITS: Final = 64  # bits of the sum of weights, by which the server divides the sum of updates
@@ -34,7 +34,7 @@ _BITS: Final = 64  # bits of the sum of weights, by which the server divides the
 
 @dataclass(frozen=True)
 class Tilted(Query):
-    """Asks for each client's weight exp(t (loss - shift)), and for its update of `model` times the weight."""
+    """Asks for each client's weight exp(t (loss - shift)), with tilt t, and its update times this weight."""
 
     kind: ClassVar[str] = "tilted"
     model: Vector
@@ -43,7 +43,7 @@ class Tilted(Query):
 
 @dataclass(frozen=True)
 class TiltedState:
-    """The server's state: the model, and `shift`, the tilted loss that the last round found."""
+    """The server's state: the model and `shift`, the last (1/t) log mean exp(t loss); at first `loss_cap`."""
 
     model: Vector
     shift: float
@@ -94,7 +94,7 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         return WeightedMean(dim=self.dim, clients=self.clients, clip=self.clip, cap=cap, bits=self.bits)
 
     def weight(self, loss: float, shift: float) -> float:
-        """Return a client's weight: exp(t (loss - shift)), limited to [least, largest], over `largest`."""
+        """Return exp(t (min(loss, loss_cap) - shift)), limited to [least, largest], divided by `largest`."""
         assert self.loss_cap is not None
         exponent = self.t * (min(loss, self.loss_cap) - shift)
         return math.exp(min(max(exponent, math.log(self.least)), math.log(self.largest))) / self.largest
@@ -121,7 +121,7 @@ class TERM(Algorithm[TiltedState, NoMemory]):
 
     def round(self, state: TiltedState) -> Round[TiltedState]:
         total = yield Tilted(state.model, state.shift)
-        tilt, clients = float(total[TILT][0]), self._clients(total)
+        tilt, clients = float(total[TILT][0]), self.averaging.total_weight(total)
         if tilt <= 0 or clients <= 0:
             raise CorruptTotal("the weights of this sum's clients add up to nothing")
         model = as_vector(state.model + np.asarray(total[UPDATE], np.float64) / tilt)
@@ -129,10 +129,6 @@ class TERM(Algorithm[TiltedState, NoMemory]):
         # shift.
         shift = state.shift + math.log(tilt * self.largest / clients) / self.t if self.t else state.shift
         return Outcome(TiltedState(model, shift), {"tilted_loss": shift})
-
-    def _clients(self, total: Total) -> float:
-        """Return the total weight of a sum's clients: their number, or their samples divided by `cap`."""
-        return int(total[WEIGHT][0]) / self.averaging.cap if WEIGHT in total.parts else total.count
 
     def client(self, learner: Learner, memory: NoMemory) -> TERMClient:
         return TERMClient(self, learner, memory)

@@ -9,23 +9,23 @@ describes one kind, and a `Part` one vector in it. A `Policy` says what a client
 
 from secagg.client import ClientMachine
 from secagg.client_memory import Memory, VolatileMemory
+from secagg.differencing_rules import static
 from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.events import Answer
 from secagg.identity_registry import Registry, verify_registry
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
-from secagg.local import LocalSession, Stage, local_machines
+from secagg.local_session import LocalSession, Stage, local_machines
 from secagg.noise.elementwise_calibration import calibrate_counts, calibrate_elements
 from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal, Orders
 from secagg.noise.vector_calibration import calibrate_vector
 from secagg.noise.zcdp_cost import Adjacency, sum_rho
+from secagg.one_call_sum import SecureSum, sum_securely
 from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.preflight import Preflight, preflight
-from secagg.sequence_rules import static
 from secagg.server import ServerMachine
-from secagg.simple import SecureSum, sum_securely
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table, Total
 from secagg.trust_levels import Trust
 

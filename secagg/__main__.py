@@ -15,7 +15,7 @@ _USER_ERROR = 2
 
 
 def main() -> int:
-    """Run the command. Return its exit status: 2, with an error text, if a foreign package hides ours."""
+    """Run the command; return its exit status: 2, with an error text, if a foreign package shadows ours."""
     complaint = _complaint()
     if complaint is not None:
         print(complaint, file=sys.stderr)
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def _complaint() -> str | None:
-    """Return an error text if a foreign package hides ours, else None. Imports none of these packages."""
+    """Return an error text if a foreign package shadows one of ours, else None. Imports none of them."""
     spec = spec_from_file_location("_secagg_package_conflicts", _CHECK)
     assert spec is not None
     assert spec.loader is not None

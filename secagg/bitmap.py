@@ -1,8 +1,7 @@
 """Sets of clients as bitmaps: one bit per member of the cohort, in the order of their ids.
 
 On the wire, bit `i` of the set is bit `i % 8` (least significant first) of byte `i // 8`; unused bits are
-zero, so a set has exactly one encoding. In memory, a set is one integer. This is small enough to simulate ten
-thousand clients in one process, each with a set of ten thousand.
+zero, so a set has exactly one encoding. In memory, a set is one integer, which takes little space.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def _pieces(field: int | bytes | str) -> tuple[bytes, ...]:
 
 
 class Reader:
-    """Reads a frame, one field per call. Raises `MalformedMessage` if a field is not in its valid form."""
+    """Reads a frame field by field. Raises `MalformedMessage` for a field not in its one valid encoding."""
 
     def __init__(self, frame: bytes, *, sender: Peer) -> None:
         self._frame = frame
@@ -52,7 +52,7 @@ class Reader:
         return MalformedMessage(self._sender, why)
 
     def array(self, size: int) -> None:
-        """Read the header of the frame. Raise unless it is an array of exactly `size` fields (at most 15)."""
+        """Read the frame's header. Raises `MalformedMessage` unless it counts `size` (at most 15) fields."""
         if self._byte() != 0x90 | size:
             raise self.fail(f"not an array of {size} fields")
 
@@ -76,11 +76,9 @@ class Reader:
             raise self.fail("bytes after the end of the message")
 
     def _sized(self, lead: int, forms: dict[int, tuple[int, int]]) -> int:
-        """Read the integer that follows the type byte `lead`, which was already read, and return it.
-
-        `forms` maps each allowed type byte to (width of the integer in bytes, least value of that width).
-        Raises `MalformedMessage` for another type byte, or if a shorter form would have been enough.
-        """
+        """Read the integer that follows the type byte `lead`, which was already read, and return it. `forms`
+        maps each allowed type byte to (width of the integer in bytes, least value of that width). Raises
+        `MalformedMessage` for another type byte, or if a shorter form would have been enough."""
         if lead not in forms:
             raise self.fail("a field of another type")
         width, least = forms[lead]

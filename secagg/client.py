@@ -20,19 +20,19 @@ from secagg import messages as m
 from secagg.bitmap import PositionSet
 from secagg.client_budget import check_priced
 from secagg.client_memory import AnswerEntry, Memory
-from secagg.cohort import CohortView, invitation_digest, pack_neighbours
-from secagg.double_masking import put_on
+from secagg.cohort_members import CohortView, invitation_digest, pack_neighbours
+from secagg.differencing_rules import ContentOf, SequenceRules, SumSequence, whole_payload
 from secagg.errors import SERVER
 from secagg.events import Answer, ClientStep
-from secagg.hooks import CLIENT_DEFAULTS, ClientHooks
 from secagg.identity_registry import Registry, check_identity
 from secagg.key_list_checks import Introduction, fewest_contributors, largest_frame
 from secagg.keys import Identity, OneTime
+from secagg.machine_hooks import CLIENT_DEFAULTS, ClientHooks
 from secagg.message_records import Advert, Format, parse_signatures
 from secagg.policy import Policy
-from secagg.question import Question, content_digest, query_digest
+from secagg.query_context import Question, content_digest, query_digest
 from secagg.same_vector_sums import GroupBook
-from secagg.sequence_rules import ContentOf, SequenceRules, SumSequence, whole_payload
+from secagg.self_and_pair_masks import put_on
 from secagg.session_secrets import Vault
 from secagg.share_exchange import ShareExchange
 from secagg.sum_spec import Table
@@ -49,7 +49,7 @@ class ClientMachine(OneTime):
 
     `static` names the kinds of sums whose values do not depend on the query, such as values from a file.
     `content_of(kind, payload)` returns the part of a payload that does not depend on the round. Both are used
-    to refuse a sum of the same values over nearly the same clients (see `secagg.sequence_rules`).
+    to refuse a sum of the same values over nearly the same clients (see `secagg.differencing_rules`).
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
@@ -114,11 +114,9 @@ class ClientMachine(OneTime):
     # --- the four calls ---
 
     def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
-        """Process one frame from the server. Return frames to send to the server, and events.
-
-        Raises `PeerError` if a check refuses the frame, and `ExpiredRegistry`; the state is then `FAILED`.
-        `now` is the Unix time in seconds. It is needed for an invitation if the registry can expire.
-        """
+        """Process one frame from the server. Return frames to send to the server, and events. Raises
+        `PeerError` if a check refuses the frame, and `ExpiredRegistry`; the state is then `FAILED`. `now` is
+        the Unix time in seconds. It is needed for an invitation if the registry can expire."""
         self._now = now
         if self._hooks.on_message is not None:
             self._hooks.on_message(m.message_type(frame, sender=SERVER))
@@ -135,11 +133,9 @@ class ClientMachine(OneTime):
 
     def answer(self, sum_index: int, values: Mapping[str, ArrayLike]) -> Answer:
         """Mask `values` (by part name) for sum `sum_index`. Return the frame to send, and the clipped parts.
-
-        Raises `StateError` if this sum is not the one being asked. Raises `InputError` if the values do not
-        match the spec, and `UnchangedValues` if values of a static kind were summed before over nearly the
-        same clients. The last two leave the state unchanged; after `UnchangedValues`, call `decline`.
-        """
+        Raises `StateError` if this sum's query is not open, `InputError` if values do not match the spec, and
+        `UnchangedValues` if `static` values were summed before over nearly the same clients. The state is
+        then unchanged; after `UnchangedValues`, call `decline`. Other errors make it `FAILED`."""
         question = self._require_asked(sum_index)
         try:
             unchanged = self._rules.of_values(question, values)
@@ -162,7 +158,7 @@ class ClientMachine(OneTime):
         return Answer(frame, encoded.clipped)
 
     def decline(self, sum_index: int) -> bytes:
-        """Decline the current query. Return a frame that tells the server not to wait for this client."""
+        """Decline sum `sum_index`. Return the frame to send. Raises `StateError` if it has no open query."""
         self._require_asked(sum_index)
         return self._decline(sum_index)
 
@@ -241,7 +237,7 @@ class ClientMachine(OneTime):
         )
 
     def _enter_cohort(self, cohort: CohortView) -> ClientStep:
-        """Record the session id of a verified cohort, and return the frame with shares for neighbours."""
+        """Check the cohort and record its session id. Return the frame with the encrypted shares."""
         client_checks.check_new_session(cohort.session, self._memory)
         self._rules.check_cohort(cohort)
         self._memory.remember_session(cohort.session)
@@ -305,7 +301,7 @@ class ClientMachine(OneTime):
         return m.Decline(self._context, sum_index).encode()
 
     def _remember(self, question: Question) -> None:
-        """Store the answer in the client's `Memory` for good. Call this before the masked input is sent."""
+        """Record the answer and its cost before it is sent. Raises `PolicyError` beyond the budget."""
         query = question.query
         group, adjacency = self._table.group_of(query.kind), self._policy.adjacency
         entry = AnswerEntry.to(question, group=group, adjacency=adjacency, sequences=self._sequences)
@@ -367,7 +363,7 @@ class ClientMachine(OneTime):
     # --- endings ---
 
     def _on_group_closed(self, message: m.GroupClosed, _: bytes) -> ClientStep:
-        """Erase the secrets of an abandoned sum, even if its query never arrived. Close its group of sums."""
+        """Erase an abandoned sum's secrets. If its query came, close its group (sums of the same vectors)."""
         client_checks.check_closed_sum(message.sum_index, self._last_sum, self._form.sums)
         self._vault.erase_before(message.sum_index + 1)
         if message.sum_index > self._last_sum:

@@ -1,8 +1,8 @@
 """The privacy budget of a client: what its answers have cost so far, and what they may cost at most.
 
 The cost of a sum with noise is its rho in zero-concentrated differential privacy. The rhos of several sums
-add up. They are stored as integers in units of 2^-40 (see `noise.accounting.charge`), so that adding is
-exact. A sum without noise has no rho, so such sums are only counted.
+add up. They are stored as integers in units of 2^-40 (see `noise.zcdp_cost.charge`), so that adding is exact.
+A sum without noise has no rho, so such sums are only counted.
 
 A rho refers to an adjacency: the definition of neighbouring data sets. The same noise has the same rho under
 zero-out and add-remove adjacency, so these rhos can be added to each other. Under replace adjacency, the same
@@ -23,7 +23,7 @@ _FORGIVEN_BITS: Final = 20  # a limit may be exceeded by its 2^-20th part, to ma
 
 
 def sum_charge(spec: SumSpec, *, roster: int, adjacency: Adjacency) -> int | None:
-    """Return the privacy cost of a sum of `roster` clients, in 2^-40 rho; None if a part has no noise."""
+    """Return the cost of a sum of `roster` clients in units of 2^-40 rho; None if a part has no noise."""
     rho = sum_rho(spec, roster=roster, adjacency=adjacency)
     return None if rho is None else charge(rho)
 
@@ -55,7 +55,7 @@ class Spend:
 
     @property
     def rho(self) -> float:
-        """The total rho of all sums with noise."""
+        """The total rho (cost in zero-concentrated differential privacy) of all sums with noise."""
         return rho_of(self.charge)
 
     @property
@@ -63,10 +63,8 @@ class Spend:
         return self.noised + self.unnoised
 
     def plus(self, charge: int | None, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Spend:
-        """Return the spend after one more sum, which costs `charge` (None for a sum without noise).
-
-        Raises `ParameterError` if a cost under `adjacency` cannot be added to this spend.
-        """
+        """Return the spend after one more sum, which costs `charge` units of 2^-40 rho (None: it has no
+        noise). Raises `ParameterError` if a cost under `adjacency` cannot be added to this spend."""
         if charge is None:
             return Spend(self.charge, self.noised, self.unnoised + 1, self.adjacency)
         self.check_adjacency(adjacency)
@@ -74,7 +72,7 @@ class Spend:
         return Spend(self.charge + charge, self.noised + 1, self.unnoised, first)
 
     def check_adjacency(self, adjacency: Adjacency) -> None:
-        """Raise `ParameterError` if rhos under `adjacency` must not be added to those of this spend."""
+        """Raise `ParameterError` if costs under `adjacency` must not be added to those of this spend."""
         replaced = Adjacency.REPLACE
         if self.noised > 0 and (adjacency is replaced) != (self.adjacency is replaced):
             raise ParameterError(
@@ -85,7 +83,7 @@ class Spend:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """A client's lifetime limits: on sums without noise, and on `charge`, in 2^-40 rho. None: no limit."""
+    """A client's lifetime limits: number of sums without noise, and `charge` in 2^-40 rho. None: no limit."""
 
     unnoised_sums: int | None = None
     charge: int | None = None
@@ -99,12 +97,10 @@ class Budget:
 
     def _check_charge(self, spend: Spend, charge: int) -> None:
         """Raise `BudgetExceeded` if old and new charges exceed the limit by more than a rounding allowance.
-
-        Every charge was rounded up by less than one unit. Without an allowance, a limit of ten times the rho
-        of a sum would allow only nine such sums. The allowance is one unit for each sum, but at most 2^-20 of
-        the limit, because otherwise sums that cost less than a unit would be free. Hence a limit of n times
-        the rho of a sum allows n sums if this rho is at least 2^-20.
-        """
+        Every charge was rounded up by less than one unit (2^-40 rho). Without an allowance, a limit of ten
+        times the rho of a sum would allow only nine such sums. The allowance is one unit for each sum, but at
+        most 2^-20 of the limit, because otherwise sums that cost less than a unit would be free. Hence a
+        limit of n times the rho of a sum allows n sums if this rho is at least 2^-20."""
         if self.charge is None:
             return
         forgiven = min(spend.noised + 1, self.charge >> _FORGIVEN_BITS)

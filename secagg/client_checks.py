@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from secagg import errors as e
 from secagg.client_budget import sum_charge
 from secagg.client_memory import Memory
-from secagg.cohort import CohortView
+from secagg.cohort_members import CohortView
 from secagg.errors import SERVER
 from secagg.graph_parameters import few_corrupt_neighbours, stays_connected
 from secagg.identity_registry import Registry
@@ -46,7 +46,7 @@ def check_registry(invitation: Invitation, registry: Registry | None) -> None:
 
 
 def check_registry_is_current(registry: Registry, memory: Memory) -> None:
-    """Check that `registry` is newer than all that this client has seen, or equal to the newest of them."""
+    """Raise `WrongRegistry` if a newer registry was seen before, or a different one of the same version."""
     version, digest = memory.registry
     if registry.version < version:
         raise e.WrongRegistry(SERVER, f"registry {registry.version} is older than {version}, seen before")
@@ -72,7 +72,7 @@ def check_own_advert(adverts: Iterable[Advert], own: Advert) -> None:
 
 
 def check_keys(adverts: Iterable[Advert]) -> None:
-    """Check that every public key in `adverts` is valid (see `check_public_key`) and occurs once."""
+    """Raise `BadKey` unless each public key in `adverts` passes `check_public_key` and occurs only once."""
     seen: set[bytes] = set()
     for advert in adverts:
         for key in (advert.channel_key, *advert.mask_keys):
@@ -97,7 +97,8 @@ def check_ring_size(size: int, policy: Policy) -> None:
 
 
 def check_ring(size: int, neighbours: int, threshold: int, policy: Policy) -> None:
-    """Check that colluders are unlikely to hold `threshold` shares of a secret, or to disconnect the ring."""
+    """Raise `PeerError` if the numbers fit no ring, or if it is too likely that the colluders assumed by
+    `policy` hold `threshold` shares of a secret or disconnect the ring."""
     if neighbours % 2 or not 2 <= neighbours < size:
         raise e.BadRoster(SERVER, f"{neighbours} neighbours on a ring of {size}")
     if not 2 <= threshold <= neighbours + 1:
@@ -138,7 +139,7 @@ def check_parcel_sender(parcel: Parcel, cohort: CohortView, own: int) -> None:
 
 
 def check_parcel_signature(parcel: Parcel, cohort: CohortView, registry: Registry) -> None:
-    """Check that the sender signed the session id, which proves that it received the same key list."""
+    """Raise `BadSignature` unless the sender signed the session id, as proof of having the same key list."""
     key = registry.members[parcel.sender]
     verify(key, parcel.signature, "key list", cohort.session, peer=parcel.sender)
 
@@ -166,9 +167,8 @@ def check_kind(kind: str, table: Table) -> None:
 
 
 def check_budget(memory: Memory, policy: Policy, spec: SumSpec, *, roster: int) -> None:
-    """Check that the privacy budget covers a sum of `roster` clients. `remember_answer` checks this again."""
-    charge = sum_charge(spec, roster=roster, adjacency=policy.adjacency)
-    policy.budget.check(memory.spend, charge)
+    """Raise `PolicyError` if a sum of `roster` clients exceeds the privacy budget that `memory` has left."""
+    policy.budget.check(memory.spend, sum_charge(spec, roster=roster, adjacency=policy.adjacency))
 
 
 def check_query_is_new(content: bytes, memory: Memory) -> None:
@@ -190,7 +190,7 @@ def check_roster(
 
 
 def check_noise_roster(size: int, spec: SumSpec) -> None:
-    """Check that the noise of `spec` is planned for a roster of `size` clients."""
+    """Raise `PolicyError` if `spec` has noise that is not planned for a sum that asks `size` clients."""
     promise = spec.promise
     if promise is None:
         return
@@ -201,7 +201,7 @@ def check_noise_roster(size: int, spec: SumSpec) -> None:
 
 
 def check_around(around: Collection[int], cohort: CohortView) -> None:
-    """Check that the neighbours still present (`around`) are enough to reconstruct this client's secrets."""
+    """Raise `FewContributors` if `around`, this client and neighbours that stay, are below the threshold."""
     if len(around) < cohort.threshold:
         raise e.FewContributors(SERVER, f"{len(around)} around this client; {cohort.threshold} are needed")
 
@@ -233,7 +233,7 @@ def check_contributors(survivors: Collection[int], cohort: CohortView, least: in
 
 
 def check_noise_kept(survivors: int, roster: Collection[int], spec: SumSpec) -> None:
-    """Check that no more clients dropped out of a sum than its noise is planned for."""
+    """Raise `FewContributors` if more clients dropped out of a sum than its noise is planned for."""
     dropped = len(roster) - survivors
     if spec.promise is not None and dropped > spec.promise.dropouts:
         raise e.FewContributors(
@@ -242,7 +242,7 @@ def check_noise_kept(survivors: int, roster: Collection[int], spec: SumSpec) -> 
 
 
 def check_group_survivors(survivors: AbstractSet[int], roster: AbstractSet[int]) -> None:
-    """Check that no client dropped out of a later sum of a group (of sums over the same vectors)."""
+    """Raise `GroupChanged` if a client dropped out of a sum that is not the first of the same vectors."""
     if survivors != roster:
         raise e.GroupChanged(SERVER, "survivors differ from the roster in the midst of a group")
 
@@ -255,7 +255,7 @@ def check_confirmations(
     cohort: CohortView,
     registry: Registry,
 ) -> None:
-    """Check the (id, signature) pairs: at least `cohort.threshold` survivors must have signed `fields`."""
+    """Raise `PeerError` unless `threshold` or more survivors, and no others, validly signed `fields`."""
     alive = {cohort.ids[position] for position in survivors}
     for member, signature in signatures:
         if member not in alive:

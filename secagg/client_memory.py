@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 from secagg.client_budget import Budget, Spend, sum_charge
+from secagg.differencing_rules import SetLog, SumId, SumSequence
 from secagg.errors import SERVER, SessionLive
 from secagg.hashing import DIGEST_BYTES
 from secagg.noise.zcdp_cost import Adjacency
-from secagg.question import Question, content_digest
-from secagg.sequence_rules import SetLog, SumId, SumSequence
+from secagg.query_context import Question, content_digest
 from secagg.sum_spec import SumSpec
 
 NEVER: Final = -1
@@ -25,7 +25,7 @@ NEVER: Final = -1
 
 @dataclass(frozen=True, kw_only=True)
 class SumFacts:
-    """Public facts about an answered sum, for auditors. `cohort` and `roster` are numbers of clients."""
+    """Public facts about an answered sum, for auditors. Of the session's `cohort`, `roster` were asked."""
 
     session: bytes
     sum_index: int
@@ -44,7 +44,7 @@ class AnswerEntry:
     `content`    the digest of the query's kind and payload (`question.content_digest`).
     `charge`     the privacy cost of the sum, in units of 2^-40 rho; None for a sum without noise.
     `adjacency`  the adjacency to which that charge refers.
-    `sequences`  the sequences of sums to which the sum belongs (see `secagg.sequence_rules`).
+    `sequences`  the sequences of sums to which the sum belongs (see `secagg.differencing_rules`).
     `roster`     the ids of the clients that were asked; empty if there are no sequences.
     """
 
@@ -60,12 +60,7 @@ class AnswerEntry:
 
     @classmethod
     def to(
-        cls,
-        question: Question,
-        *,
-        group: str,
-        adjacency: Adjacency,
-        sequences: tuple[SumSequence, ...] = (),
+        cls, question: Question, *, group: str, adjacency: Adjacency, sequences: tuple[SumSequence, ...] = ()
     ) -> Self:
         """Return the record of an answer to `question`. The privacy charge is computed from its noise."""
         query, spec, roster = question.query, question.spec, len(question.roster)
@@ -98,7 +93,7 @@ class Memory(Protocol):
     `remember_answer` raises, and stores nothing, if the budget does not allow the charge, or if the charge
     cannot be added to the spend (see `Spend.plus`). It checks and stores in one step, so that two processes
     together cannot exceed the budget. A memory shared by processes also raises for an answered query.
-    `remember_survivors` stores a set of clients for the comparisons of `secagg.sequence_rules`. A client
+    `remember_survivors` stores a set of clients for the comparisons of `secagg.differencing_rules`. A client
     calls it before it reveals any share.
     `note_confirmed` records for auditors how many clients a sum had. It does not raise if it cannot write.
     `tag` returns a code of `data` under this client's secret key, to recognise values without storing them.
@@ -159,7 +154,7 @@ class VolatileMemory:
         self._sessions.add(session)
 
     def last_round(self, group: str) -> int:
-        """Return the highest round in which a sum of `group` was answered, or `NEVER`."""
+        """Return the last round in which a sum of `group` (sums of one vector) was answered, or `NEVER`."""
         return self._rounds.get(group, NEVER)
 
     def knows_query(self, content: bytes) -> bool:
@@ -185,7 +180,7 @@ class VolatileMemory:
 
     @property
     def sets(self) -> SetLog:
-        """The sets of clients of earlier sums, for `sequence_rules` to compare with those of a new sum."""
+        """The sets of clients of earlier sums. `differencing_rules` compares those of a new sum with them."""
         return self._sets
 
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None:

@@ -26,11 +26,11 @@ class SecaggError(Exception):
 
 
 class LocalError(SecaggError):
-    """The base class of errors that the caller of this package causes. Nothing was sent."""
+    """The base class of errors that the code calling this package causes. Nothing was sent to a peer."""
 
 
 class SpecError(LocalError):
-    """The spec of a sum is invalid. If a part has too few bits for its total, `bits_needed` are enough."""
+    """A sum's spec is invalid. `bits_needed` is how many bits are enough if a part has too few, else None."""
 
     def __init__(self, why: str, *, bits_needed: int | None = None) -> None:
         super().__init__(why)
@@ -42,7 +42,7 @@ class SpecTooLarge(SpecError):
 
 
 class InputError(LocalError):
-    """A vector does not match its spec: wrong shape or dtype, a NaN, or a count out of range."""
+    """A vector does not match its spec: wrong shape or dtype, NaN or infinity, or a count out of range."""
 
 
 class ParameterError(LocalError):
@@ -58,23 +58,23 @@ class StateError(LocalError):
 
 
 class LedgerError(LocalError):
-    """A ledger file cannot be used. An empty one never replaces it: that would reset the privacy budget."""
+    """A ledger (file of past sums and privacy costs) is unusable. A new one would reset the costs."""
 
 
 class MissingLedger(LedgerError):
-    """The file of a ledger does not exist. It is not created, because this would reset the privacy budget."""
+    """A ledger (file of past sums and privacy costs) is missing. A new one would reset the costs."""
 
 
 class DamagedLedger(LedgerError):
-    """A ledger was altered, or some of its rows are missing."""
+    """A ledger (file of past sums and privacy costs) was altered, or some of its rows are missing."""
 
 
 class NewerLedger(LedgerError):
-    """A ledger was written by a newer version of this package, so this version may misread its rows."""
+    """A newer version of this package wrote the ledger file, so this version may misread its rows."""
 
 
 class ForeignLedger(LedgerError):
-    """A ledger belongs to another identity, so it does not have the privacy costs of this identity."""
+    """A ledger file belongs to another identity, so it lacks the privacy costs of this identity."""
 
 
 class KeyFileError(LocalError):
@@ -86,15 +86,15 @@ class CertificateError(LocalError):
 
 
 class RegistryError(LocalError):
-    """The registry of identities that the caller passed cannot be used."""
+    """The registry (signed list of all clients' public keys) that the caller passed cannot be used."""
 
 
 class ForeignRegistry(RegistryError):
-    """The trusted authority did not sign the registry, so its members may be fake."""
+    """The trusted authority did not sign the registry of clients' keys, so its members may be fake."""
 
 
 class ExpiredRegistry(RegistryError):
-    """The registry has expired. Some of its identities may have been revoked in the meantime."""
+    """The registry of clients' keys has expired. Some of its members may have been revoked since."""
 
 
 # --- the peer -------------------------------------------------------------------------------------
@@ -138,22 +138,20 @@ class BadKey(PeerError):
 
 
 class BadSignature(PeerError):
-    """A signature is not valid. The server may have made up the client."""
+    """A client's signature does not verify. The server may have made up the client or its message."""
 
 
 class UnknownPeer(PeerError):
-    """A client is missing in the registry, cohort or survivors, or uses another's id. It may be a fake."""
+    """A client is not in the registry, cohort or survivor set, or uses another's id. It may be a fake."""
 
 
 class BadRoster(PeerError):
-    """A list of clients lacks this client or is no valid ring, or a client got back its own envelope."""
+    """A list of clients lacks this client or is no valid ring, or this client was sent its own shares."""
 
 
 class BadSurvivors(PeerError):
-    """A set of survivors lacks this client, or is not a subset of the roster.
-
-    If a client counts as a drop-out although it sent its input, the shares of its mask key unmask this input.
-    """
+    """A survivor list lacks this client, or names a client that was not asked. (If a client that sent its
+    input counts as a drop-out, the shares of its mask key are revealed, and they unmask the input.)"""
 
 
 class SecretReused(PeerError):
@@ -173,11 +171,12 @@ class RepeatedQuery(PeerError):
 
 
 class GroupChanged(PeerError):
-    """Two sums of one group (see `same_vector_sums`), which sum the same vectors, are over other clients."""
+    """Two sums of the same vectors (a group) are over different clients. The difference of the totals would
+    reveal the sum of only a few vectors."""
 
 
 class GroupReopened(PeerError):
-    """A query belongs to a group of sums (see `same_vector_sums`) that is closed or of an earlier round."""
+    """A query belongs to a group (sums of the same vectors) that was closed, or to a round that is over."""
 
 
 class BadVector(PeerError):
@@ -194,10 +193,8 @@ class BadShare(PeerError):
 
 class CorruptDealer(PeerError):
     """A client (the dealer) sent unreadable shares of its secret, or revealed shares do not reconstruct it.
-
     `proven` is true if the dealer must be corrupt, because the tolerated number of corrupt clients that hold
-    its shares cannot explain the failure. Otherwise either the dealer or these clients may be corrupt.
-    """
+    its shares cannot explain the failure. Otherwise either the dealer or these clients may be corrupt."""
 
     def __init__(self, peer: Peer, why: str, *, proven: bool) -> None:
         super().__init__(peer, why)
@@ -220,11 +217,11 @@ class WrongTable(PolicyError):
 
 
 class WrongRegistry(PolicyError):
-    """A registry is not this client's, is older than one seen before, or is not signed by the authority."""
+    """A registry of clients' keys differs from this client's, is older than one seen, or wrongly signed."""
 
 
 class SmallCohort(PolicyError):
-    """The cohort has too few clients, so a sum over them would reveal too much about each."""
+    """The cohort (all clients of a session) is so small that sums reveal too much or cannot be unmasked."""
 
 
 class LargeCohort(PolicyError):
@@ -232,7 +229,7 @@ class LargeCohort(PolicyError):
 
 
 class SmallThreshold(PolicyError):
-    """The threshold is so low that colluders, or two groups told of different survivors, could reach it."""
+    """So few shares open a secret that colluders, or each of two disjoint groups of clients, hold enough."""
 
 
 class FewContributors(PolicyError):
@@ -240,7 +237,7 @@ class FewContributors(PolicyError):
 
 
 class TooManySums(PolicyError):
-    """There are more sums than the session, the table or the policy allows."""
+    """There are more sums than the session or the policy allows, or than the table allows of one kind."""
 
 
 class BudgetExceeded(PolicyError):
@@ -248,19 +245,21 @@ class BudgetExceeded(PolicyError):
 
 
 class UnchangedValues(PolicyError):
-    """The same values were summed over nearly the same clients. The totals would differ by a few vectors."""
+    """The same values were summed before over nearly the same clients. The difference of the two totals would
+    be the sum of only a few clients' vectors."""
 
 
 class SmallDifference(PolicyError):
-    """An earlier sum of the same kind was over nearly the same clients, which `min_difference` forbids."""
+    """An earlier sum of the same kind was over nearly the same clients: the two sets differ, but by fewer
+    clients than this client's policy demands (`min_difference`)."""
 
 
 class HiddenMembers(PolicyError):
-    """The policy compares the clients of successive sums, but on a ring a client knows only neighbours."""
+    """The policy compares the clients of successive sums, but on a ring clients only know neighbours."""
 
 
 class UnknownSum(PolicyError):
-    """The kind of sum is not in the table of this client."""
+    """The server asks for a kind of sum that is not in this client's table of sums."""
 
 
 class SessionLive(PolicyError):
@@ -292,11 +291,11 @@ class CorruptTotal(SumFailed):
 
 
 class CohortChanged(SumFailed):
-    """A client left between two sums of a group. The second sum was abandoned before shares were revealed."""
+    """A client left between two sums of the same vectors (a group). The later sum was not released."""
 
 
 class Unrecoverable(SumFailed):
-    """Some clients' secrets could not be reconstructed, so masks remain. `dealers` has an error for each."""
+    """Secrets could not be reconstructed, so masks remain. `dealers` has one `CorruptDealer` per client."""
 
     def __init__(self, dealers: Sequence[CorruptDealer]) -> None:
         super().__init__("; ".join(str(dealer) for dealer in dealers))

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self, TypeAlias
 
+from secagg.differencing_rules import SumSequence
 from secagg.errors import PeerError, SumFailed
-from secagg.question import Question
-from secagg.sequence_rules import SumSequence
+from secagg.query_context import Question
 from secagg.sum_spec import SumSpec, Total
 
 # --- a client's ------------------------------------------------------------------------------------
@@ -16,7 +16,7 @@ from secagg.sum_spec import SumSpec, Total
 
 @dataclass(frozen=True)
 class Joined:
-    """Set-up is done: this client exchanged keys and shares with a cohort of `cohort` clients."""
+    """Set-up is done: this client and others, `cohort` in all, exchanged keys and shares of secrets."""
 
     session: bytes
     cohort: int
@@ -25,14 +25,14 @@ class Joined:
 
 @dataclass(frozen=True)
 class EnvelopeLost:
-    """The envelope of client `peer` was undecryptable, so this client holds no shares of `peer`'s secrets."""
+    """Client `peer`'s encrypted shares could not be decrypted, so this client holds no shares of `peer`."""
 
     peer: int
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A query to `invited` clients passed all checks. Call `answer` with the values, or call `decline`."""
+    """A query to `invited` clients passed this client's checks. Call `answer` with values, or `decline`."""
 
     sum_index: int
     round: int
@@ -51,11 +51,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of `ClientMachine.answer`: the frame to send, and the parts that were clipped.
-
-    `clipped` maps the name of each part that exceeded its bound to the factor by which it was scaled down. It
-    is private: do not send it.
-    """
+    """The result of `ClientMachine.answer`: the frame to send, and `clipped`, which maps the name of each
+    part that exceeded its bound to the factor by which it was scaled down. It is private: do not send it."""
 
     frame: bytes = field(repr=False)
     clipped: Mapping[str, float] = field(repr=False)
@@ -63,7 +60,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class SatOut:
-    """This client declined a query, because it never learned the survivors of the last sum of its group."""
+    """This client declined a query: it did not learn which clients were in the last sum of that vector."""
 
     sum_index: int
     kind: str
@@ -71,7 +68,7 @@ class SatOut:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """This client revealed its shares for a sum of `contributors` inputs, which include its own."""
+    """This client sent the shares that unmask a sum of `contributors` inputs, its own among them."""
 
     sum_index: int
     contributors: int
@@ -79,7 +76,7 @@ class Confirmed:
 
 @dataclass(frozen=True)
 class Abandoned:
-    """The server abandoned the sum and closed its group of sums. The client erased the secrets of the sum."""
+    """The server gave up this sum and later ones of its vector this round. The sum's secrets are erased."""
 
     sum_index: int
 
@@ -105,7 +102,7 @@ class ClientStep:
 
 @dataclass(frozen=True)
 class StageFull:
-    """All clients that were asked have answered or left, so the caller may close the stage early."""
+    """All clients that were asked in this stage have answered or left, so the caller may close it early."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ class Late:
 
 @dataclass(frozen=True)
 class WrongShares:
-    """Shares of client `dealer` that `holders` revealed do not fit the others. Either side may be corrupt."""
+    """`holders` revealed wrong shares of client `dealer`'s secret. Either they or `dealer` may be corrupt."""
 
     dealer: int
     holders: tuple[int, ...]
@@ -133,7 +130,7 @@ class WrongShares:
 
 @dataclass(frozen=True)
 class Missing:
-    """The clients `peers` did not answer before the stage was closed."""
+    """The clients `peers` did not answer before the caller closed the stage of the protocol named `stage`."""
 
     peers: tuple[int, ...]
     stage: str
@@ -148,7 +145,7 @@ class Stranded:
 
 @dataclass(frozen=True)
 class SessionReady:
-    """Set-up is done, and the server can ask for sums."""
+    """Set-up is done: the server can ask `members` (ids) for sums. `threshold` shares open a secret."""
 
     session: bytes
     members: tuple[int, ...]
@@ -158,10 +155,8 @@ class SessionReady:
 
 @dataclass(frozen=True)
 class SurvivorsFixed:
-    """The survivors of a sum are known. Clients refuse a later sum of `sequence` over nearly the same set.
-
-    A server with a ledger must record this event before it sends the survivors to clients.
-    """
+    """It is known whose inputs are in a sum. A server's ledger must record this before clients are told: they
+    refuse later sums of `sequence` (sums with equal values, query or kind) over nearly the same clients."""
 
     sequence: SumSequence
     survivors: tuple[int, ...]

@@ -38,9 +38,9 @@ from fractions import Fraction
 from math import floor, fsum, log2, perm
 from typing import Final
 
+from secagg.argument_checks import one_of
 from secagg.errors import ParameterError
 from secagg.hypergeometric import ROUNDING, Hypergeometric
-from secagg.noise.checks import one_of
 from secagg.trust_levels import MAX_COMPLETE, Trust
 
 MAX_CLIENTS: Final = 10**9
@@ -55,7 +55,7 @@ CHEAP_COMPLETE: Final = 128
 
 
 class ServerClass(StrEnum):
-    """How the server may cheat: not at all, only after an honest draw of the ring, or in any way."""
+    """How the server may cheat: not at all, only after it has drawn the ring honestly, or in any way."""
 
     CURIOUS = "curious_server"
     SEMI_MALICIOUS = "semi_malicious_server"
@@ -63,14 +63,14 @@ class ServerClass(StrEnum):
 
 
 class Form(StrEnum):
-    """How the bounds model neighbours: drawn from the n - 1 other clients, or from all n, as Google does."""
+    """A model of a client's random neighbours: drawn from the other clients or, as Google does, from all."""
 
     EXACT = "exact"
     GOOGLE = "google"
 
 
 class GraphChoice(StrEnum):
-    """The graph that says which clients share secrets. For `AUTO`, `graph_parameters` chooses one."""
+    """Which clients share secrets: all pairs, neighbours on a ring, or what `graph_parameters` chooses."""
 
     AUTO = "auto"
     COMPLETE = "complete"
@@ -84,7 +84,9 @@ class GraphChoice(StrEnum):
 
 @dataclass(frozen=True)
 class RingParameters:
-    """A ring's neighbours per client and threshold, and log2 of the bound on each failure's probability."""
+    """The neighbours per client and the threshold of shares of a ring, and log2 of upper bounds on the
+    probabilities of three failures (None: it cannot happen): corrupt neighbours learn some client's secrets,
+    the ring is disconnected without its corrupt and dropped clients, or drop-outs prevent a sum."""
 
     neighbours: int
     threshold: int
@@ -95,7 +97,7 @@ class RingParameters:
 
 @dataclass(frozen=True)
 class GraphParameters(RingParameters):
-    """`RingParameters`, also for a complete graph, which cannot fail in these ways: its `log2_*` are None."""
+    """Parameters of a ring or complete graph. A complete graph cannot fail by chance: `log2_*` are None."""
 
     graph: GraphChoice
 
@@ -106,13 +108,14 @@ class GraphParameters(RingParameters):
 def few_corrupt_neighbours(
     clients: int, neighbours: int, threshold: int, *, corrupt: int, sigma: int
 ) -> bool:
-    """Return whether some client has `threshold` corrupt neighbours with probability <= 2^-(sigma + 1)."""
+    """Return whether P[some client has >= `threshold` corrupt neighbours] is at most 2^-(sigma + 1)."""
     around = Hypergeometric(clients - 1, corrupt, neighbours)
     return around.rare_from(times=clients, bits=sigma + 1) <= threshold
 
 
 def stays_connected(clients: int, neighbours: int, *, corrupt: int, dropped: int, sigma: int) -> bool:
-    """Return whether the ring of honest survivors is disconnected with probability below 2^-(sigma + 1)."""
+    """Return whether an upper bound of P[a ring without corrupt and dropped clients falls apart] is below
+    2^-(sigma + 1)."""
     missing = corrupt + dropped
     if missing < neighbours:
         return True
@@ -130,10 +133,8 @@ def stays_connected(clients: int, neighbours: int, *, corrupt: int, dropped: int
 
 
 def least_connected(clients: int, neighbours: int, *, corrupt: int, sigma: int) -> int:
-    """Return the fewest survivors, honest and corrupt, for which `stays_connected` is true.
-
-    The result is `clients` + 1 if the corrupt clients alone can disconnect the ring.
-    """
+    """Return the fewest survivors, honest or corrupt, with which a ring is connected in the sense of
+    `stays_connected`. Return `clients` + 1 if the corrupt clients alone can disconnect the ring."""
 
     def falls_apart(dropped: int) -> bool:
         return not stays_connected(clients, neighbours, corrupt=corrupt, dropped=dropped, sigma=sigma)
@@ -142,7 +143,7 @@ def least_connected(clients: int, neighbours: int, *, corrupt: int, sigma: int) 
 
 
 def most_dropped(clients: int, neighbours: int, threshold: int, *, eta: int) -> int:
-    """Return the most drop-outs that leave all clients `threshold` neighbours with probability 1 - 2^-eta."""
+    """Return the most drop-outs with P[some client keeps < `threshold` neighbours] <= 2^-eta; -1 if none."""
 
     def too_many(dropped: int) -> bool:
         around = Hypergeometric(clients - 1, dropped, neighbours)
@@ -160,7 +161,7 @@ def dropout_over(sums: int, dropout: Fraction) -> Fraction:
 
 
 def part_of(clients: int, part: Fraction) -> int:
-    """Return the fraction `part` of the number of clients, rounded down."""
+    """Return the fraction `part` of `clients` as a number of clients, rounded down."""
     return floor(part * clients)
 
 
@@ -178,11 +179,9 @@ def ring_parameters(
     eta: int = 30,
     min_neighbours: int = 2,
 ) -> RingParameters:
-    """Return the fewest neighbours per client that are safe on a ring, with their least safe threshold.
-
-    Safe: privacy fails with probability at most 2^-sigma, and drop-outs prevent a sum with at most 2^-eta.
-    Raises `ParameterError` if no ring is safe.
-    """
+    """Return the fewest neighbours per client (at least `min_neighbours`), and then the smallest threshold,
+    that make a ring safe: with `corrupt` corrupt clients and `dropped` drop-outs, privacy fails with
+    probability at most 2^-sigma, and a sum with at most 2^-eta. Raises `ParameterError` if there is none."""
     if server is ServerClass.MALICIOUS:
         raise ParameterError(
             f"a {server} that draws a ring can surround a client: take the complete graph, or trust it more"
@@ -208,7 +207,7 @@ def ring_parameters(
 
 @dataclass(frozen=True)
 class _Ring:
-    """The bounds on the three failures of a ring, for one cohort. Methods take the number of neighbours k."""
+    """Bounds how likely a ring of `clients` in random order fails. Raises `ParameterError` if impossible."""
 
     clients: int
     corrupt: int
@@ -234,12 +233,12 @@ class _Ring:
             raise ParameterError(f"sigma and eta must be from 1 to {MAX_BITS}")
 
     def connected_from(self, most: int) -> int:
-        """Return the least even number of neighbours that keep a ring connected; over `most` if none do."""
+        """Return the least even number of neighbours that connects the ring; above `most` if none does."""
         choices = range(2, most + 1, 2)
         return 2 + 2 * bisect_left(choices, True, key=self._is_connected)
 
     def needed(self, neighbours: int) -> int:
-        """Return a number that is at most `neighbours` if so many are safe, else the next number to try."""
+        """Return m. If m <= `neighbours`, this number is safe; else none from `neighbours` to m - 1 is."""
         corrupt_from, dropped_from = self._corrupt_from(neighbours), self._dropped_from(neighbours)
         if self.server is ServerClass.SEMI_MALICIOUS:
             # The least t with 2t - k >= t1 is at most k + 1 - d1 if t1 + k <= 2(k + 1 - d1).
@@ -247,7 +246,7 @@ class _Ring:
         return max(corrupt_from, LEAST_THRESHOLD) + dropped_from - 1
 
     def parameters(self, neighbours: int) -> RingParameters:
-        """Return the ring's parameters for this number of neighbours, with the least safe threshold."""
+        """Return `neighbours`, which must be a safe number, the smallest safe threshold, and the bounds."""
         corrupt_from = self._corrupt_from(neighbours)
         if self.server is ServerClass.SEMI_MALICIOUS:
             threshold = (corrupt_from + neighbours + 1) // 2
@@ -264,11 +263,11 @@ class _Ring:
         )
 
     def _corrupt_from(self, neighbours: int) -> int:
-        """Return t1: the least count such that the chance of so many corrupt neighbours is small enough."""
+        """Return the least c for which P[some client has >= c corrupt neighbours] is <= 2^-(sigma + 1)."""
         return self._around(self.corrupt, neighbours).rare_from(times=self.clients, bits=self.sigma + 1)
 
     def _dropped_from(self, neighbours: int) -> int:
-        """Return d1: the least count such that the chance of so many dropped neighbours is small enough."""
+        """Return the least c for which P[some client has >= c dropped neighbours] is <= 2^-eta."""
         return self._around(self.dropped, neighbours).rare_from(times=self.clients, bits=self.eta)
 
     def _around(self, marked: int, neighbours: int) -> Hypergeometric:
@@ -276,7 +275,7 @@ class _Ring:
         return Hypergeometric(population, marked, neighbours)
 
     def _for_any(self, log2_one: float | None) -> float | None:
-        """Turn log2 of a bound for one client into log2 of the union bound over all clients."""
+        """Return log2 of the union bound over all clients, from log2 for one client. None: probability 0."""
         return None if log2_one is None else log2_one + log2(self.clients)
 
     def _is_connected(self, neighbours: int) -> bool:
@@ -312,7 +311,9 @@ def graph_parameters(
     eta: int = 30,
     min_neighbours: int = 2,
 ) -> GraphParameters:
-    """Return safe parameters of `graph`, or of the cheaper graph if `AUTO`. Raise if none are safe."""
+    """Return safe parameters of `graph`, or of the cheaper graph if it is `AUTO`. With `corrupt` corrupt
+    clients and `dropped` drop-outs, privacy then fails with probability at most 2^-sigma, and drop-outs
+    prevent a sum with probability at most 2^-eta. Raises `ParameterError` if no parameters are safe."""
 
     def complete() -> GraphParameters:
         threshold = _complete_threshold(clients, corrupt, dropped, server)

@@ -14,7 +14,7 @@ DIGEST_BYTES: Final = 32
 
 
 def label(purpose: str) -> bytes:
-    """Return a prefix that separates hashes for `purpose`, in this protocol version, from all others."""
+    """Return a prefix for hash inputs that differs for each `purpose` and each version of the protocol."""
     return f"secagg/{VERSION} {purpose}".encode("ascii")
 
 

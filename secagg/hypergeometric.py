@@ -1,4 +1,4 @@
-"""The hypergeometric distribution: P[X >= count], and the least count for which this is small enough.
+"""The hypergeometric distribution: P[X >= count], and the least count for which it is at most a given bound.
 
 Of `population` members, `marked` are marked. `drawn` members are drawn without replacement, and X of the
 drawn ones are marked. The ratio
@@ -10,8 +10,8 @@ weight is that of the adjacent count times a ratio, and a probability is a weigh
 (With log-gamma instead, a probability in a population of 10^9 would have an error near 2^-16.)
 
 Each ratio is one correctly rounded division of integers, and each weight needs one product more. Hence the
-relative error of a sum of m weights, all of them positive, is less than 3m / 2^53 for any population. If this
-error leaves a comparison undecided, it is repeated with integers.
+relative error of a sum of m weights, all of them positive, is less than 3m / 2^53 for any population. If such
+a sum is closer to the bound than this error, the comparison is repeated exactly, with integers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _MODE: Final = 2.0**900
 
 @dataclass(frozen=True)
 class Hypergeometric:
-    """The distribution of X, the number of marked members among `drawn` random ones of `population`."""
+    """The distribution of X: `marked` of `population` members are marked, `drawn` members are drawn at random
+    without replacement, and X of the drawn ones are marked. Raises `ParameterError` if this is impossible."""
 
     population: int
     marked: int
@@ -48,7 +49,7 @@ class Hypergeometric:
 
     @cached_property
     def mode(self) -> int:
-        """The most probable value of X, or the larger one if there are two."""
+        """The most probable number X of marked members drawn; the larger one if two are equally probable."""
         return (self.drawn + 1) * (self.marked + 1) // (self.population + 2)
 
     @property
@@ -56,11 +57,9 @@ class Hypergeometric:
         return min(self.drawn, self.marked)
 
     def rare_from(self, *, times: int, bits: int) -> int:
-        """Return the least count with `times` * P[X >= count] <= 2^-bits, without any rounding error.
-
+        """Return the least count with `times` * P[X >= count] <= 2^-bits. The result is exact, not rounded.
         `times` must exceed `drawn`. The result is then above the mode, because the mode has a probability of
-        at least 1 / (drawn + 1).
-        """
+        at least 1 / (drawn + 1)."""
         limit = _MODE * 2.0**-bits / times
         above = self._weights_above(self.mode, limit * _NEGLIGIBLE)
         below = self._weights_below_mode()
@@ -87,7 +86,7 @@ class Hypergeometric:
         return climb + log2(tail) - log2(total)
 
     def _is_rare(self, count: int, times: int, bits: int) -> bool:
-        """Return whether `times` * P[X >= count] <= 2^-bits, computed with integers."""
+        """Return whether `times` * P[X >= count] <= 2^-bits, computed exactly, with integers."""
         ways = comb(self.marked, count) * comb(self.population - self.marked, self.drawn - count)
         favourable = ways
         for x in range(count, self.most):
@@ -97,7 +96,7 @@ class Hypergeometric:
         return favourable * times << bits <= comb(self.population, self.drawn)
 
     def _weights_above(self, start: int, least: float) -> list[float]:
-        """Return weights P[X = x] / P[X = start] * `_MODE` of x = start + 1, ..., while at least `least`."""
+        """Return P[X = x] / P[X = start] * `_MODE` for x = start + 1, start + 2, ... while >= `least`."""
         weights = []
         weight = _MODE
         for x in range(start, self.most):
@@ -109,11 +108,11 @@ class Hypergeometric:
         return weights
 
     def _weights_below_mode(self) -> list[float]:
-        """Return weights P[X = x] / P[X = mode] * `_MODE` of x = mode - 1, mode - 2, ..., in this order."""
+        """Return P[X = x] / P[X = mode] * `_MODE` for x = mode - 1 downwards, until it becomes negligible."""
         unmarked = Hypergeometric(self.population, self.population - self.marked, self.drawn)
         return unmarked._weights_above(self.drawn - self.mode, _MODE * _NEGLIGIBLE)
 
     def _terms(self, x: int) -> tuple[int, int]:
-        """Return the numerator and the denominator of P[X = x + 1] / P[X = x]."""
+        """Return the numerator and the denominator of the ratio P[X = x + 1] / P[X = x], both as integers."""
         apart = self.population - self.marked - self.drawn
         return (self.marked - x) * (self.drawn - x), (x + 1) * (apart + x + 1)

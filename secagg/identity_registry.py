@@ -1,9 +1,9 @@
 """The registry: a list of all client identities, signed by an authority that is not the server.
 
 If a server could add identities, it could fill a cohort with its own. Each client has a copy of the registry,
-compares its digest when it joins a session, and never accepts an older version again. A registry may have an
-expiry time, so that a client without a newer version does not trust revoked identities for ever. This module
-has no clock: the time is an argument of `check_current`, which both machines call for every session.
+compares its digest with the server's when it joins a session, and never accepts an older version again. A
+registry may have an expiry time, so that a client without a newer version does not trust revoked identities
+for ever. This module has no clock: the client and the server pass the time to `check_current` every session.
 """
 
 from __future__ import annotations
@@ -72,10 +72,8 @@ class Registry:
         return encode_fields(self.version, self.expires, self.records, signature)
 
     def check_current(self, now: int | None) -> None:
-        """Raise `ExpiredRegistry` if the registry has expired at `now`, in seconds of Unix time.
-
-        Raises `ParameterError` if the registry expires at some time and `now` is None.
-        """
+        """Raise `ExpiredRegistry` if the registry has expired at `now`, in seconds of Unix time. Raises
+        `ParameterError` if the registry expires at some time and `now` is None."""
         if self.expires == NEVER_EXPIRES:
             return
         if now is None:
@@ -97,7 +95,7 @@ class SignedRegistry:
 
     @classmethod
     def parse(cls, data: bytes) -> SignedRegistry:
-        """Parse `data` without checking its signature. Raise `WrongRegistry` if it is not a registry."""
+        """Parse a registry file's bytes. Raise `WrongRegistry` if malformed; the signature is not checked."""
         try:
             version, expires, records, signature = _parse(data)
             registry = Registry(version, dict(_members(records)), expires)
@@ -108,7 +106,7 @@ class SignedRegistry:
         return cls(registry, signature)
 
     def verified(self, *, authority: bytes) -> Registry:
-        """Return the registry. Raise `WrongRegistry` unless the public key `authority` signed it."""
+        """Return the claimed registry. Raise `WrongRegistry` unless the public key `authority` signed it."""
         try:
             verify(authority, self.signature, _PURPOSE, self.claimed.digest, peer="server")
         except BadSignature as error:
@@ -117,7 +115,7 @@ class SignedRegistry:
 
 
 def verify_registry(data: bytes, *, authority: bytes) -> Registry:
-    """Return the registry in `data`. Raise `WrongRegistry` unless the public key `authority` signed it.
+    """Return the registry in the file `data`. Raise `WrongRegistry` unless the key `authority` signed it.
 
     >>> authority, member = Identity.generate(), Identity.generate()
     >>> data = Registry(1, {7: member.public}).sign(authority)
@@ -136,10 +134,8 @@ def _wrong(why: Exception) -> WrongRegistry:
 
 
 def check_identity(member: int, trust: Trust, identity: Identity | None, registry: Registry | None) -> None:
-    """Raise `ParameterError` unless `identity` and `registry` fit the trust level.
-
-    Under `malicious_server` the registry must list the identity as `member`; otherwise both must be None.
-    """
+    """Raise `ParameterError` unless `member` is a valid id and, under `malicious_server`, the registry lists
+    the identity as `member`. Under `curious_server`, identity and registry must be None."""
     if not 0 <= member <= MAX_ID:
         raise ParameterError(f"the id of a client must be from 0 to {MAX_ID}")
     if trust is Trust.CURIOUS:

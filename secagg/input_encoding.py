@@ -1,8 +1,8 @@
 """The encoding of a whole input: from a client's values to residues, and from a total's residues to numbers.
 
-Each part has its own `Code` (in `secagg.fixed_point`, or in `secagg.noise.grid_encoding` if it has noise).
-After the parts comes the hidden count: a 64-bit number, to which each client adds 1. It is wrong if masks are
-left in the total.
+Each part has its own `Code`, of `clipping_and_fixed_point`, or with noise of `noise.grid_encoding`. After
+the parts comes the hidden count: a 64-bit number, to which each client adds 1. If masks are left in a total,
+its hidden count is not the number of clients in it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from secagg import residue_packing
+from secagg.clipping_and_fixed_point import Code, FixedPoint, Whole, checked, levels
 from secagg.errors import CorruptTotal, InputError, SpecError
-from secagg.fixed_point import Code, FixedPoint, Whole, checked, levels
 from secagg.keys import OneTime
 from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import Layers
-from secagg.noise.grid_encoding import NoisyCounts, NoisyReals, Rotation
+from secagg.noise.grid_encoding import NoisyCounts, NoisyReals
+from secagg.noise.hadamard_rotation import Rotation
 from secagg.residue_packing import Residues
 from secagg.sum_spec import COUNT_BITS, L2, Count, LInf, Part, SumSpec, Total, Values
 
@@ -31,11 +32,9 @@ _UNCLIPPED: Final = 1.0 - 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Encoded(OneTime):
-    """A client's encoded input before masking.
-
-    `clipped` names the parts that exceeded their bound, each with the factor by which the part (`L2`) or
-    its largest coordinate (`LInf`) was scaled down. It is not sent to the server.
-    """
+    """A client's encoded input before masking. `clipped` maps the name of each part that exceeded its bound
+    to the factor by which the part (bound `L2`) or its largest element (bound `LInf`) was scaled down. It is
+    not sent to the server."""
 
     residues: tuple[Residues, ...]
     clipped: Mapping[str, float]
@@ -45,10 +44,8 @@ class Encoded(OneTime):
 
 
 class Encoding:
-    """Encodes inputs and decodes totals of `spec`, for `cohort` clients, of which `roster` are asked.
-
-    `rotation` is the public seed of the random rotation of parts with noise. Both sides use the same seed.
-    """
+    """Encodes inputs and decodes totals of `spec` for `cohort` clients; `roster` (None: all) are asked.
+    `rotation` is the public seed for rotating parts with noise. Raises `SpecError` if totals do not fit."""
 
     def __init__(
         self, spec: SumSpec, *, cohort: int, roster: int | None = None, rotation: bytes = bytes(32)
@@ -79,15 +76,15 @@ class Encoding:
                 return Whole(part)
 
     def levels(self, part: Part) -> int:
-        """Return the largest absolute integer that a client may send in `part`, a real part without noise."""
+        """Return the largest absolute integer that encodes a value of `part` (reals, and without noise)."""
         return levels(part.bits, self.cohort)
 
     def scale(self, part: Part) -> float:
-        """Return the number of integer steps (grid points) per unit of the values of `part`."""
+        """Return how many integer steps encode a difference of 1 between values of `part`."""
         return self._codes[self.spec.parts.index(part)].scale
 
     def noise(self) -> Layers:
-        """Return the components ("layers") of the noise that each asked client adds to its input."""
+        """Return the components ("layers") of the noise that each client that is asked adds to its input."""
         return Layers(self.spec, roster=self._roster)
 
     # --- the client's side ---
@@ -97,8 +94,9 @@ class Encoding:
     ) -> Encoded:
         """Check, clip and round the values (by part name), add noise, and return the residues to be masked.
 
-        `stream` is the key stream for rounding and for the noise that stays in the total. `noise` has one key
-        stream for each removable noise layer. Raises `InputError` if values do not match the spec.
+        `stream` is the key stream for rounding and for noise that stays in the total. `noise` has a key
+        stream for each noise component that the server can remove. Raises `InputError` if values do not fit
+        the spec.
         """
         names = [part.name for part in self.spec.parts]
         if not isinstance(values, Mapping) or set(values) != set(names):
@@ -122,7 +120,7 @@ class Encoding:
         return tuple(np.zeros(size, residue_packing.dtype_for(bits)) for size, bits in self._layout)
 
     def pack(self, residues: Sequence[Residues]) -> bytes:
-        """Return masked `residues` as bytes to send. Each part is first reduced modulo 2^bits, in place."""
+        """Reduce each part of masked `residues` modulo 2^(its bits), in place, and return bytes to send."""
         chunks = []
         for part, (_, bits) in zip(residues, self._layout, strict=True):
             residue_packing.reduce(part, bits)
@@ -137,18 +135,19 @@ class Encoding:
         )
 
     def add(self, total: Sequence[Residues], data: bytes) -> None:
-        """Add the masked input `data` to `total`. The caller has checked `data` with `accepts`."""
+        """Add the masked input `data` to the arrays `total` in place. `accepts(data)` must be true."""
         for part, chunk, (_, bits) in zip(total, self._cut(data), self._layout, strict=True):
             residue_packing.add_packed(part, chunk, bits)
 
     def unpack(self, data: bytes) -> tuple[Residues, ...]:
-        """Return the residues in the masked input `data`, which the caller has checked with `accepts`."""
+        """Return the residues in the masked input `data`: an array for each part, and one for the hidden
+        count. The caller has checked `data` with `accepts`."""
         residues = self.zeros()
         self.add(residues, data)
         return residues
 
     def _cut(self, data: bytes) -> Iterator[memoryview]:
-        """Yield the bytes of each part in `data`, and then those of the hidden count."""
+        """Yield the bytes of each part in the masked input `data`, and then those of the hidden count."""
         view, start = memoryview(data), 0
         for size, bits in self._layout:
             stop = start + residue_packing.packed_bytes(size, bits)
@@ -156,7 +155,7 @@ class Encoding:
             start = stop
 
     def buffer(self) -> list[Values]:
-        """Return an array for each part, into which `decode` writes the numbers of a total."""
+        """Return a new array for each part, into which `decode` writes the numbers of a total."""
         return [code.buffer() for code in self._codes]
 
     def decode(
@@ -167,10 +166,9 @@ class Encoding:
         invited: int,
         buffer: Sequence[Values] | None = None,
     ) -> Total:
-        """Return the total as numbers, from its unmasked `residues`.
-
-        Raises `CorruptTotal` if the hidden count is not `contributors`. `invited` is the roster's size.
-        """
+        """Return the total as numbers, from its unmasked `residues`, which are reduced in place. Raises
+        `CorruptTotal` if the hidden count is not `contributors`, the number of inputs in the total. `invited`
+        is the number of clients asked. `buffer`, from `buffer()`, has the arrays for the numbers."""
         if int(residues[-1][0]) != contributors:
             raise CorruptTotal("the hidden count does not match the contributors: some masks did not cancel")
         parts: dict[str, Values] = {}

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from secagg.hashing import digest
-from secagg.hooks import ClientHooks, Rounding, ServerHooks
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
+from secagg.machine_hooks import ClientHooks, Rounding, ServerHooks
 from secagg.mask_keystream import KeyStream
-from secagg.question import Question, content_digest
+from secagg.query_context import Question, content_digest
 
 
 class SeededRandom:
@@ -26,10 +26,8 @@ class SeededRandom:
 
 
 def insecure_client_hooks(seed: bytes, member: int, *, rounding: bytes | None = None) -> ClientHooks:
-    """Return hooks that make a client, with the id `member`, draw all its secrets from `seed`.
-
-    With a second seed, `rounding`, the same query is answered with the same random rounding in every session.
-    """
+    """Return hooks that make client `member` draw all its secrets from `seed`. With a second seed,
+    `rounding`, the random rounding depends only on that seed, `member` and the query, in every session."""
     random = SeededRandom(seed, b"client", _id_bytes(member))
     return ClientHooks(random=random, rounding=None if rounding is None else _repeatable(rounding, member))
 
@@ -40,7 +38,7 @@ def insecure_server_hooks(seed: bytes) -> ServerHooks:
 
 
 def insecure_rounding(seed: bytes, member: int, content: bytes) -> KeyStream:
-    """Return the random bits that round `member`'s answer to the query with `content_digest` `content`."""
+    """Return the key stream that rounds client `member`'s answer to the query whose digest is `content`."""
     return KeyStream(digest("insecure rounding", seed, _id_bytes(member), content))
 
 
@@ -50,7 +48,7 @@ def seeded_identity(seed: bytes, member: int) -> Identity:
 
 
 def seeded_registry(seed: bytes, members: Iterable[int], *, version: int = 0) -> Registry:
-    """Return the registry that maps each member to the public key of its `seeded_identity`."""
+    """Return a registry that maps each of `members` to the public key of `seeded_identity(seed, member)`."""
     return Registry(version, {k: seeded_identity(seed, k).public for k in members})
 
 

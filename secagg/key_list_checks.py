@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from secagg import client_checks
-from secagg.cohort import Cohort, CohortView, Neighbourhood, ring_session_id, session_id
+from secagg.cohort_members import Cohort, CohortView, Neighbourhood, ring_session_id, session_id
 from secagg.graph_parameters import least_connected
 from secagg.identity_registry import Registry
 from secagg.message_records import Advert, Format, parse_adverts, parse_neighbours
@@ -31,7 +31,7 @@ class Introduction:
     own: Advert
 
     def by_key_list(self, message: KeyList, frame: bytes) -> Cohort:
-        """Check the key list of a complete graph, and return it as a `Cohort`. Raises `PeerError`."""
+        """Check all clients' keys, and return them as a `Cohort`. Raises `PeerError` if a check fails."""
         policy = self.policy
         adverts = parse_adverts(message.adverts, self.form, most=min(policy.max_cohort, MAX_COMPLETE))
         client_checks.check_cohort_size(len(adverts), policy)
@@ -41,7 +41,7 @@ class Introduction:
         return Cohort(session_id(self.invitation, frame), message.threshold, adverts)
 
     def by_neighbours(self, message: Neighbours) -> Neighbourhood:
-        """Check the neighbours' keys on a ring, and return them as a `Neighbourhood`. Raises `PeerError`."""
+        """Check ring neighbours' keys; return a `Neighbourhood`. Raises `PeerError` if a check fails."""
         size, threshold = message.size, message.threshold
         client_checks.check_ring_size(size, self.policy)
         adverts = parse_neighbours(message.adverts, self.form, size=size, most=MAX_COMPLETE)
@@ -71,7 +71,8 @@ def largest_frame(policy: Policy, table: Table) -> int:
 
 
 def fewest_contributors(cohort: CohortView, policy: Policy) -> int:
-    """Return the fewest survivors with which a client accepts a sum. On a ring, they must stay connected."""
+    """Return the fewest survivors with which a client accepts a sum: the largest of the threshold, the
+    policy's minimum and, on a ring, the number that keeps the honest survivors connected."""
     least = max(cohort.threshold, policy.min_contributors)
     if isinstance(cohort, Cohort):
         return least

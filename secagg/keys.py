@@ -1,7 +1,7 @@
-"""Keys: X25519 agreement, HKDF-SHA256 derivation, commitments, Ed25519 identities, sealed envelopes.
+"""Keys: X25519 agreement, HKDF-SHA256 derivation, commitments, and Ed25519 identities.
 
-The seed of a pair mask depends on session, sum, query, spec, cohort and roster (see `mask_context`). If a
-server gives two clients different values for any of these, their masks do not cancel.
+The seed of a pair mask depends on the session, the sum, its query and spec, the cohort (all clients) and the
+roster (those asked); see `mask_context`. If two clients get different values, their masks do not cancel.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NoReturn, TypeAlias
 
-from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from secagg.errors import BadKey, BadSignature, Peer
 from secagg.hashing import digest, framed
-from secagg.shamir import SHARE_BYTES
 
 Random: TypeAlias = Callable[[int], bytes]
 
@@ -42,34 +40,30 @@ def public_key(secret: bytes) -> bytes:
 
 
 def check_public_key(key: bytes, *, peer: Peer) -> None:
-    """Raise `BadKey` for an X25519 key of `peer` that is not canonical or makes all shared secrets zero."""
+    """Raise `BadKey` if `peer`'s X25519 `key` is not canonical, or makes every shared secret zero."""
     value = int.from_bytes(key, "little")
     if len(key) != KEY_BYTES or value >= _FIELD or value in _SMALL_ORDER:
         raise BadKey(peer, "not the canonical encoding of a public key of full order")
 
 
 class OneTime:
-    """Base class of objects with one-time secrets. `copy` and `pickle` raise `TypeError`.
-
-    A copy could use the secrets a second time, and a pickle would leak them.
-    """
+    """Base class of objects with one-time secrets. `copy` and `pickle` raise `TypeError`, because a copy
+    could use the secrets a second time, and a pickle would leak them."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} holds one-time secrets; it cannot be copied or pickled")
 
 
 class Agreement(OneTime):
-    """X25519 key agreement between one private key and many peers' public keys.
-
-    The shared secret with a peer is computed once and kept, because several keys are derived from it.
-    """
+    """X25519 key agreement between one private key and many peers' public keys. The secret shared with a peer
+    is computed once and kept, because several keys are derived from it."""
 
     def __init__(self, secret: bytes) -> None:
         self._private = X25519PrivateKey.from_private_bytes(secret)
         self._shared: dict[bytes, bytes] = {}  # peer's public key -> shared point
 
     def derive(self, peer_key: bytes, *, salt: bytes, info: bytes) -> bytes:
-        """Return 32 bytes that HKDF-SHA256 derives from the secret shared with `peer_key`, a checked key."""
+        """Return 32 bytes of HKDF-SHA256 of the X25519 secret shared with `peer_key`, a valid public key."""
         if peer_key not in self._shared:
             self._shared[peer_key] = self._private.exchange(X25519PublicKey.from_public_bytes(peer_key))
         return hkdf(self._shared[peer_key], salt=salt, info=info)
@@ -85,12 +79,12 @@ def hkdf(material: bytes, *, salt: bytes, info: bytes) -> bytes:
 def mask_context(
     *, session: bytes, sum_index: int, query: bytes, spec: bytes, cohort: bytes, roster: bytes
 ) -> bytes:
-    """Return the digest of all values that two clients must agree on, so that their pair masks cancel."""
+    """Return the digest of all values that two clients must agree on for their pair masks to cancel."""
     return digest("mask context", session, _u32(sum_index), query, spec, cohort, roster)
 
 
 def pair_info(context: bytes, one: int, other: int) -> bytes:
-    """Return the HKDF info for the pair mask of clients `one` and `other`: the same if they are swapped."""
+    """Return the HKDF info for the pair mask of clients `one` and `other`, whose order does not matter."""
     low, high = sorted((one, other))
     return framed("pair mask", context, _u32(low), _u32(high))
 
@@ -101,7 +95,7 @@ def self_mask_info(context: bytes, owner: int) -> bytes:
 
 
 def self_mask_seed(secret: bytes, *, session: bytes, context: bytes, owner: int) -> bytes:
-    """Return the seed of the self mask of client `owner`, from its self-mask secret of 32 bytes."""
+    """Return the seed of the self mask of client `owner`, derived from its 32-byte self-mask `secret`."""
     return hkdf(secret, salt=session, info=self_mask_info(context, owner))
 
 
@@ -111,7 +105,7 @@ def noise_info(context: bytes, owner: int, layer: int) -> bytes:
 
 
 def noise_commitment(secret: bytes, *, owner: int, sum_index: int, layer: int) -> bytes:
-    """Return the public commitment to a noise seed `secret`; a reconstructed seed is compared with it."""
+    """Return the public commitment to a noise seed `secret`. A reconstructed seed is compared with it."""
     return digest("noise commitment", _u32(owner), _u32(sum_index), _u32(layer), secret)
 
 
@@ -120,7 +114,7 @@ def envelope_info(sender: int, receiver: int) -> bytes:
 
 
 def seed_commitment(secret: bytes, *, owner: int, sum_index: int) -> bytes:
-    """Return the public commitment to a self-mask `secret`; a reconstructed one is compared with it."""
+    """Return the public commitment to a self-mask `secret`. A reconstructed secret is compared with it."""
     return digest("self mask commitment", _u32(owner), _u32(sum_index), secret)
 
 
@@ -132,7 +126,7 @@ def _u32(value: int) -> bytes:
 
 
 class Identity:
-    """A long-term Ed25519 signing key. `sign` covers a `purpose`: a signature is invalid for any other.
+    """A long-term Ed25519 signing key. A signature covers a `purpose`, and is invalid for any other purpose.
 
     >>> identity = Identity.generate()
     >>> len(identity.public)
@@ -155,9 +149,8 @@ class Identity:
         return self._key.public_key().public_bytes_raw()
 
     def secret(self) -> bytes:
-        """Return the 32 bytes of the private key, to be stored in the key file by `secagg.net`."""
-        raw, none = serialization.Encoding.Raw, serialization.NoEncryption()
-        return self._key.private_bytes(raw, serialization.PrivateFormat.Raw, none)
+        """Return the 32 bytes of the private key, which `secagg.net` stores in a key file."""
+        return self._key.private_bytes_raw()
 
     def sign(self, purpose: str, *fields: bytes) -> bytes:
         return self._key.sign(framed(f"signature: {purpose}", *fields))
@@ -167,49 +160,9 @@ class Identity:
 
 
 def verify(public: bytes, signature: bytes, purpose: str, *fields: bytes, peer: Peer) -> None:
-    """Raise `BadSignature`, which names `peer`, if `public` did not sign `fields` for `purpose`."""
+    """Raise `BadSignature`, which names `peer`, if the key `public` did not sign `fields` for `purpose`."""
     key = Ed25519PublicKey.from_public_bytes(public)
     try:
         key.verify(signature, framed(f"signature: {purpose}", *fields))
     except InvalidSignature:
         raise BadSignature(peer, f"signature for {purpose!r} does not verify") from None
-
-
-TAG_BYTES: Final = 16
-_NONCE: Final = bytes(12)
-
-
-def shares_bytes(seeds: int) -> int:
-    """Return how many bytes of shares one client deals to one other client for one sum.
-
-    They are one share of the self-mask secret, one of the mask key, and one of each of `seeds` noise seeds.
-    """
-    return SHARE_BYTES * (2 + seeds)
-
-
-def envelope_bytes(sums: int, seeds: int = 0) -> int:
-    """Return the bytes of an envelope: a client's encrypted shares for one other client, for all `sums`."""
-    return shares_bytes(seeds) * sums + TAG_BYTES
-
-
-class EnvelopeCipher(OneTime):
-    """Seals and opens envelopes, the encrypted shares between `owner` and other clients in one session."""
-
-    def __init__(self, secret: bytes, *, session: bytes, owner: int) -> None:
-        self._agreement = Agreement(secret)
-        self._session = session
-        self._owner = owner
-
-    def seal(self, plaintext: bytes, *, receiver: int, receiver_key: bytes) -> bytes:
-        info = envelope_info(self._owner, receiver)
-        key = self._agreement.derive(receiver_key, salt=self._session, info=info)
-        return AESGCM(key).encrypt(_NONCE, plaintext, self._session + info)
-
-    def open(self, envelope: bytes, *, sender: int, sender_key: bytes) -> bytes | None:
-        """Return the plaintext, or None if `sender` did not seal it for this client in this session."""
-        info = envelope_info(sender, self._owner)
-        key = self._agreement.derive(sender_key, salt=self._session, info=info)
-        try:
-            return AESGCM(key).decrypt(_NONCE, envelope, self._session + info)
-        except InvalidTag:
-            return None

@@ -1,7 +1,7 @@
 """Masks: an AES-128-CTR key stream that is added to residues.
 
-A seed has 32 bytes: the key, then the initial counter block. The key stream is used for one part of a vector
-after another, without gaps. Each element takes one little-endian word of the part's own type.
+A seed has 32 bytes: the AES key, then the initial counter block. The key stream is used for one part of a
+vector after another, without gaps. Each element takes one little-endian word of the part's numpy type.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BATCH: Final = 64
 
 
 class KeyStream:
-    """The key stream of one seed, from byte `skip` on. To read it again, make a new object with the seed."""
+    """The key stream of a 32-byte seed from byte `skip` on, to read once. Other seeds raise `ValueError`."""
 
     def __init__(self, seed: bytes, *, skip: int = 0) -> None:
         if len(seed) != SEED_BYTES:
@@ -58,11 +58,9 @@ _Mask: TypeAlias = tuple[np.ufunc, KeyStream]  # np.add or np.subtract, and the 
 def apply_masks(
     residues: Sequence[Residues], *, plus: Iterable[bytes] = (), minus: Iterable[bytes] = (), skip: int = 0
 ) -> None:
-    """Add to `residues` the masks of all seeds in `plus`, and subtract those of `minus`, in place.
-
-    One call for many masks is faster than many calls. If `residues` are a section of a longer vector, `skip`
-    is the number of bytes of each key stream that belong to the elements before the section.
-    """
+    """Add to `residues` the masks of all seeds in `plus`, and subtract those of `minus`, in place. One call
+    for many masks is faster than many calls. If `residues` are a section of a longer vector, `skip` is the
+    number of bytes of each key stream that belong to the elements before the section."""
     signed = chain(zip(repeat(np.add), plus), zip(repeat(np.subtract), minus))
     while masks := [(operation, KeyStream(seed, skip=skip)) for operation, seed in islice(signed, _BATCH)]:
         _apply(residues, masks)

@@ -4,18 +4,18 @@
         server = ServerMachine(..., expander=pool)
 
 The work has two steps: to derive the seeds of all masks by key agreement, and to expand the seeds into masks.
-In both steps a process claims the next portion when it is ready, because the speed of cores varies. For the
-second step, a vector is cut into one stretch for each process, and the masks are divided into portions. A
-process claims the portions of its own stretch first, and then those of others. Workers return sums of masks
-in shared memory. An idle process polls for some milliseconds before it sleeps, because waking up is slow.
+In both steps a process claims the next portion of the work when it is ready, because the speed of cores
+varies. For the second step, a vector is cut into one stretch for each process, and the masks are divided into
+portions. A process claims the portions of its own stretch first, and then those of others. Workers return
+sums of masks in shared memory. An idle process polls before it sleeps, because waking up is slow.
 
 `concurrent.futures.ProcessPoolExecutor` is not enough: it sends results, as long as the vector, through pipes
 instead of shared memory, and its workers cannot be woken shortly before the work arrives.
 
-Portions are numbers of one byte in pipes that all processes read, so a dead worker holds no lock. It only
-costs time: the pool's own process repeats all work that no worker has reported as done. Secrets are sent to
-each worker through its own pipe. A process writes to a pipe only while the other end is being read. As always
-with spawned processes, a script that uses a pool keeps its own work below ``if __name__ == "__main__":``.
+To claim a portion, a process reads its index, one byte, from a pipe that all processes read. So a dead worker
+holds no lock. It only costs time: the pool's own process repeats all work that no worker has reported.
+Secrets are sent to each worker through its own pipe. A process writes to a pipe only while the other end is
+being read. A script that uses a pool keeps its own work below ``if __name__ == "__main__":``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from threading import Lock
 from typing import Any, Final, Self
 
 from secagg import mask_pool_worker
-from secagg.double_masking import Removal, Seeds, joined, seeds_of, take_off
 from secagg.errors import ParameterError
 from secagg.mask_keystream import apply_masks
 from secagg.mask_pool_worker import ExpansionJob, PortionQueue, claimed_seeds, claims, layout_of, shared_views
-from secagg.mask_removal import Range, Slice, divided, mask_count, portions, seeds_between, slices
+from secagg.mask_work_division import Range, Slice, divided, mask_count, portions, seeds_between, slices
 from secagg.residue_packing import Residues
+from secagg.self_and_pair_masks import Removal, Seeds, joined, seeds_of, take_off
 
 MAX_PROCESSES: Final = 64
 _SHORT: Final = 1 << 17  # least bytes of a stretch
@@ -48,7 +48,7 @@ _WAKE: Final = bytes(ForkingPickler.dumps(()))  # tells a worker that a task wil
 
 
 class ProcessPool:
-    """An `Expander` that removes masks in this process and in `processes - 1` worker processes."""
+    """An `Expander` (remover of masks) that uses this process and `processes - 1` others, up to 64 in all."""
 
     def __init__(self, processes: int) -> None:
         if not 1 <= processes <= MAX_PROCESSES:
@@ -64,7 +64,7 @@ class ProcessPool:
             raise
 
     def __enter__(self) -> Self:
-        """Wait until all workers are ready, so that the first sum is not delayed."""
+        """Wait until all workers are ready, so that the first call of `take_off` is not delayed."""
         mask_pool_worker.warm_up()
         for worker in self._workers:
             worker.wait()
@@ -75,7 +75,7 @@ class ProcessPool:
         self.close()
 
     def close(self) -> None:
-        """End the workers. After this, the pool does all work in this process."""
+        """End the worker processes. After this, `take_off` does all work in this process."""
         with self._lock:
             for worker in self._workers:
                 worker.close()
@@ -84,7 +84,7 @@ class ProcessPool:
             self._workers, self._queues = [], []
 
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds that the workers spent on masks and on staying awake for them."""
+        """Return the CPU seconds that the workers have spent on masks, and on polling for further tasks."""
         return sum(worker.cpu_seconds for worker in self._workers)
 
     def get_ready(self) -> None:
@@ -121,7 +121,7 @@ class ProcessPool:
             self._expand([stretch.of(residues) for stretch in stretches], stretches, seeds)
 
     def _agree(self, removals: Sequence[Removal], salt: bytes) -> Seeds:
-        """Return the seeds of all masks, in any order. This process and the workers each derive some."""
+        """Return the seeds of all masks in `removals`, in any order. All processes derive some of them."""
         lists = divided(removals, self._portions(mask_count(removals), _AGREEMENTS))
         found: dict[int, Seeds] = {}
         if len(lists) > 1:
@@ -134,7 +134,7 @@ class ProcessPool:
         return joined([*found.values(), seeds_of(left, salt=salt)])
 
     def _rounds(self, residues: Sequence[Residues], total: int) -> Iterator[list[Slice]]:
-        """Cut a vector of `total` bytes into stretches; yield them in lists of at most one per process."""
+        """Cut a vector of `total` bytes into stretches. Yield lists with at most one stretch per process."""
         count = min(len(self._queues), max(1, total // _SHORT))
         stretches = slices(
             residues, count * max(1, -(-total // (count * mask_pool_worker.MAX_STRETCH_BYTES)))
@@ -142,7 +142,8 @@ class ProcessPool:
         return (stretches[start : start + count] for start in range(0, len(stretches), count))
 
     def _expand(self, views: Sequence[list[Residues]], stretches: Sequence[Slice], seeds: Seeds) -> None:
-        """Apply all masks to `views`, the elements of `stretches`. Redo what dead workers did not report."""
+        """Apply the masks of all `seeds` to `views[i]`, the elements of `stretches[i]`, for each i. All
+        processes share the work. This one repeats what a worker that died has not reported as done."""
         size = sum(part.nbytes for part in views[0]) + _CIPHER
         ranges = self._portions(sum(map(len, seeds)), -(-_GRAIN // size))
         job = ExpansionJob(
@@ -168,7 +169,7 @@ class ProcessPool:
         return portions(total, sharers=len(self._queues), least=least)
 
     def _start(self, function: Callable[..., object], *args: object) -> None:
-        """Send each worker the same task: to call `function(workspace, *args)`."""
+        """Send each worker the same task: to call `function(workspace, *args)` with its own `Workspace`."""
         task = bytes(ForkingPickler.dumps((function, args)))
         for worker in self._workers:
             worker.start(task)
@@ -204,7 +205,7 @@ class _Worker:
             self.finish()
 
     def wake(self) -> None:
-        """Tell an idle worker that a task will follow soon. The worker sends no result for this."""
+        """Tell a worker, if it is idle, that a task will follow soon. The worker sends no result for this."""
         if self._owed == 0:
             self._attempt(0, self._tasks.send_bytes, _WAKE)
 
@@ -219,11 +220,9 @@ class _Worker:
         return result
 
     def _attempt(self, owed: int, step: Callable[..., Any], *args: object) -> Any:
-        """Call `step`, which writes to or reads from the worker; add `owed` to the number of due results.
-
-        Return None if the worker is dead or `step` fails. A failure or an interrupt may leave part of a
-        message in a pipe, so the worker is killed.
-        """
+        """Call `step`, which writes to or reads from the worker, and add `owed` to the number of results due.
+        Return its result, or None if the worker is dead or `step` fails. A failure or an interrupt may leave
+        part of a message in a pipe, so the worker is killed."""
         if not self._alive:
             return None
         self._alive = False  # until the step is over

@@ -1,6 +1,6 @@
 """The code of a worker process, which claims portions of the work and adds up masks in shared memory.
 
-The pool (`secagg.mask_pool`) puts the numbers of portions into queues, which are pipes, and sends a task to
+The pool (`secagg.mask_pool`) puts the indices of portions into queues, which are pipes, and sends a task to
 each worker. Each process, the pool's own included, claims portions until the queues are empty.
 """
 
@@ -18,10 +18,10 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from secagg.double_masking import PairMasks, Removal, Seeds, SelfMask, seeds_of, take_off
 from secagg.keys import public_key
 from secagg.mask_keystream import apply_masks
 from secagg.residue_packing import Residues
+from secagg.self_and_pair_masks import PairMasks, Removal, Seeds, SelfMask, seeds_of, take_off
 
 # The largest stretch in bytes, and how many a worker's memory holds: containers have little shared memory.
 MAX_STRETCH_BYTES: Final = 1 << 21
@@ -38,26 +38,26 @@ Layout: TypeAlias = tuple[tuple[int, str], ...]  # (elements, type) of each part
 
 @dataclass(frozen=True)
 class ExpansionJob:
-    """A task for the pool's processes: apply the masks of all `portions` of seeds to all `stretches`."""
+    """A task for all processes: apply the mask of every seed in `portions` to every stretch of a vector."""
 
     stretches: tuple[tuple[Layout, int], ...]  # of each, its layout and the key-stream bytes before it
     portions: list[Seeds] = field(repr=False)
 
     def expand(self, number: int, portion: int, parts: Sequence[Residues]) -> None:
-        """Apply the masks of portion number `portion` to `parts`, the elements of stretch number `number`."""
+        """Apply the masks of seeds `portions[portion]` in place to `parts`, arrays of stretch `number`."""
         plus, minus = self.portions[portion]
         apply_masks(parts, plus=plus, minus=minus, skip=self.stretches[number][1])
 
 
 class PortionQueue:
-    """A queue, made of a pipe, with the numbers of unclaimed portions. Many processes read from its `end`."""
+    """A queue of the indices of unclaimed portions, made of a pipe. Many processes read from its `end`."""
 
     def __init__(self) -> None:
         self.end, self._start = get_context("spawn").Pipe(duplex=False)
         os.set_blocking(self.end.fileno(), False)  # in all processes
 
     def fill(self, count: int) -> None:
-        """Discard old numbers, and put the numbers below `count` into the queue."""
+        """Empty the queue, then put in the indices 0 to `count` - 1 of portions. `count` is at most 256."""
         self.clear()
         os.write(self._start.fileno(), bytes(range(count)))
 
@@ -71,14 +71,14 @@ class PortionQueue:
 
 
 def claims(end: Connection) -> Iterator[int]:
-    """Take numbers of portions out of a queue and yield them, until the queue is empty."""
+    """Take the index of one portion after another out of a queue and yield it, until the queue is empty."""
     with suppress(BlockingIOError):
         while number := os.read(end.fileno(), 1):
             yield number[0]
 
 
 def receive_awake(end: Connection) -> Any:
-    """Return the next object from a pipe. Poll for `_ATTENTION` seconds first, because waking up is slow."""
+    """Return the next object from a pipe. Poll `_ATTENTION` seconds before sleeping: waking up is slow."""
     until = time.monotonic() + _ATTENTION
     while not end.poll() and time.monotonic() < until:
         os.sched_yield()
@@ -87,7 +87,7 @@ def receive_awake(end: Connection) -> Any:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The resources of a worker: its shared memory, its number, and the queues of portions."""
+    """What a worker uses: its shared memory, its number in the pool, and the queues of unclaimed portions."""
 
     memory: SharedMemory
     number: int
@@ -95,7 +95,7 @@ class Workspace:
 
 
 def serve(tasks: Connection, results: Connection, memory: str, number: int, queues: list[Connection]) -> None:
-    """Run a worker: execute tasks, and send results, until None arrives or the pipe is closed."""
+    """Run worker `number`: execute tasks, and send results, until None arrives or the pipe is closed."""
     shared = SharedMemory(memory)
     touch(shared)
     workspace = Workspace(shared, number, queues)
@@ -120,20 +120,18 @@ def warm_up() -> None:
 
 
 def agree(workspace: Workspace, lists: Sequence[Sequence[Removal]], salt: bytes) -> dict[int, Seeds]:
-    """Run `claimed_seeds` in a worker. The pool sends this function as a task."""
+    """A task for a worker: return `claimed_seeds`, with the pool's first queue, which all processes share."""
     return claimed_seeds(workspace.queues[0], lists, salt)
 
 
 def claimed_seeds(queue: Connection, lists: Sequence[Sequence[Removal]], salt: bytes) -> dict[int, Seeds]:
-    """Claim numbers of `lists` until `queue` is empty. Return the mask seeds of each list by its number."""
+    """Claim indices of `lists` until `queue` is empty. Return, by index, the mask seeds of these lists."""
     return {number: seeds_of(lists[number], salt=salt) for number in claims(queue)}
 
 
 def expand_shared(workspace: Workspace, job: ExpansionJob) -> list[tuple[int, list[int]]]:
-    """Claim portions of the worker's own stretch, then of others; add up their masks in shared memory.
-
-    Return, for each used slot (the memory for one stretch), its stretch's number and its portions' numbers.
-    """
+    """Claim portions of seeds for the worker's own stretch, then for others. Sum their masks in shared
+    memory, one slot per stretch. Return, for each slot used, the indices of its stretch and its portions."""
     found: list[tuple[int, list[int]]] = []
     for step in range(len(job.stretches)):
         number = (workspace.number + step) % len(job.stretches)
@@ -143,7 +141,7 @@ def expand_shared(workspace: Workspace, job: ExpansionJob) -> list[tuple[int, li
 
 
 def _expand_slot(workspace: Workspace, job: ExpansionJob, number: int, *, slot: int) -> list[int]:
-    """Claim the portions left of stretch `number`, add up their masks in `slot`, and return their numbers."""
+    """Claim the unclaimed portions for stretch `number`, sum their masks in `slot`, return their indices."""
     done: list[int] = []
     parts = shared_views(workspace.memory, job.stretches[number][0], slot)
     for portion in claims(workspace.queues[number]):
@@ -156,7 +154,7 @@ def _expand_slot(workspace: Workspace, job: ExpansionJob, number: int, *, slot: 
 
 
 def touch(memory: SharedMemory) -> None:
-    """Write to all pages of `memory`: the first use of each page takes microseconds."""
+    """Write zeros to all of `memory` in advance, because the first use of each page takes microseconds."""
     np.ndarray(memory.size, np.uint8, memory.buf).fill(0)
 
 
@@ -165,7 +163,7 @@ def layout_of(parts: Sequence[Residues]) -> Layout:
 
 
 def shared_views(memory: SharedMemory, layout: Layout, slot: int) -> list[Residues]:
-    """Return one array for each part of a stretch. The arrays are aligned views into `slot` of `memory`."""
+    """Return an array for each part in `layout`: aligned views into the memory of slot number `slot`."""
     views: list[Residues] = []
     offset = slot * SLOT_BYTES
     for size, dtype in layout:

@@ -1,4 +1,4 @@
-"""The fixed-size records inside messages: adverts, neighbours, parcels, signatures of members.
+"""The fixed-size records inside messages: adverts, neighbours' adverts, parcels, signatures of members.
 
 All multi-byte integers are big-endian. Records in a list are sorted by member id, and no id repeats.
 """
@@ -13,7 +13,8 @@ from typing import Final
 
 from secagg.errors import SERVER, LargeCohort, MalformedMessage, Peer
 from secagg.hashing import DIGEST_BYTES
-from secagg.keys import KEY_BYTES, SIGNATURE_BYTES, envelope_bytes
+from secagg.keys import KEY_BYTES, SIGNATURE_BYTES
+from secagg.share_envelopes import envelope_bytes
 
 ID_BYTES: Final = 4
 _POSITION_BYTES: Final = 4
@@ -51,11 +52,9 @@ class Format:
 
 @dataclass(frozen=True)
 class Advert:
-    """What a member publishes: its id, its public key for envelopes (`channel_key`), and a mask key per sum.
-
+    """What a member publishes: its id, a public key for envelopes (`channel_key`) and a mask key per sum.
     `commitments` has a commitment to the self-mask secret of each sum. If noise is removable, commitments to
-    all noise seeds of the first sum follow, then those of the second sum, and so on.
-    """
+    all noise seeds of the first sum follow, then those of the second sum, and so on."""
 
     member: int
     channel_key: bytes
@@ -99,22 +98,20 @@ def parse_advert(record: bytes, form: Format, *, sender: Peer) -> Advert:
 
 
 def parse_adverts(blob: bytes, form: Format, *, most: int) -> tuple[Advert, ...]:
-    """Return the adverts in `blob`. Raises `PeerError` if there are over `most` or ids do not ascend."""
+    """Return the adverts in `blob`. Raises `PeerError` if it is malformed, unsorted, or has over `most`."""
     return tuple(_advert(row, form) for row in _rows(blob, form.advert_bytes, most))
 
 
 def encode_neighbours(neighbours: Iterable[tuple[int, Advert]]) -> bytes:
-    """Encode (position, advert) pairs, which must ascend by position and by member id."""
+    """Encode (position in the cohort, advert) pairs, which must ascend by position and by member id."""
     return b"".join(
         position.to_bytes(_POSITION_BYTES, "big") + advert.encode() for position, advert in neighbours
     )
 
 
 def parse_neighbours(blob: bytes, form: Format, *, size: int, most: int) -> dict[int, Advert]:
-    """Return the adverts in `blob` by their positions in a cohort of `size` members.
-
-    Raises `PeerError` if there are more than `most`, or if positions or ids do not strictly ascend.
-    """
+    """Return the adverts in `blob` by their positions in a cohort of `size` members. Raises `PeerError` if
+    there are more than `most`, a position is not below `size`, or positions or ids do not strictly ascend."""
     found: dict[int, Advert] = {}
     for row in _rows(blob, form.neighbour_bytes, most):
         position = int.from_bytes(row[:_POSITION_BYTES], "big")
@@ -139,7 +136,7 @@ def _advert(row: bytes, form: Format) -> Advert:
 
 
 def parse_parcels(blob: bytes, form: Format, *, most: int) -> tuple[Parcel, ...]:
-    """Return the parcels in `blob`. Raises `PeerError` if there are over `most` or senders do not ascend."""
+    """Return the parcels in `blob`. Raises `PeerError` if it is malformed, unsorted, or has over `most`."""
     stop = ID_BYTES + form.envelope_bytes
     return tuple(
         Parcel(int.from_bytes(row[:ID_BYTES], "big"), row[ID_BYTES:stop], row[stop:])
@@ -159,7 +156,7 @@ def encode_signatures(signatures: Sequence[tuple[int, bytes]]) -> bytes:
 
 
 def parse_signatures(blob: bytes, *, most: int) -> tuple[tuple[int, bytes], ...]:
-    """Return (member, signature) pairs. Raises `PeerError` if there are over `most` or ids do not ascend."""
+    """Return the (member, signature) pairs. Raises `PeerError` if malformed, unsorted or more than `most`."""
     rows = _rows(blob, ID_BYTES + SIGNATURE_BYTES, most)
     return tuple((int.from_bytes(row[:ID_BYTES], "big"), row[ID_BYTES:]) for row in rows)
 
@@ -169,11 +166,9 @@ def _cut(blob: bytes, size: int) -> tuple[bytes, ...]:
 
 
 def _rows(blob: bytes, size: int, most: int) -> Iterator[bytes]:
-    """Check `blob`, which the server sent, and return an iterator over its records of `size` bytes.
-
-    Raises `PeerError` if there are more than `most` records, or if the integers at their start (member ids or
-    positions) do not strictly ascend. An iterator takes less memory than a list of many small objects.
-    """
+    """Check `blob`, which the server sent, at once. Return an iterator over its records of `size` bytes,
+    which takes less memory than a list. Raises `PeerError` if there are more than `most` records, if the last
+    is incomplete, or if the integers at their start (member ids or positions) do not strictly ascend."""
     if len(blob) > most * size:
         raise LargeCohort(SERVER, f"a list of more than {most} records")
     if len(blob) % size:

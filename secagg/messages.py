@@ -69,7 +69,7 @@ _NAMES: Final[dict[type, tuple[str, ...]]] = {}
 
 @dataclass(frozen=True)
 class Message:
-    """The base class of all messages. `SCHEMA` says what each field may hold, beginning with `context`."""
+    """Base class of messages. `SCHEMA` limits the fields, `context` first. Bad values raise `ValueError`."""
 
     TYPE: ClassVar[int]
     SCHEMA: ClassVar[tuple[Field, ...]]
@@ -90,7 +90,7 @@ class Message:
 
 
 def _names(kind: type[Message]) -> tuple[str, ...]:
-    """Return the names of the fields of a message class, from a cache because `fields` is slow."""
+    """Return the names of a message class's fields, from a cache because `dataclasses.fields` is slow."""
     if kind not in _NAMES:
         _NAMES[kind] = tuple(column.name for column in fields(kind))
     return _NAMES[kind]
@@ -150,7 +150,7 @@ class Query(Message):
 
 @dataclass(frozen=True, repr=False)
 class Survivors(Message):
-    """Announces the survivors: a bitmap of the clients whose masked inputs arrived."""
+    """Announces the survivors of a sum: a bitmap of the clients whose masked inputs arrived."""
 
     TYPE = 5
     SCHEMA = (_DIGEST, _SUM, Blob())
@@ -161,7 +161,7 @@ class Survivors(Message):
 
 @dataclass(frozen=True, repr=False)
 class Confirmations(Message):
-    """Forwards the signatures of the survivors on the survivor set to all survivors."""
+    """Forwards to all survivors (clients whose inputs arrived) their signatures on the survivor set."""
 
     TYPE = 6
     SCHEMA = (_DIGEST, _SUM, Blob())
@@ -172,7 +172,7 @@ class Confirmations(Message):
 
 @dataclass(frozen=True, repr=False)
 class GroupClosed(Message):
-    """Announces that the server abandons a sum, and asks no other of the same private vector this round."""
+    """Announces that the server gives up a sum, and all later sums of the same vectors in this round."""
 
     TYPE = 7
     SCHEMA = (_DIGEST, _SUM)
@@ -190,10 +190,8 @@ class Farewell(Message):
 
 @dataclass(frozen=True, repr=False)
 class Neighbours(Message):
-    """Sends a client its own advert and those of its neighbours. On a ring, it replaces the key list.
-
-    Each client receives a different list. All receive the same cohort size, threshold and digest of all keys.
-    """
+    """On a ring, sends a client its own advert and those of its neighbours, instead of a key list. Each
+    client gets its own list; all get the same cohort `size`, `threshold` and digest of all keys (`ring`)."""
 
     TYPE = 9
     SCHEMA = (_DIGEST, Uint(MAX_COHORT), Uint(1 << 16), _DIGEST, Blob())
@@ -209,7 +207,7 @@ class Neighbours(Message):
 
 @dataclass(frozen=True, repr=False)
 class Advertisement(Message):
-    """Publishes a client's public keys and commitments for the whole session."""
+    """Publishes a client's public keys, and commitments to its secrets, for the whole session."""
 
     TYPE = 16
     SCHEMA = (_DIGEST, Blob())
@@ -219,7 +217,7 @@ class Advertisement(Message):
 
 @dataclass(frozen=True, repr=False)
 class Shares(Message):
-    """Sends one envelope with secret shares for every neighbour, and a signature on the session id."""
+    """Sends an envelope with secret shares for every neighbour, and a signature on the session id."""
 
     TYPE = 17
     SCHEMA = (_DIGEST, Blob(), _SIGNATURE)
@@ -230,7 +228,7 @@ class Shares(Message):
 
 @dataclass(frozen=True, repr=False)
 class MaskedInput(Message):
-    """Sends a client's masked input: the packed residues of all parts."""
+    """Sends a client's masked input to a sum: the packed residues of all parts and of the hidden count."""
 
     TYPE = 18
     SCHEMA = (_DIGEST, _SUM, Blob())
@@ -241,7 +239,7 @@ class MaskedInput(Message):
 
 @dataclass(frozen=True, repr=False)
 class Confirmation(Message):
-    """Sends a survivor's signature on the survivor set."""
+    """Sends a client's signature on the survivor set: the clients whose masked inputs arrived."""
 
     TYPE = 19
     SCHEMA = (_DIGEST, _SUM, Blob((SIGNATURE_BYTES,)))
@@ -252,10 +250,9 @@ class Confirmation(Message):
 
 @dataclass(frozen=True, repr=False)
 class Reveal(Message):
-    """Reveals one share of the self mask of each survivor, and of the mask key of each drop-out.
-
-    A survivor's share is followed by shares of the seeds of its surplus noise, which the server removes.
-    """
+    """Reveals the sender's shares of its neighbours' secrets. Of a neighbour that dropped out, it reveals the
+    share of the mask key. Of a survivor, it reveals the share of the self-mask secret, and then those of the
+    seeds of surplus noise: noise that the server removes, as fewer clients dropped out than planned."""
 
     TYPE = 20
     SCHEMA = (_DIGEST, _SUM, Blob(), Blob())
@@ -277,7 +274,7 @@ class Decline(Message):
 
 @dataclass(frozen=True, repr=False)
 class Leave(Message):
-    """Tells the server that this client leaves for good. It gives no reason, which could leak data."""
+    """Tells the server that this client leaves the session for good, but not why: that could leak data."""
 
     TYPE = 22
     SCHEMA = (Blob((0, DIGEST_BYTES)),)
@@ -285,7 +282,7 @@ class Leave(Message):
 
 @dataclass(frozen=True, repr=False)
 class Lost(Message):
-    """Reports, right after the delivery, which neighbours sent envelopes that did not open, as a bitmap."""
+    """Reports a bitmap of the neighbours whose envelopes, just delivered, could not be decrypted."""
 
     TYPE = 23
     SCHEMA = (_DIGEST, Blob())
@@ -303,16 +300,14 @@ _HEADER: Final = 2  # version and type
 
 
 def frame_bytes(*blobs: int) -> int:
-    """Return the length of a frame with a 32-byte context and byte strings of the lengths in `blobs`."""
+    """Return the length of an encoded message with a 32-byte context, and byte strings of lengths `blobs`."""
     header = len(encode_fields(VERSION, 1, bytes(DIGEST_BYTES)))
     return header + sum(blob + (2 if blob < 1 << 8 else 3 if blob < 1 << 16 else 5) for blob in blobs)
 
 
 def decode(frame: bytes, *, sender: Peer, limit: int) -> Message:
-    """Return the message in `frame`. Raises `PeerError` if the frame is not a well-formed message.
-
-    A frame of more than `limit` bytes is refused. `sender`, a client or the server, is named in errors.
-    """
+    """Return the message in `frame`. Raises `PeerError` if the frame is not a well-formed message, or has
+    more than `limit` bytes. `sender`, a client or the server, is named in errors."""
     if len(frame) > limit:
         raise OversizeMessage(sender, f"a message of {len(frame)} bytes; the limit is {limit}")
     kind, reader = _open(bytes(frame), sender)
@@ -325,12 +320,13 @@ def decode(frame: bytes, *, sender: Peer, limit: int) -> Message:
 
 
 def message_type(frame: bytes, *, sender: Peer) -> type[Message]:
-    """Return the class of the message in `frame`, from its header. The other fields are not checked."""
+    """Return the message class named in the header of `frame`. Raises `PeerError` if the header is wrong."""
     return _open(frame, sender)[0]
 
 
 def _open(frame: bytes, sender: Peer) -> tuple[type[Message], Reader]:
-    """Read the header of `frame`. Return the message class, and a reader positioned at the first field."""
+    """Return the message class named in the header of `frame`, and a reader at the first field. Raises
+    `PeerError` if the header is invalid."""
     if len(frame) < 1 + _HEADER or frame[0] >> 4 != 0x9:
         raise MalformedMessage(sender, "not a message")
     reader = Reader(frame, sender=sender)

@@ -17,7 +17,7 @@ LIVENESS_BITS: Final = 30
 
 
 class _NotGiven(int):
-    """The type of a default that means "not given". A plain 0 could not be told from a 0 that was passed."""
+    """The type of a default that means "not given". It can be told from a plain 0 that a caller passes."""
 
 
 _NOT_GIVEN: Final = _NotGiven()
@@ -25,21 +25,21 @@ _NOT_GIVEN: Final = _NotGiven()
 
 @dataclass(frozen=True, kw_only=True)
 class SessionParams:
-    """The parameters of a session. Fields that `Policy` has too mean the same here.
+    """The parameters of a session. The constructor checks each field, and `check` the combination of all.
+    Both raise `ParameterError`.
 
+    `trust`           whether the server is only curious, or may break the protocol.
     `corrupt`         the most clients that may collude with the server.
     `sums`            the most sums of the session.
     `dropout`         the fraction of the cohort that may have dropped out by the last sum; the threshold is
                       chosen accordingly (`graph_parameters.dropout_over` computes it from a rate per sum).
-    `graph`           complete, a ring, or the one that suits the size of the cohort; a ring needs a
-                      `curious_server`.
-    `min_contributors`, `min_cohort`  by default the least that is safe, `corrupt` + 2.
-    `max_cohort`      by default the largest cohort that trust and graph admit.
+    `graph`           complete, a ring (only for a `curious_server`), or whichever suits the cohort's size.
+    `min_contributors`  the fewest clients in a total; by default `corrupt` + 2, the smallest safe number.
+    `min_cohort`, `max_cohort`  the fewest and the most clients that may join; by default `min_contributors`,
+                      and the most that trust and graph admit.
     `min_neighbours`  the least number of neighbours on a ring; set it to have more than safety needs.
-    `security_bits`   on a ring, the random order lets colluders break privacy with probability below 2^-this.
-    `liveness_bits`   on a ring, the expected drop-outs stop a sum with a probability below 2^-this.
-
-    The constructor checks each field, and `check` the combination of all. Both raise `ParameterError`.
+    `security_bits`   b: on a ring, the random order lets colluders break privacy with a chance below 2^-b.
+    `liveness_bits`   b: on a ring, the expected drop-outs make a sum fail with a chance below 2^-b.
 
     >>> SessionParams(trust="curious_server", corrupt=1).min_contributors
     3
@@ -97,12 +97,12 @@ def check_ring_trust(trust: Trust) -> None:
 
 
 def largest_cohort(trust: Trust) -> int:
-    """Return the most clients of a session. More than `MAX_COMPLETE` need a ring, so a curious server."""
+    """Return the most clients of a session. More than 1024 need a ring, and a ring needs a curious server."""
     return MAX_COHORT if trust is Trust.CURIOUS else MAX_COMPLETE
 
 
 def check_bits(name: str, value: int) -> None:
-    """Raise `ParameterError` unless `value` (for the probability 2^-`value`) is from 1 to `MAX_BITS`."""
+    """Raise `ParameterError` unless `value` (for the probability 2^-`value`) is an int from 1 to 1024."""
     check_whole(name, value)
     if not 1 <= value <= MAX_BITS:
         raise ParameterError(f"{name} must be from 1 to {MAX_BITS}", parameter=name)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Final
 
+from secagg.argument_checks import one_of
 from secagg.client_budget import Budget
 from secagg.errors import ParameterError
 from secagg.messages import MAX_SUMS
-from secagg.noise.checks import one_of
 from secagg.noise.zcdp_cost import Adjacency, charge
 from secagg.params import SECURITY_BITS, check_bits, check_whole, largest_cohort
 from secagg.trust_levels import Trust
@@ -20,7 +20,7 @@ _NO_WHOLE_NUMBERS: Final = ("trust", "max_rho", "adjacency")
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """The least protection under which a client takes part.
+    """The least protection under which a client takes part in a session with this level of `trust`.
 
     `corrupt`            the most clients that may collude with the server: of the whole registry under
                          `malicious_server` (the server picks the cohort), of the cohort otherwise.
@@ -34,16 +34,15 @@ class Policy:
                          0 for a budget that covers all sums.
     `adjacency`          the `Adjacency` that rho refers to. It must stay the same for the whole lifetime,
                          because costs under `replace` cannot be added to costs under the others.
-    `max_query_bytes`    the size of the largest broadcast that the client accepts.
+    `max_query_bytes`    the most bytes in the payload of a query that the client accepts.
     `min_difference`     if above 0, the client compares a sum with all earlier sums of the same kind. It
                          refuses the sum if its set of clients differs from an earlier set by at least one
                          client, but by fewer than this number.
     `security_bits`      on a ring, the random order lets colluders break privacy in one sum with probability
                          below 2^-`security_bits`; in L sums with different drop-outs, L times that.
 
-    A cohort of more than 1024 clients needs a ring, which needs a `curious_server`.
-
-    Raises `ParameterError` if a value is out of range, or if a total could reveal one honest client's input.
+    A cohort of more than 1024 clients needs a ring, which needs a `curious_server`. Raises `ParameterError`
+    if a value is out of range, or if a total could reveal one honest client's input.
 
     >>> Policy(
     ...     trust="curious_server", corrupt=1, min_cohort=3, max_cohort=50, min_contributors=3,
@@ -81,16 +80,13 @@ class Policy:
         if not 1 <= self.max_sums <= MAX_SUMS:
             raise ParameterError(f"max_sums must be from 1 to {MAX_SUMS}")
         check_bits("security_bits", self.security_bits)
-        self._check_privacy()
-
-    def _check_privacy(self) -> None:
         if self.max_rho is not None and not _is_amount(self.max_rho):
             raise ParameterError("max_rho must be a number of at least 0, or None for no limit")
         object.__setattr__(self, "adjacency", one_of(Adjacency, self.adjacency, "adjacency"))
 
     @cached_property
     def budget(self) -> Budget:
-        """The lifetime limits on unnoised sums and on rho, in the form for `Memory.remember_answer`."""
+        """The limits `unnoised_sums` and `max_rho` in the form that `Memory.remember_answer` takes."""
         limit = None if self.max_rho is None else charge(self.max_rho)
         return Budget(unnoised_sums=self.unnoised_sums, charge=limit)
 

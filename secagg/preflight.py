@@ -24,7 +24,8 @@ _SUM_INDEX: Final = 1  # bytes of an encoded sum index, which is below 128
 
 @dataclass(frozen=True)
 class PartReport:
-    """Reports on a part of one kind of sum: its bits per element, and the fewest bits that it needs."""
+    """What `preflight` finds for one part (vector) of a kind of sum: its bits per element, the bits needed,
+    and `resolution`, its grid step in values (None for whole numbers, or if it has too few bits)."""
 
     kind: str
     part: str
@@ -35,11 +36,12 @@ class PartReport:
 
 @dataclass(frozen=True)
 class Preflight:
-    """The result of `preflight`. Start a session only if `problems` is empty.
+    """The result of `preflight` for `clients` clients. Start a session only if `problems` is empty. `graph`
+    and `threshold` are None if no graph is safe.
 
-    `quorum`  the fewest clients that have to stay for a sum to be released.
-    `margin`  the most clients that may drop out. On a ring it may be less than `clients` - `quorum`, because
-              a client could be left with too few neighbours.
+    `quorum`  the fewest clients that have to stay to unmask a sum safely (`min_contributors` may be more).
+    `margin`  the most clients that may drop out: at most `clients` - `quorum` and the drop-outs planned for
+              noise, and on a ring so few that no client is left with too few neighbours.
     `setup_bytes_up`, `sum_bytes_up`  bytes that one client sends in set-up, and in a sum of each kind.
     """
 
@@ -62,8 +64,8 @@ class Preflight:
 
 def preflight(table: Table, clients: int, params: SessionParams) -> Preflight:
     """Compute what a session with `clients` clients needs: quorum, drop-out margin, bits and bytes sent.
-
-    Returns a `Preflight` with all problems. Raises `ParameterError` only if `clients` is not an int above 0.
+    Returns a `Preflight`, which lists all problems. Raises `ParameterError` only if `clients` is not an int
+    above 0, or if a sum has noise and `params.dropout` is not at least 0 and below 1.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1000, bits=6, bound=LInf(9.0)),))})
     >>> found = preflight(table, 100, SessionParams(trust="malicious_server", corrupt=5, dropout=0.1))
@@ -129,7 +131,8 @@ def _misfits(spec: SumSpec, clients: int) -> list[str]:
 
 
 def _lacks(spec: SumSpec, clients: int, corrupt: int, dropout: Fraction | float) -> Iterator[str]:
-    """Yield one sentence each if more clients may collude, or drop out, than the noise is planned for."""
+    """Yield a sentence if more clients may collude than the noise of `spec` is planned for, and another if
+    the fraction `dropout` of `clients` is more than the planned drop-outs."""
     promise = spec.promise
     if promise is not None and promise.colluders < corrupt:
         yield f"its noise is planned for {promise.colluders} colluders, but {corrupt} clients may be corrupt"
@@ -150,10 +153,8 @@ def _parts(kind: str, spec: SumSpec, clients: int) -> list[PartReport]:
 
 
 def _sum_bytes(spec: SumSpec, around: int, form: Format) -> int:
-    """Return the bytes that one client sends in a sum: masked input, confirmation if signed, and shares.
-
-    `around` counts the client and its neighbours. It is assumed that shares of all noise seeds are revealed.
-    """
+    """Return the bytes that one client sends in a sum: masked input, confirmation if signed, and shares of
+    all noise seeds and masks. `around` is the number of its neighbours plus 1."""
     shares = frame_bytes(bitmap_bytes(around), around * SHARE_BYTES * (1 + spec.seeds)) + _SUM_INDEX
     confirmation = frame_bytes(form.signature_bytes) + _SUM_INDEX if form.signed else 0
     return frame_bytes(spec.packed_bytes) + _SUM_INDEX + confirmation + shares

@@ -46,12 +46,12 @@ def reduce(values: Residues, bits: int) -> None:
 
 
 def pack(values: Residues, bits: int) -> bytes:
-    """Return `values`, which are below 2^bits, as a string of exactly `bits` bits each."""
+    """Return `values` (below 2^bits) as little-endian bits, `bits` for each, padded with zeros to bytes."""
     return pack_buffer(values, bits).tobytes()
 
 
 def pack_buffer(values: Residues, bits: int) -> memoryview:
-    """Return what `pack` returns, as a view; if `bits` fill the type, it is the memory of `values` itself."""
+    """Pack as `pack` does, and return a view: of `values` itself if their type has exactly `bits` bits."""
     if bits == 8 * values.itemsize:
         return values.data
     # The last record is filled up with zeros, which are not sent.
@@ -73,7 +73,7 @@ def unpack(data: bytes | memoryview, size: int, bits: int) -> Residues:
 
 
 def add_packed(total: Residues, data: bytes | memoryview, bits: int) -> None:
-    """Add packed residues to `total` in place, one block at a time to save memory."""
+    """Add residues, packed in `data` with `bits` bits each, to `total` in place, in blocks to save memory."""
     if bits == 8 * total.itemsize:
         total += np.frombuffer(data, total.dtype, count=len(total))
         return
@@ -99,7 +99,8 @@ def _padded(size: int) -> int:
 
 
 class _Record(NamedTuple):
-    """The shape of a record: the fewest units that make whole bytes."""
+    """The shape of a packed record: the fewest `units` that make whole bytes. A unit has `width` bits: those
+    of the elements that were joined in one 64-bit word."""
 
     units: int
     width: int  # bits of a unit
@@ -115,18 +116,20 @@ class _Record(NamedTuple):
         return self.units * self.width // 8
 
     def pieces(self, word: int) -> Iterator[tuple[int, int]]:
-        """Return (unit, shift to the left in bits) for each unit with bits in the record's 64-bit `word`."""
+        """Yield (unit, shift) for each unit with bits in the 64-bit word number `word` of a record. To make
+        the word, shift each unit by its shift in bits (left; right if negative), and join them by "or"."""
         shifts = ((unit, unit * self.width - 64 * word) for unit in range(self.units))
         return ((unit, shift) for unit, shift in shifts if -self.width < shift < 64)
 
     def words(self, unit: int) -> Iterator[tuple[int, int]]:
-        """Return (word, shift to the left in bits) for each 64-bit word that has bits of `unit`."""
+        """Yield (word, shift) for each 64-bit word of a record with bits of unit number `unit`. To make the
+        unit, shift each word (left; right if negative), join them by "or", and keep `width` bits."""
         first, last = unit * self.width // 64, ((unit + 1) * self.width - 1) // 64
         return ((word, 64 * word - unit * self.width) for word in range(first, last + 1))
 
 
 def _pack_block(values: Residues, bits: int, out: NDArray[np.uint8]) -> None:
-    """Pack `values`, which make whole records, and write them to the beginning of `out`."""
+    """Pack `values`, a multiple of 8 in number, to `bits` bits each, and write them to the start of `out`."""
     record = _Record.of(bits, values.itemsize)
     units = _joined(values, bits).reshape(-1, record.units)
     for word, start in enumerate(range(0, record.size, 8)):
@@ -135,7 +138,7 @@ def _pack_block(values: Residues, bits: int, out: NDArray[np.uint8]) -> None:
 
 
 def _write(words: Residues, out: NDArray[np.uint8], size: int, stride: int) -> None:
-    """Write the lowest `size` bytes of each word to `out` at every `stride` bytes; keep the bytes between."""
+    """Write the lowest `size` bytes of word k to `out` from byte k * `stride` on; keep the bytes between."""
     done = 0
     for width in (8, 4, 2, 1):
         if size & width:
@@ -150,7 +153,8 @@ def _unpack_block(data: bytes | memoryview, size: int, bits: int, itemsize: int)
 
 
 def _read(data: bytes | memoryview, padded: int, record: _Record) -> Residues:
-    """Return the units in `data`. If its last record is incomplete, zeros are added up to `padded` bytes."""
+    """Return the units (64-bit words, each with several elements) of all records in `data`. If the last
+    record is incomplete, zeros are added up to a length of `padded` bytes."""
     # The last word of a record may reach into the next record. Those bits are masked out.
     records = np.zeros(padded + 8, np.uint8)
     records[: len(data)] = np.frombuffer(data, np.uint8)
@@ -165,7 +169,7 @@ def _read(data: bytes | memoryview, padded: int, record: _Record) -> Residues:
 
 
 def _joined(values: Residues, bits: int) -> Residues:
-    """Return `values` joined to units: the `bits` of each element side by side in 64-bit words."""
+    """Return 64-bit words that hold `values` side by side, `bits` bits each, from the lowest bits upwards."""
     while values.itemsize < 8:
         low, gap = (1 << bits) - 1, 8 * values.itemsize - bits
         pairs = values.view(_unsigned(2 * values.itemsize))
@@ -177,7 +181,7 @@ def _joined(values: Residues, bits: int) -> Residues:
 
 
 def _split(units: Residues, bits: int, itemsize: int) -> Residues:
-    """Invert `_joined`: return the values, of a type with `itemsize` bytes."""
+    """Invert `_joined`: split 64-bit words into elements of `bits` bits, each stored in `itemsize` bytes."""
     while units.itemsize > itemsize:
         half = units.itemsize // 2
         width = bits * half // itemsize

@@ -1,8 +1,8 @@
 """Groups: sums of the same private vector, which must be over the same set of clients.
 
 Masks do not prevent differencing. If a vector is summed twice and one client left in between, the difference
-of the totals is that client's vector. So a client answers a later sum of a group only if its roster is the
-last confirmed survivor set. It refuses a group that was closed, or that belongs to an earlier round.
+of the totals is that client's vector. So a client answers a later sum of a group only if the clients asked
+are those of the group's last total. It refuses a group that was closed, or belongs to an earlier round.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from secagg.client_budget import Budget
 from secagg.client_memory import NEVER, AnswerEntry, Memory, VolatileMemory
 from secagg.errors import SERVER
 from secagg.messages import MAX_ROUND, Query
-from secagg.question import content_digest
+from secagg.query_context import content_digest
 from secagg.sum_spec import Table
 
 
@@ -29,10 +29,8 @@ class _Group:
 
 
 class GroupBook:
-    """The state of the groups of one session. `memory` has each group's last round in earlier sessions.
-
-    A client uses it to refuse queries. A server uses it to ask only queries that clients accept.
-    """
+    """The groups of one session (sums of the same private vector in one round). Clients use it to refuse
+    queries, a server to avoid such queries. `memory` has each group's last round in earlier sessions."""
 
     def __init__(self, table: Table, memory: Memory) -> None:
         self._table = table
@@ -44,11 +42,12 @@ class GroupBook:
         return group if group is not None and group.round_number == round_number else None
 
     def continues(self, kind: str, round_number: int) -> bool:
-        """Return whether the group of `kind` already had a sum in this round."""
+        """Return whether the group of `kind` already had a sum in this round, or was closed in it."""
         return self._current(kind, round_number) is not None
 
     def missed_confirmation(self, kind: str, round_number: int) -> bool:
-        """Return whether this client answered a sum of this group and did not learn its survivors."""
+        """Return whether the group of `kind` (sums of the same private vector) had a sum in this round, and
+        this client does not know which clients are in the last total. False if the group is closed."""
         group = self._current(kind, round_number)
         return group is not None and not group.closed and group.confirmed is None
 
@@ -57,12 +56,13 @@ class GroupBook:
         return group is not None and group.closed
 
     def confirmed(self, kind: str, round_number: int) -> PositionSet | None:
-        """Return the survivors of the last sum of the group of `kind` in this round; None if unknown."""
+        """Return the clients in the group's last total in this round; None if no such total is known."""
         group = self._current(kind, round_number)
         return group.confirmed if group is not None else None
 
     def check_new(self, kind: str, round_number: int) -> None:
-        """Raise `PeerError` if the group is closed, its round is past, or `kind` had all its `times` sums."""
+        """Raise `PeerError` if there may be no new sum of `kind` in this round: its group (sums of the same
+        vector) is closed or already past this round, or `kind` had as many sums as its spec allows."""
         group = self._current(kind, round_number)
         name = self._table.group_of(kind)
         if group is None:
@@ -75,13 +75,14 @@ class GroupBook:
             raise errors.TooManySums(SERVER, f"kind {kind!r} was answered as often as declared")
 
     def check_roster(self, kind: str, round_number: int, roster: PositionSet) -> None:
-        """Raise `GroupChanged` if `roster` differs from the last confirmed survivors of this group."""
+        """Raise `GroupChanged` if `roster`, the clients asked, differs from the survivors of the last sum of
+        this group in this round, if these are known."""
         confirmed = self.confirmed(kind, round_number)
         if confirmed is not None and roster != confirmed:
             raise errors.GroupChanged(SERVER, "the roster is not the last confirmed survivor set")
 
     def answer(self, kind: str, round_number: int) -> None:
-        """Record an answer before it is sent. Its survivors are unknown until `confirm`."""
+        """Record an answer before it is sent. Until `confirm`, the clients in the total count as unknown."""
         name = self._table.group_of(kind)
         group = self._current(kind, round_number) or _Group(round_number)
         group.answered[kind] += 1
@@ -94,7 +95,7 @@ class GroupBook:
         group.confirmed = survivors
 
     def close(self, kind: str, round_number: int) -> None:
-        """Close the group of `kind`, so that it has no further sums in this round."""
+        """Record that the group of `kind` (sums of the same vector) has no further sums in this round."""
         name = self._table.group_of(kind)
         group = self._current(kind, round_number) or _Group(round_number)
         group.closed = True
@@ -116,7 +117,8 @@ class Agenda:
         return self._sums - self.next_sum
 
     def check(self, kind: str, payload: bytes, round_number: int) -> None:
-        """Raise `LocalError` or `CohortChanged` if honest clients would refuse this query."""
+        """Raise `CohortChanged` if the query's group (sums of the same vector in this round) was closed, and
+        `LocalError` if the query is invalid, no sum is left, or honest clients would refuse the query."""
         if not isinstance(payload, bytes):
             raise errors.ParameterError("the payload of a query must be bytes")
         if kind not in self._table:
@@ -135,11 +137,12 @@ class Agenda:
             raise errors.StateError(error.why) from None
 
     def later_roster(self, kind: str, round_number: int) -> PositionSet | None:
-        """Return the positions of the clients to ask for a later sum of a group; None for its first sum."""
+        """Return the positions of the clients to ask if the group of `kind` already had a total in this
+        round: those in the total. None if it had none."""
         return self._groups.confirmed(kind, round_number)
 
     def note(self, query: Query) -> None:
-        """Record a query before it is sent, so that `check` refuses to repeat it."""
+        """Count a new sum, and record its query before it is sent. Then `check` refuses to repeat it."""
         entry = AnswerEntry(
             group=self._table.group_of(query.kind),
             round_number=query.round,
@@ -151,11 +154,12 @@ class Agenda:
         self.next_sum += 1
 
     def confirm(self, query: Query, survivors: PositionSet, *, revealed: set[int]) -> None:
-        """Record a released total. Close its group if a survivor revealed nothing: it declines later sums."""
+        """Record that the total over `survivors` was released. If not all of them are in `revealed`, close
+        its group: those that revealed no shares would decline later sums."""
         self._groups.confirm(query.kind, query.round, survivors)
         if revealed != survivors:
             self._groups.close(query.kind, query.round)
 
     def close(self, kind: str, round_number: int) -> None:
-        """Close the group of `kind`, so that it has no further sums in this round."""
+        """Record that the group of `kind` (sums of the same vector) has no further sums in this round."""
         self._groups.close(kind, round_number)

@@ -16,23 +16,25 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
-from secagg import errors, events, quorum_checks
+from secagg import errors, events
 from secagg import messages as m
+from secagg import server_setup_and_quorum_checks as quorum_checks
+from secagg.admission_and_attendance import Admission, Attendance
 from secagg.bitmap import PositionSet
-from secagg.cohort import invitation_digest
+from secagg.cohort_members import invitation_digest
+from secagg.differencing_rules import ContentOf, SetLog, whole_payload
 from secagg.events import Outgoing, ServerEvent, ServerStep
-from secagg.hooks import SERVER_DEFAULTS, ServerHooks
 from secagg.identity_registry import Registry
 from secagg.keys import verify
-from secagg.mask_removal import Expander, OneProcess
-from secagg.masked_sum import Tally
+from secagg.machine_hooks import SERVER_DEFAULTS, ServerHooks
 from secagg.message_records import Format, encode_signatures
 from secagg.params import SessionParams
-from secagg.question import Question, query_digest
+from secagg.query_context import Question, query_digest
+from secagg.repeated_query_roster import RepeatPlanner
 from secagg.same_vector_sums import Agenda
-from secagg.sequence_rules import ContentOf, RepeatPlanner, SetLog, whole_payload
-from secagg.session_members import Admission, Attendance
+from secagg.self_and_pair_masks import Expander, OneProcess
 from secagg.sum_spec import Table
+from secagg.sum_unmasking import Tally
 from secagg.transitions import COLLECTED, ServerState, check_collected, is_late
 from secagg.trust_levels import MAX_COMPLETE, Trust, liars_around
 
@@ -45,10 +47,9 @@ class ServerMachine:
     """The server of one session with one cohort.
 
     Send `invitation` to all clients, and pass their frames to `receive`. `close_stage`, `ask`, `abandon` and
-    `end` return frames to send and events. If a client breaks the protocol, an event reports it. The
-    constructor raises `LocalError` if its parameters do not fit together. `now` is the Unix time in seconds,
-    needed if the registry has an expiry date. The rules of `secagg.sequence_rules` use `content_of` and
-    `history`, which holds the survivors of earlier sums, such as `ServerLedger.history`.
+    `end` return frames to send and events, also about clients that break the protocol. The constructor raises
+    `LocalError` if its parameters do not fit together. `now` is the Unix time, for registries that expire.
+    `history`, earlier survivors, helps to find clients that accept a `content_of(kind, payload)` again.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> ServerMachine(table=table, params=SessionParams(trust="curious_server", corrupt=1, max_cohort=9))
@@ -90,14 +91,14 @@ class ServerMachine:
 
     @cached_property
     def frame_limit(self) -> int:
-        """The size in bytes of the largest frame that an honest client sends in any stage."""
+        """An upper bound of the size, in bytes, of the frames that an honest client sends in any stage."""
         form = Format(self._params.sums, signed=True, seeds=self._table.seeds)
         vector = max(spec.packed_bytes for spec in self._table.values())
         envelopes = min(self._params.max_cohort, MAX_COMPLETE) * form.envelope_bytes
         return max(form.advert_bytes, envelopes, vector) + _OVERHEAD
 
     def _make_invitation(self) -> bytes:
-        """Return the frame of the invitation, which is the same for all clients."""
+        """Return the frame that invites all clients, with a new random nonce."""
         registry = self._registry.digest if self._registry else b""
         nonce = self._hooks.random(NONCE_BYTES)
         trust, table = str(self._params.trust), self._table.digest
@@ -132,29 +133,28 @@ class ServerMachine:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The ids of the clients that dealt shares, did not leave, and on a ring have enough neighbours."""
+        """The ids of clients that can be asked: they dealt shares, stayed and keep enough ring neighbours."""
         away = self._attendance.gone | self._stranded
         return tuple(member for member in self._admission.shared if member not in away)
 
     @property
     def around(self) -> Counter[tuple[int, int]]:
-        """How many clients revealed shares in the last sum, by the (asked, surviving) clients next to them.
-
-        Both numbers include the client itself. They determine the length of the message with its shares.
-        """
+        """How many clients revealed shares in the last sum, by (a, s): of the client and its neighbours, a
+        were asked and s are in the total. The pair determines the size of the client's message."""
         graph, tally = self._topology.graph, self._tally
         asked, survived = graph.present_around(tally.question.roster), graph.present_around(tally.survivors)
         return Counter((asked[position], survived[position]) for position in tally.revealed)
 
     @property
     def waiting_for(self) -> tuple[int, ...]:
-        """The ids of the clients that have yet to answer in this stage. Empty in the first stage."""
+        """The ids of clients yet to answer in this stage. Empty while clients join: anyone may answer."""
         return self._attendance.waiting_for
 
     # --- calls ---
 
     def receive(self, sender: int, frame: bytes) -> tuple[ServerEvent, ...]:
-        """Process a frame of client `sender`; return events: `Excluded` if it breaks the protocol."""
+        """Process a frame of client `sender`. Return events, such as `Excluded` if the client breaks the
+        protocol, `Late` if the stage of the frame is over, or `StageFull` if all answers have arrived."""
         if sender in self._attendance.gone:
             return ()
         try:
@@ -178,29 +178,30 @@ class ServerMachine:
         return self._full()
 
     def drop(self, member: int) -> tuple[ServerEvent, ...]:
-        """Remove a client that is lost. Return `StageFull` if the stage waited for no other client."""
+        """Remove client `member`, which is lost. Return `StageFull` if the stage now waits for no client."""
         self._attendance.lose(member)
         if self._state is _S.INVITING:
             self._admission.withdraw(member)
         return self._full()
 
     def ask(self, kind: str, payload: bytes, *, round_number: int) -> ServerStep:
-        """Begin a sum: return the query to send. Raises `CohortChanged` if a client of an earlier sum of the
-        same group (the same private vector in this round) has left."""
+        """Begin a sum: return the query to send. Raises `LocalError` if the query is not possible now,
+        `CohortChanged` if, in this round, a client left or a sum failed in the same group (sums of the same
+        private vector), and `TooFewClients` if too few clients are left to ask."""
         if self._state is not _S.READY:
             raise errors.StateError(f"the server is {self._state.value}, not {_S.READY.value}")
         self._agenda.check(kind, payload, round_number)
         self._note_stranded()
         question, frame = self._make_question(kind, payload, round_number)
         self._agenda.note(question.query)
-        self._tally = Tally(
-            question, self._topology.graph, corrupt=self._params.corrupt, expander=self._expander
-        )
+        graph, corrupt = self._topology.graph, self._params.corrupt
+        self._tally = Tally(question, graph, corrupt=corrupt, expander=self._expander)
         self._enter(_S.MASKING, self._ids(question.roster))
         return ServerStep((self._to(question.roster, frame),), self._stranded_event())
 
     def close_stage(self) -> ServerStep:
-        """End the current stage with the clients that have answered. Return the frames of the next stage."""
+        """End the current stage with the answers that have arrived. Return the frames of the next stage, and
+        events, such as a released total or why there is none. Raises `StateError` if no stage is open."""
         closers = {
             _S.INVITING: self._close_inviting,
             _S.SHARING: self._close_sharing,
@@ -220,13 +221,14 @@ class ServerMachine:
         return ServerStep(step.outgoing, (*absent, *self._stranded_event(), *step.events))
 
     def abandon(self) -> ServerStep:
-        """Abandon the current sum in any stage. Nothing is released, and the session continues."""
+        """Abandon the current sum in any stage: nothing is released, and its group (sums of the same vector)
+        has no more sums in this round. The session continues. Raises `StateError` if there is no sum."""
         if self._state not in (_S.MASKING, _S.CONFIRMING, _S.UNMASKING):
             raise errors.StateError(f"there is no sum to abandon; the server is {self._state.value}")
         return self._abort(errors.SumFailed("abandoned by the server's owner"))
 
     def end(self) -> ServerStep:
-        """End the session. Return the farewell to all clients."""
+        """End the session. Return the farewell to the clients that are left, or nothing if it was over."""
         if self._state in (_S.ENDED, _S.FAILED):
             return ServerStep()
         receivers = self._attendance.here(self._admission.advertised)
@@ -259,12 +261,12 @@ class ServerMachine:
     def _add_confirmation(self, sender: int, message: m.Confirmation) -> None:
         assert self._registry is not None  # the consistency round exists only in signed sessions
         fields = self._tally.question.confirmed_fields(self._tally.survivors)
-        key = self._registry.members[sender]
-        verify(key, message.signature, "survivors", *fields, peer=sender)
+        verify(self._registry.members[sender], message.signature, "survivors", *fields, peer=sender)
         self._tally.confirmations[self._cohort.position[sender]] = message.signature
 
     def _take_report(self, sender: int, message: m.Lost) -> tuple[ServerEvent, ...]:
-        """Note whose envelopes do not open. Exclude a dealer that more clients report than may be corrupt."""
+        """Record which dealers' encrypted shares `sender` could not open. Exclude each dealer that more
+        clients have reported than may be corrupt. Return the events. Raises `PeerError` for a bad report."""
         if self._state in (_S.ENDED, _S.FAILED):
             return (events.Late(sender),)
         if self._state in (_S.INVITING, _S.SHARING):
@@ -311,7 +313,7 @@ class ServerMachine:
         self._stranded.update(self._unreported)
 
     def _stranded_event(self) -> tuple[ServerEvent, ...]:
-        """Return an event with the clients stranded since the last such event, or () if there are none."""
+        """Return a `Stranded` event with the clients marked by `_note_stranded` since the last one, or ()."""
         stranded, self._unreported = tuple(self._unreported), []
         return (events.Stranded(stranded),) if stranded else ()
 
@@ -345,7 +347,7 @@ class ServerMachine:
         ids = tuple(sorted(self._ids(tally.survivors)))
         return ServerStep(events=(*wrong, events.SumReleased(tally.question.sum_index, total, ids)))
 
-    # --- groups and failures ---
+    # --- groups, failures and small helpers ---
 
     def _make_question(self, kind: str, payload: bytes, round_number: int) -> tuple[Question, bytes]:
         later, spec = self._agenda.later_roster(kind, round_number), self._table[kind]
@@ -362,7 +364,8 @@ class ServerMachine:
         return Question(self._cohort, spec, query, query_digest(frame), roster, later is not None), frame
 
     def _abort(self, error: errors.SumFailed) -> ServerStep:
-        """Abort the sum: release nothing, ask no more of its group, keep the session. Return what to send."""
+        """Abort the sum: release nothing and close its group, but keep the session. Exclude each dealer that
+        `error` proves corrupt, and all that it blames if they are few enough to be all corrupt."""
         question = self._tally.question
         self._agenda.close(question.query.kind, question.query.round)
         self._enter(_S.READY)
@@ -379,8 +382,6 @@ class ServerMachine:
         outgoing = self.end().outgoing
         self._state = _S.FAILED
         return ServerStep(outgoing, (events.SessionFailed(error),))
-
-    # --- small helpers ---
 
     def _enter(self, state: ServerState, asked: Iterable[int] = ()) -> None:
         """Set the state to `state`. If it is a stage, it waits for the clients with the ids in `asked`."""

@@ -1,9 +1,7 @@
-"""The one-time secrets that a client stores for one session: its own, and its shares of others' secrets.
-
-Each sum has its own independent secrets. If a client drops out of one sum, the secrets revealed for that sum
+"""The one-time secrets that a client stores for one session: its own, and its shares of others' secrets. Each
+sum has its own independent secrets. If a client drops out of one sum, the secrets revealed for that sum
 therefore say nothing about its input to another. A secret is returned once and then erased (its references
-are dropped; Python does not overwrite memory).
-"""
+are dropped; Python does not overwrite memory)."""
 
 from __future__ import annotations
 
@@ -12,12 +10,14 @@ from collections.abc import Set as AbstractSet
 
 from secagg import keys, shamir
 from secagg.errors import SERVER, SecretReused
-from secagg.keys import KEY_BYTES, EnvelopeCipher, OneTime, Random
+from secagg.keys import KEY_BYTES, OneTime, Random
 from secagg.shamir import SHARE_BYTES
+from secagg.share_envelopes import EnvelopeCipher, shares_bytes
 
 
 class Vault(OneTime):
-    """The secrets of client `owner` for `sums` sums, including `seeds` seeds of removable noise per sum."""
+    """The one-time secrets of client `owner` for `sums` sums, including `seeds` seeds of removable noise per
+    sum, its channel key, and the shares that it holds of other clients' secrets."""
 
     def __init__(self, *, owner: int, sums: int, random: Random, seeds: int = 0) -> None:
         self._owner = owner
@@ -27,7 +27,7 @@ class Vault(OneTime):
         self._mask_keys = {k: random(KEY_BYTES) for k in range(sums)}
         self._self_masks = {k: random(KEY_BYTES) for k in range(sums)}
         self._noise = {k: tuple(random(KEY_BYTES) for _ in range(seeds)) for k in range(sums)}
-        self._row_bytes = keys.shares_bytes(seeds)
+        self._row_bytes = shares_bytes(seeds)
         self._held: dict[int, dict[int, bytes]] = {k: {} for k in range(sums)}
 
     def __repr__(self) -> str:
@@ -52,7 +52,8 @@ class Vault(OneTime):
         return (*masks, *noise)
 
     def channel(self, session: bytes) -> EnvelopeCipher:
-        """Return the cipher that seals and opens the envelopes of this client in `session`."""
+        """Return the cipher that encrypts shares for other clients, and decrypts theirs, in `session`. Raises
+        `SecretReused` after `forget_channel`."""
         if not self._channel:
             raise SecretReused(SERVER, "the channel key was erased")
         if session not in self._channels:
@@ -60,15 +61,13 @@ class Vault(OneTime):
         return self._channels[session]
 
     def forget_channel(self) -> None:
-        """Erase the channel key. Call this after all envelopes were opened."""
+        """Erase the key that encrypts shares in transit. Call this after all received shares were opened."""
         self._channel = b""
         self._channels.clear()
 
     def deal(self, *, threshold: int, holders: int) -> list[bytes]:
-        """Secret-share all secrets among `holders` clients. Return the bytes of shares for each of them.
-
-        Each has, sum by sum, a share of the self-mask secret, of the mask key and of each noise seed.
-        """
+        """Secret-share all secrets among `holders` clients; any `threshold` can reconstruct them. Return the
+        bytes for each: sum by sum, a share of the self-mask secret, the mask key and each noise seed."""
         secrets = [
             secret
             for k, key in self._mask_keys.items()
@@ -94,7 +93,8 @@ class Vault(OneTime):
         return self._noise[sum_index]
 
     def take_mask_secrets(self, sum_index: int) -> tuple[bytes, bytes]:
-        """Return (mask key, self-mask secret) of a sum and erase them, so that they mask only one vector."""
+        """Return (mask key, self-mask secret) of a sum, and erase them and its noise seeds, so that they mask
+        only one vector. Raises `SecretReused` if they were erased before."""
         if sum_index not in self._mask_keys:
             raise SecretReused(SERVER, "the masks of this sum were used or erased")
         del self._noise[sum_index]
@@ -108,12 +108,10 @@ class Vault(OneTime):
         survivors: AbstractSet[int],
         surplus: Iterable[int] = (),
     ) -> dict[int, bytes]:
-        """Return the shares to reveal, by the position of their dealer, and erase all shares of the sum.
-
-        For a survivor, these are the share of its self mask, then those of its noise layers in `surplus`
-        (numbered from 1). For a drop-out, it is the share of its mask key. As all shares are erased, no party
-        can obtain both kinds for one member, or the seeds of noise that has to stay in the total.
-        """
+        """Return the shares to reveal, by the position of their dealer, and erase all shares of the sum. Of a
+        survivor, reveal the shares of its self-mask secret and of its noise seeds in `surplus` (counted from
+        1). Of a drop-out, reveal the share of its mask key. As the others are erased, nobody can get both
+        kinds for one client, or seeds of noise that must stay. Raises `SecretReused` if already erased."""
         taken = (0, *(1 + layer for layer in surplus))
         held = self._held.pop(sum_index, None)
         if held is None:
@@ -125,7 +123,7 @@ class Vault(OneTime):
         }
 
     def erase_before(self, sum_index: int) -> None:
-        """Erase all secrets of the sums before `sum_index`."""
+        """Erase all secrets and held shares of the sums with an index below `sum_index`."""
         for k in range(sum_index):
             self._mask_keys.pop(k, None)
             self._self_masks.pop(k, None)
@@ -133,7 +131,7 @@ class Vault(OneTime):
             self._held.pop(k, None)
 
     def erase(self) -> None:
-        """Erase all secrets."""
+        """Erase all secrets of this client, and all shares that it holds."""
         self.forget_channel()
         self._mask_keys.clear()
         self._self_masks.clear()

@@ -23,7 +23,8 @@ _LAZY_STEPS: Final = 64  # steps of Horner's rule between two reductions
 
 
 def deal(secret: bytes, *, threshold: int, holders: int, random: Callable[[int], bytes]) -> list[int]:
-    """Return the shares of `secret`: the values of a fresh random polynomial at 1..`holders`."""
+    """Return the shares of a 32-byte `secret`: the values at 1..`holders` of a random polynomial of degree
+    `threshold` - 1, whose constant is the secret. Raises `ValueError` for an invalid length or threshold."""
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= holders:
         raise ValueError("a secret has 32 bytes, and 1 <= threshold <= holders")
     pool = random(_DRAW_BYTES * (threshold - 1))
@@ -35,7 +36,7 @@ def deal(secret: bytes, *, threshold: int, holders: int, random: Callable[[int],
 
 
 def _evaluate(coefficients: Sequence[int], points: Iterable[int]) -> list[int]:
-    """Return the values at `points` of a polynomial. Its constant is the last of `coefficients`."""
+    """Return a polynomial's values at `points`, modulo the prime. `coefficients` end with the constant."""
     starts = range(0, len(coefficients), _LAZY_STEPS)
     chunks = [coefficients[start : start + _LAZY_STEPS] for start in starts]
     return [_horner(chunks, x) for x in points]
@@ -52,7 +53,7 @@ def _horner(chunks: Sequence[Sequence[int]], x: int) -> int:
 
 
 def shares_to_bytes(shares: Iterable[int]) -> bytes:
-    """Return the encodings of `shares`, one after another."""
+    """Return `shares` as bytes, one after another: 33 big-endian bytes for each."""
     return b"".join([share.to_bytes(SHARE_BYTES, "big") for share in shares])
 
 
@@ -64,12 +65,11 @@ def shares_from_bytes(data: bytes) -> list[int] | None:
 
 
 def lagrange_weights(points: Sequence[int]) -> list[int]:
-    """Return weights w with f(0) = sum of w[i] * f(points[i]). The points are positive and all different.
-
-    If no number from 1 to the largest point is missing, the weights are binomial coefficients with
-    alternating signs. Each missing number m multiplies the weight of point x by (m - x) / m. This is fast if
-    few numbers are missing: the factors are small, and all weights have the same denominator.
-    """
+    """Return weights w with f(0) = sum of w[i] * f(points[i]), modulo the prime, for every polynomial f of
+    lower degree than there are points. The points are positive and all different. If no number from 1 to the
+    largest point is missing, the weights are binomial coefficients with alternating signs. Each missing
+    number m multiplies the weight of point x by (m - x) / m. This is fast if few numbers are missing: the
+    factors are small, and all weights have the same denominator."""
     last = max(points)
     missing = set(range(1, last + 1)).difference(points)
     scale = pow(prod(missing), -1, PRIME)
@@ -78,7 +78,7 @@ def lagrange_weights(points: Sequence[int]) -> list[int]:
 
 
 def interpolate(weights: Sequence[int], shares: Sequence[int]) -> bytes | None:
-    """Return the secret from `lagrange_weights` and `shares`, or None if it is not a 32-byte string."""
+    """Return the secret, the sum of `shares` times their Lagrange weights, or None if it exceeds 32 bytes."""
     total = sum(weight * share for weight, share in zip(weights, shares, strict=True))
     return _to_secret(total % PRIME)
 
@@ -88,7 +88,8 @@ def _to_secret(value: int) -> bytes | None:
 
 
 def correct_errors(shares: Mapping[int, int], threshold: int) -> tuple[bytes, set[int]] | None:
-    """Return the secret and the holders whose share is wrong, or None if too many shares are wrong."""
+    """Return the secret, and the holders whose share is wrong; None if too many are wrong. `shares` maps
+    holders to shares. Of m shares, up to (m - `threshold`) / 2 may be wrong."""
     points = list(shares)
     vanishing = [1]
     for x in points:
@@ -115,11 +116,9 @@ def _holders_off(polynomial: Sequence[int], shares: Mapping[int, int]) -> set[in
 
 
 def _gao(vanishing: list[int], interpolant: list[int], stop: int) -> list[int] | None:
-    """Return the polynomial of the right shares, or None if there are too many errors.
-
-    Euclid's algorithm runs until the remainder has at most `stop` coefficients. The polynomial is the
-    remainder divided by its cofactor.
-    """
+    """Return the polynomial of degree below the threshold that goes through all but a few shares, or None.
+    `vanishing` is zero at all points, and `interpolant` goes through all shares. Euclid's algorithm on these
+    two stops at a remainder of at most `stop` coefficients. The result is remainder over cofactor."""
     before, now = vanishing, interpolant
     cofactor_before, cofactor = list[int](), [1]
     while len(now) > stop:
@@ -132,7 +131,7 @@ def _gao(vanishing: list[int], interpolant: list[int], stop: int) -> list[int] |
 
 
 def _newton(points: Sequence[int], values: Sequence[int]) -> list[int]:
-    """Return the polynomial through all (points, values), by Newton's divided differences."""
+    """Return the coefficients, constant first, of the polynomial with the given `values` at `points`."""
     table = list(values)
     for level in range(1, len(points)):
         for i in range(len(points) - 1, level - 1, -1):
@@ -146,7 +145,7 @@ def _newton(points: Sequence[int], values: Sequence[int]) -> list[int]:
 
 @lru_cache(maxsize=1024)
 def _inverse(run: int) -> int:
-    """Return the inverse of the distance between two points. Few distances occur, each many times."""
+    """Return the inverse of `run`, a difference of points, modulo the prime. Cached, as few values occur."""
     return pow(run, -1, PRIME)
 
 
@@ -157,7 +156,7 @@ def _trim(polynomial: list[int]) -> list[int]:
 
 
 def _extend(polynomial: Sequence[int], x: int, value: int) -> list[int]:
-    """Return `polynomial` times (z - x), plus `value`, where z is the variable."""
+    """Return `polynomial` (constant first) times (z - x), plus `value`, where z is the variable."""
     pairs = zip([value, *polynomial], [*polynomial, 0], strict=True)
     return _trim([(below - x * here) % PRIME for below, here in pairs])
 
@@ -177,7 +176,7 @@ def _subtract(a: Sequence[int], b: Sequence[int]) -> list[int]:
 
 
 def _divide(a: Sequence[int], b: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the quotient and the remainder of polynomials `a` and `b`; `b` is not zero."""
+    """Return quotient and remainder of the polynomials `a` / `b` (constant first); `b` is not zero."""
     remainder, inverse = list(a), pow(b[-1], -1, PRIME)
     quotient = [0] * max(len(a) - len(b) + 1, 0)
     for shift in range(len(quotient) - 1, -1, -1):

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from secagg import client_checks
-from secagg.cohort import CohortView
+from secagg.cohort_members import CohortView
 from secagg.identity_registry import Registry
-from secagg.keys import EnvelopeCipher
 from secagg.message_records import Format, Parcel, parse_parcels
 from secagg.session_secrets import Vault
 from secagg.shamir import shares_from_bytes
+from secagg.share_envelopes import EnvelopeCipher
 
 
 @dataclass(frozen=True)
 class ShareExchange:
-    """The exchange of secret shares between client `member` and its neighbours."""
+    """Client `member`'s side of the exchange of secret shares with its neighbours in the graph."""
 
     member: int
     cohort: CohortView
@@ -24,7 +24,8 @@ class ShareExchange:
     registry: Registry | None
 
     def seal_shares(self) -> bytes:
-        """Share this client's one-time secrets: keep its own shares, return the neighbours' envelopes."""
+        """Secret-share this client's one-time secrets: store its own shares, and return those for its
+        neighbours, encrypted and joined in the order of their positions."""
         cohort = self.cohort
         plaintexts = self.vault.deal(threshold=cohort.threshold, holders=len(cohort.neighbourhood))
         channel = self.vault.channel(cohort.session)
@@ -38,11 +39,9 @@ class ShareExchange:
         return b"".join(envelopes)
 
     def open_parcels(self, blob: bytes) -> tuple[set[int], list[int]]:
-        """Check and open the parcels in `blob`, and store their shares.
-
-        Return the positions of all clients that dealt shares, and the ids of those whose envelopes did not
-        open. Raises `PeerError`, before any envelope is opened, if a check refuses a parcel.
-        """
+        """Check and decrypt the parcels of shares in `blob`, and store the shares. Return the positions of
+        this client and all senders of parcels, and the ids of senders whose shares cannot be opened. Raises
+        `PeerError`, before any is opened, if a parcel has a wrong form, sender or signature."""
         parcels = parse_parcels(blob, self.form, most=len(self.cohort.neighbourhood))
         for parcel in parcels:
             client_checks.check_parcel_sender(parcel, self.cohort, self.member)
@@ -54,7 +53,7 @@ class ShareExchange:
         return {position[self.member], *(position[parcel.sender] for parcel in parcels)}, lost
 
     def _open(self, parcel: Parcel, channel: EnvelopeCipher) -> bool:
-        """Store the shares in a parcel's envelope. Return False if it does not open or they are invalid."""
+        """Decrypt and store the shares in a parcel. Return False if they do not decrypt or are invalid."""
         position = self.cohort.position[parcel.sender]
         key = self.cohort.adverts[position].channel_key
         plaintext = channel.open(parcel.envelope, sender=parcel.sender, sender_key=key)

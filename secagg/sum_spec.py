@@ -1,8 +1,6 @@
-"""The description of sums, agreed before the run: parts with bounds, specs of parts, tables of specs.
-
+"""The description of sums, agreed before a run: parts (bounded vectors), specs of sums, and tables of specs.
 No object of this module is received from a peer. Both sides have the same table and compare its digest. So a
-server cannot widen a bound, or ask for more sums than the algorithm declares.
-"""
+server cannot widen a bound, or ask for more sums than the algorithm declares."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg import distributed_noise
+from secagg import sensitivity_and_headroom
 from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import SpecError, SpecTooLarge
 from secagg.hashing import digest
@@ -26,7 +24,7 @@ from secagg.residue_packing import packed_bytes
 
 MAX_ELEMENTS: Final = 1 << 32
 MAX_PACKED: Final = 1 << 31
-_MOST_NORM2: Final = 1 << 62
+MOST_NORM2: Final = 1 << 62  # the largest squared norm that the arithmetic of a part can hold
 COUNT_BITS: Final = 64  # the bits of the hidden count, which every sum has after its parts
 MAX_TIMES: Final = 1 << 16
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}\Z")
@@ -47,7 +45,8 @@ class _RealBound:
     limit: float
 
     def __post_init__(self) -> None:
-        """Store the limit as a float, so that both sides use the same number."""
+        """Store the limit as a float, so that client and server use the same number. Raises `SpecError`
+        unless it is a number from 2^-500 to 2^500."""
         if not isinstance(self.limit, (int, float)) or isinstance(self.limit, bool):
             raise SpecError("a bound must be a number")
         if not 2.0**-500 <= self.limit <= 2.0**500:
@@ -57,9 +56,8 @@ class _RealBound:
 
 @dataclass(frozen=True)
 class L2(_RealBound):
-    """The bound of a real vector. If its Euclidean norm exceeds `limit`, the vector is scaled down.
-
-    Raises `SpecError` unless the limit is a number above zero.
+    """The bound of a real vector. If its Euclidean norm exceeds `limit`, the vector is scaled down to that
+    norm. Raises `SpecError` unless the limit is a number from 2^-500 to 2^500.
 
     >>> L2(2)
     L2(limit=2.0)
@@ -68,9 +66,8 @@ class L2(_RealBound):
 
 @dataclass(frozen=True)
 class LInf(_RealBound):
-    """The bound of a real vector. Each coordinate is clipped to the range from -`limit` to `limit`.
-
-    Raises `SpecError` unless the limit is a number above zero.
+    """The bound of a real vector. Each coordinate is clipped to the range from -`limit` to `limit`. Raises
+    `SpecError` unless the limit is a number from 2^-500 to 2^500.
 
     >>> LInf(0.5)
     LInf(limit=0.5)
@@ -79,12 +76,10 @@ class LInf(_RealBound):
 
 @dataclass(frozen=True)
 class Count:
-    """The bound of whole numbers from 0 to `limit`, summed exactly. Other values raise `InputError`.
-
-    `total` is the most that the numbers of one client may add up to: 1 for a histogram to which each client
-    adds one count. It limits how far one client can move the sum, and so the noise needed to hide a client.
-
-    Raises `SpecError` unless both are whole numbers, and `total` is at least `limit`.
+    """The bound of whole numbers from 0 to `limit`; other values in an input raise `InputError`. Without
+    noise, the numbers are summed exactly. `total`, if given, is the most that a client's numbers may sum to:
+    1 for a histogram to which each client adds one count. It limits how far one client can move the sum, and
+    so the noise needed to hide it. Raises `SpecError` unless 1 <= `limit` <= `total`, in whole numbers.
 
     >>> histogram = Count(1, total=1)
     """
@@ -112,7 +107,8 @@ Bound: TypeAlias = L2 | LInf | Count | Residue
 
 
 def bits_for_cohort(bound: Bound, cohort: int) -> int:
-    """Return the fewest bits with which the total of `cohort` honest clients cannot wrap around."""
+    """Return the fewest bits per element with which the total of `cohort` honest clients cannot wrap around.
+    For residues, whose total may wrap around, this is 1."""
     if isinstance(bound, Residue):
         return 1
     if isinstance(bound, Count):
@@ -122,9 +118,8 @@ def bits_for_cohort(bound: Bound, cohort: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A named vector in a sum: `size` elements modulo 2^`bits`, each sent as exactly `bits` bits.
-
-    Raises `SpecError` for an invalid name, size, number of bits, bound or noise.
+    """A named vector in a sum: `size` elements modulo 2^`bits`, each sent as exactly `bits` bits. Raises
+    `SpecError` for an invalid name, size, number of bits, bound or noise.
 
     >>> Part(name="update", size=1000, bits=32, bound=L2(1.0)).bits_needed(cohort=100)
     8
@@ -150,14 +145,14 @@ class Part:
             raise SpecError(f"the noise of part {self.name!r} must be a Noise")
         if isinstance(self.bound, Count) and not noise.scale.is_integer():
             raise SpecError(f"part {self.name!r} holds counts: its noise needs a whole scale")
-        if self.norm2 > _MOST_NORM2:
+        if self.norm2 > MOST_NORM2:
             raise SpecError(
                 f"part {self.name!r} spans more than 2^31 grid points; lower the scale of its noise"
             )
 
     @property
     def width(self) -> int:
-        """The number of elements that are sent. A rotated vector is padded to a power of two."""
+        """The number of elements sent: `size`, or the next power of two if rotated (`L2` with noise)."""
         return 1 << (self.size - 1).bit_length() if self.is_rotated else self.size
 
     @property
@@ -170,30 +165,28 @@ class Part:
 
     @cached_property
     def norm2(self) -> int:
-        """The largest squared norm of one client's rounded vector in grid points, for a part with noise."""
+        """The largest squared L2 norm of a client's rounded vector, in grid points. The part needs noise."""
         assert self.noise is not None
         scale = Fraction(self.noise.scale)
         match self.bound:
             case L2(limit):
-                return distributed_noise.rounded_norm2(Fraction(limit) * scale, self.width)
+                return sensitivity_and_headroom.rounded_norm2(Fraction(limit) * scale, self.width)
             case LInf(limit):
-                return distributed_noise.rounded_norm2_of_elements(Fraction(limit) * scale, self.size)
+                return sensitivity_and_headroom.rounded_norm2_of_elements(Fraction(limit) * scale, self.size)
             case Count(limit, total):
-                return distributed_noise.counts_norm2(limit, total, self.size) * int(scale) ** 2
+                return sensitivity_and_headroom.counts_norm2(limit, total, self.size) * int(scale) ** 2
             case _:
                 raise SpecError(f"part {self.name!r} holds residues, and noise would hide all of them")
 
     def bits_needed(self, cohort: int, promise: NoiseAssumptions | None = None) -> int:
-        """Return the fewest bits with which the total of `cohort` honest clients does not wrap.
-
-        With noise, the number of clients is that of `promise`, and wrapping is only unlikely.
-        """
+        """Return the fewest bits per element with which a total of `cohort` honest clients cannot wrap
+        around. With noise and `promise`, `promise.clients` clients are assumed, and it is only unlikely."""
         if self.noise is None or promise is None:
             return bits_for_cohort(self.bound, cohort)
-        return distributed_noise.bits_for_noise(self, self.noise, promise, promise.clients)
+        return sensitivity_and_headroom.bits_for_noise(self, self.noise, promise, promise.clients)
 
     def check_fits(self, cohort: int, promise: NoiseAssumptions | None = None) -> None:
-        """Raise `SpecError` if the part has fewer bits than `bits_needed`."""
+        """Raise `SpecError` if the part has fewer bits per element than `bits_needed` for these arguments."""
         needed = self.bits_needed(cohort, promise)
         if needed > 64:
             raise SpecError(
@@ -219,14 +212,13 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class SumSpec:
-    """One kind of sum.
+    """One kind of sum: its `parts`, which are named vectors, and what clients require of such sums. Raises
+    `SpecError` if a field is invalid or the parts do not fit together.
 
     `times`    the most sums of this kind that a client answers in one round.
     `group`    sums with the same group name have the *same private vector*: within a round, clients require
                the same survivor set for all of them. By default, a kind is its own group.
     `promise`  the numbers of clients, drop-outs and colluders assumed for noise; needed if a part has noise.
-
-    Raises `SpecError` if a field is invalid or the parts do not fit together.
 
     >>> update = Part(name="update", size=1000, bits=20, bound=L2(1.0))
     >>> SumSpec(parts=(update,), times=3, group="model").packed_bytes  # with the hidden count
@@ -266,16 +258,17 @@ class SumSpec:
     @property
     def seeds(self) -> int:
         """The number of a client's removable noise components in a sum, each with a seed; 0 without noise."""
-        return self.promise.seeds if self.promise is not None else 0
+        return self.promise.seeds if self.promise else 0
 
     @cached_property
     def least_roster(self) -> int:
-        """The fewest clients with which an honest client surely stays and noise does not wrap the total."""
-        return distributed_noise.fewest_clients(self.parts, self.promise) if self.promise is not None else 0
+        """The fewest clients to ask, so that an honest one is sure to stay and the total is unlikely to wrap
+        around. (The fewer clients there are, the more noise each adds.) 0 without noise."""
+        return sensitivity_and_headroom.fewest_clients(self.parts, self.promise) if self.promise else 0
 
     @cached_property
     def packed_bytes(self) -> int:
-        """The bytes of a masked input: the parts, each padded to whole bytes, and the hidden count."""
+        """The bytes of a masked input: its parts, each padded to whole bytes, and 8 to count the clients."""
         parts = sum(packed_bytes(part.width, part.bits) for part in self.parts)
         return parts + packed_bytes(1, COUNT_BITS)
 
@@ -295,9 +288,8 @@ class SumSpec:
 
 @dataclass(frozen=True)
 class Table(Mapping[str, SumSpec]):
-    """All kinds of sums of an algorithm: a mapping from names to specs. Clients answer no other kinds.
-
-    Raises `SpecError` if it is empty or a name is invalid.
+    """All kinds of sums of an algorithm: a mapping from names to specs. Clients answer no other kinds. Raises
+    `SpecError` if it is empty or a name is invalid.
 
     >>> table = Table({"step": SumSpec(parts=(Part(name="x", size=2, bits=16, bound=LInf(1.0)),), times=3)})
     >>> table["step"].times
@@ -360,7 +352,6 @@ Values: TypeAlias = NDArray[np.float64] | NDArray[np.uint64]
 @dataclass(frozen=True, eq=False)
 class Total:
     """The result of a sum: the total of each part over `count` of the `invited` clients that were asked.
-
     `total["name"]` is the total of a part: floats, or unsigned integers for exact counts and residues.
 
     >>> Total({"x": np.array([6.0, 1.5])}, count=3, invited=4)["x"]

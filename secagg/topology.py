@@ -1,7 +1,5 @@
 """The graph of a session: which clients are neighbours, and so share pair masks and hold secret shares.
-
-`plan` chooses the kind of graph and the threshold for a number of clients. `lay_out` also draws the graph.
-"""
+`plan` chooses the kind of graph and the threshold for a number of clients. `lay_out` also draws the graph."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ from secagg.trust_levels import MAX_COMPLETE, Trust, dropouts_allowed
 class GraphPlan:
     """A graph that is not drawn yet: its kind, the neighbours per client, and the secret-sharing threshold.
 
-    `least`  the fewest survivors that keep privacy: the threshold, or what keeps a ring connected if more.
+    `least`  the fewest survivors that keep privacy: the threshold or, if more, what keeps a ring connected.
     `spare`  the most drop-outs that leave `threshold` holders of each client's shares (on a ring, except with
              a probability below 2^-`liveness_bits`).
     """
@@ -44,7 +42,8 @@ class GraphPlan:
 
 
 def plan(clients: int, params: SessionParams) -> GraphPlan:
-    """Return the plan for `clients` clients. Raise `ParameterError` if no graph is safe for them."""
+    """Choose the kind of graph, the neighbours per client and the threshold for `clients` clients. Raises
+    `ParameterError` if no graph is safe for them."""
     if params.graph is GraphChoice.RING:
         check_ring_trust(params.trust)
     if not _may_be_ring(clients, params):
@@ -96,10 +95,8 @@ class Topology:
         return isinstance(self.graph, RingGraph)
 
     def stranded(self, present: AbstractSet[int]) -> set[int]:
-        """Return the members of `present` to remove because too few members of their neighbourhood are left.
-
-        Each member that stays has at least `threshold` staying members, itself included, around it.
-        """
+        """On a ring, return whom to remove from `present`, until all others have at least `threshold` present
+        members around them, themselves included. On a complete graph, return an empty set."""
         if not self.is_ring:
             return set()  # on a complete graph, only the number of clients matters
         stays, lonely = set(present), set(present)
@@ -111,7 +108,8 @@ class Topology:
 
 
 def lay_out(params: SessionParams, present: int, random: Random) -> Topology:
-    """Choose and draw the graph for `present` clients. Raise `ParameterError` if none is safe for them."""
+    """Choose the graph and the threshold for `present` clients, and return both. On a ring, the order of the
+    clients is drawn from `random`. Raises `ParameterError` if no graph is safe for them."""
     planned = plan(present, params)
     graph: Graph = CompleteGraph(present)
     if planned.is_ring:
@@ -129,20 +127,16 @@ class Graph(Protocol):
     def neighbours(self) -> int: ...
 
     def neighbourhood(self, position: int) -> Sequence[int]:
-        """Return the member at `position` and its neighbours, ascending."""
-        ...
+        """Return the positions of the member at `position` and of its neighbours, ascending."""
 
     def places(self, position: int) -> Sequence[int]:
         """Return, for each p in `neighbourhood(position)`, the index of `position` in `neighbourhood(p)`."""
-        ...
 
     def present_around(self, present: Collection[int]) -> Sequence[int]:
-        """Return, for each position, how many members of its neighbourhood are in `present`."""
-        ...
+        """Return, for each position, how many of `present` are in its neighbourhood (itself included)."""
 
     def joins(self, present: Collection[int]) -> bool:
         """Return whether the members in `present` form a connected graph."""
-        ...
 
 
 class CompleteGraph:
@@ -169,7 +163,8 @@ class CompleteGraph:
 
 
 class RingGraph:
-    """The members on a circle in `order`, each joined to its nearest `neighbours`, half on each side."""
+    """The members on a circle in `order`, each joined to its nearest `neighbours`, half on each side. Raises
+    `ParameterError` unless `neighbours` is even, at least 2 and below the number of members."""
 
     def __init__(self, order: Sequence[int], neighbours: int) -> None:
         size = len(order)
@@ -184,7 +179,7 @@ class RingGraph:
 
     @classmethod
     def draw(cls, size: int, neighbours: int, random: Random) -> RingGraph:
-        """Return a ring of `size` members in uniformly random order."""
+        """Return a ring of `size` members in uniformly random order, with `neighbours` neighbours each."""
         pool = random(_TICKET_BYTES * size)
         tickets = [pool[start : start + _TICKET_BYTES] for start in range(0, len(pool), _TICKET_BYTES)]
         return cls(sorted(range(size), key=tickets.__getitem__), neighbours)
@@ -211,7 +206,8 @@ class RingGraph:
         return counts.tolist()
 
     def joins(self, present: Collection[int]) -> bool:
-        """Return False if the ring is cut by two gaps, each of at least `neighbours` / 2 absent members."""
+        """Return whether the members in `present` are connected. They are not if the ring has two gaps, each
+        of at least `neighbours` / 2 absent members."""
         places = np.flatnonzero(self._present(present))
         if len(places) < 2:
             return True

@@ -1,9 +1,7 @@
-"""The transition tables of both state machines. A message that they do not list is refused.
-
-For a client, a table maps (state, message) to the next state. The tables of the two trust levels differ only
-in the consistency round and the ring. The calls `answer` and `decline` change the state too, and are not
-listed. For a server, a table maps each stage to the type of message that it collects.
-"""
+"""The transition tables of both state machines. A message that they do not list is refused. For a client, a
+table maps (state, message) to the next state. Only under `curious_server` may the graph be a ring, and only
+under `malicious_server` do clients sign who is in the sum. Calls of `answer` and `decline` change a client's
+state, too, and are not listed. For a server, a table maps each stage to the message that it collects."""
 
 from __future__ import annotations
 
@@ -104,7 +102,8 @@ def next_state(trust: Trust, state: ClientState, message: m.Message) -> ClientSt
 
 
 def is_late(state: ServerState, current_sum: int, message: m.Message) -> bool:
-    """Return whether a server in `state` has already closed the stage that collects `message`."""
+    """Return whether a server in `state`, at sum number `current_sum`, has already closed the stage that
+    collects `message`. Return False for a message of a type that no stage collects."""
     stage = _STAGE_OF.get(type(message))
     if stage is None:
         return False
@@ -114,7 +113,7 @@ def is_late(state: ServerState, current_sum: int, message: m.Message) -> bool:
 
 
 def check_collected(state: ServerState, current_sum: int, message: m.Message, *, sender: int) -> None:
-    """Raise `OutOfOrder` if a server in `state` does not collect this message, or not for this sum."""
+    """Raise `OutOfOrder`, blaming `sender`, unless `state` collects `message` in sum number `current_sum`."""
     index = getattr(message, "sum_index", current_sum)
     if _STAGE_OF.get(type(message)) is not state or index != current_sum:
         raise OutOfOrder(sender, f"{type(message).__name__} while {state.value}")

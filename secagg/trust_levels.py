@@ -1,4 +1,4 @@
-"""Trust levels, and the least threshold t for each of them on the complete graph.
+"""Trust levels, and the least secret-sharing threshold t for each of them on the complete graph.
 
 Of n members, at most c collude with the server (Bonawitz et al., Practical Secure Aggregation, 2017).
 
@@ -15,8 +15,8 @@ from fractions import Fraction
 from math import floor, isfinite
 from typing import Final
 
+from secagg.argument_checks import one_of
 from secagg.errors import ParameterError
-from secagg.noise.checks import one_of
 
 # Most members of a complete graph. With more, the shares between all pairs take more bytes than the vectors.
 MAX_COMPLETE: Final = 1024
@@ -24,8 +24,6 @@ MAX_COMPLETE: Final = 1024
 
 class Trust(StrEnum):
     """The assumption about the server: it is only curious, or it may break the protocol.
-
-    `Trust.parse` raises `ParameterError` for any other name.
 
     >>> Trust.parse("malicious_server") is Trust.MALICIOUS
     True
@@ -40,18 +38,17 @@ class Trust(StrEnum):
         return one_of(cls, name, "trust")
 
     def least_threshold(self, cohort: int, *, corrupt: int) -> int:
-        """Return the smallest threshold that is safe against `corrupt` colluders; it may exceed `cohort`."""
+        """Return the smallest secret-sharing threshold that is safe against `corrupt` colluders in a complete
+        graph of `cohort` clients. It may exceed `cohort`."""
         if self is Trust.MALICIOUS:
             return max(2, (cohort + corrupt) // 2 + 1)
         return max(2, corrupt + 1)
 
     def choose_threshold(self, cohort: int, *, corrupt: int, dropout: Fraction | float) -> int:
-        """Return a safe threshold for `cohort` clients, if the fraction `dropout` of them may drop out.
-
-        Under `malicious_server` it is the least safe one. Under `curious_server` it is a majority of the
-        cohort, raised to the least safe one or lowered to the number of survivors if necessary. Raises
-        `ParameterError` if no threshold is safe.
-        """
+        """Return a safe secret-sharing threshold for a complete graph of `cohort` clients, of which the
+        fraction `dropout` may drop out. Under `malicious_server`, it is the smallest safe one. Under
+        `curious_server`, it is a majority of the cohort; more if that is not safe, or fewer if too few
+        clients would be left. Raises `ParameterError` if none is safe, or if an argument is out of range."""
         if not 2 <= cohort <= MAX_COMPLETE:
             raise ParameterError(
                 f"the complete graph takes from 2 to {MAX_COMPLETE} clients, not {cohort}: a larger cohort "
@@ -74,7 +71,8 @@ class Trust(StrEnum):
 
 
 def dropouts_allowed(cohort: int, dropout: Fraction | float) -> int:
-    """Return the fraction `dropout` of `cohort` clients as a number of clients, rounded down."""
+    """Return the fraction `dropout` of `cohort` as a number of clients, rounded down. Raises `ParameterError`
+    unless the fraction is at least 0 and below 1."""
     finite = not isinstance(dropout, float) or isfinite(dropout)
     # A float means the decimal number it is written as: 0.1 of 10 clients is one client.
     fraction = Fraction(str(dropout)) if finite else Fraction(1)
@@ -84,5 +82,6 @@ def dropouts_allowed(cohort: int, dropout: Fraction | float) -> int:
 
 
 def liars_around(corrupt: int, threshold: int) -> int:
-    """Return the most corrupt clients in one neighbourhood; a safe graph has fewer than `threshold` there."""
+    """Return the most corrupt clients that one neighbourhood can have: `corrupt`, but fewer than `threshold`,
+    because a graph with `threshold` corrupt clients in a neighbourhood is not safe."""
     return min(corrupt, threshold - 1)

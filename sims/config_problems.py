@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 from secagg.errors import LocalError, PeerError, SecaggError
-from secagg.net.key_files import FileKind
+from secagg.net.atomic_files import FileKind
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -84,7 +84,8 @@ class Problems:
         self.add(key, error.why if isinstance(error, PeerError) else str(error))
 
     def add_all(self, error: ValidationError, model: type[BaseModel]) -> None:
-        """Add every problem that pydantic found when it validated a document against `model`."""
+        """Add the problems that pydantic found in a document of type `model`. A misspelt key is only reported
+        as unknown, not also as missing."""
         details = error.errors(include_url=False)
         unknown = [detail["loc"] for detail in details if detail["type"] == "extra_forbidden"]
         likely = {place: _likely(model, place) for place in unknown}
@@ -105,7 +106,7 @@ class Problems:
 
 
 class _About:
-    """The context manager that `Problems.about` returns."""
+    """A context manager that catches a `SecaggError` and adds it as a problem of one configuration key."""
 
     def __init__(self, problems: Problems, key: str) -> None:
         self._problems = problems

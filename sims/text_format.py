@@ -1,4 +1,4 @@
-"""Formats numbers, counts and sentences for texts, tables and HTML pages."""
+"""Formats numbers, counts and sentences for people to read. Two texts explain the risk of exact totals."""
 
 import math
 from collections.abc import Mapping
@@ -10,9 +10,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-# Explains why a sum without noise is not private.
+# Explain why a sum without noise is not private.
 EXACT_TOTAL = "the total is exact, so a server that knows all inputs but one can compute that one"
-
+DIFFERENCING: Final = (
+    "{kinds} without noise: the difference of two totals over the same values shows the clients in which "
+    "they differ. So a client with unchanged values answers only over the same clients as before, or over "
+    "clients that differ by at least min_contributors. After a client drops out there is no total until "
+    "values change; noise lifts this limit"
+)
 
 MISSING: Final = "–"  # noqa: RUF001  # an en dash, as in a printed table
 _SPACE: Final = "\N{NO-BREAK SPACE}"
@@ -25,12 +30,12 @@ def percent(share: float | None) -> str:
 
 
 def hundredths(value: float | None) -> str:
-    """Return a value that is already in percent as text: 91.2 gives 91.2 %. None gives a dash."""
+    """Return a value that is already in percent as text: 91.2 gives 91.2 %. None and NaN give a dash."""
     return percent(None if value is None else value / 100)
 
 
 def size(count: float | None) -> str:
-    """Return a number of bytes as text, in a unit (B to TB) with at most three digits before the point."""
+    """Return bytes as text, such as 1.5 MB, in a unit that makes it below 1000. None gives a dash."""
     if count is None:
         return MISSING
     power = 0
@@ -40,7 +45,7 @@ def size(count: float | None) -> str:
 
 
 def plain(value: float | None) -> str:
-    """Return a whole number with all its digits, and any other number with about four significant digits."""
+    """Return whole numbers in full, others with 4 digits or, from 10,000, no decimals. None gives a dash."""
     if value is None or not math.isfinite(value):
         return MISSING
     if float(value).is_integer() and abs(value) < 1e15:
@@ -49,19 +54,19 @@ def plain(value: float | None) -> str:
 
 
 def short(value: float | None) -> str:
-    """Return a number with three significant digits, or without decimals from 1000 on."""
+    """Return three significant digits, or no decimals from 1000 on. None, NaN and infinity give a dash."""
     if value is None or not math.isfinite(value):
         return MISSING
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def delta(value: float | None) -> str:
-    """Return the privacy parameter delta as text, such as 1e-5. A true minus sign prevents a line break."""
+    """Return the privacy parameter delta as text: 1e-5, but with a true minus sign. None gives a dash."""
     return MISSING if value is None else f"{value:g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration as text: in seconds below two minutes, in minutes below two hours, else in hours."""
+    """Return seconds as text: in s below two minutes, in min below two hours, else in h. None: a dash."""
     if seconds is None:
         return MISSING
     if seconds < 120:
@@ -80,7 +85,7 @@ def sentence_of(text: str) -> str:
 
 
 def values_of(cell: Mapping[str, Any]) -> list[str]:
-    """Return the values of one cell of a sweep (swept key -> value) as texts; a number as "rate 0.1"."""
+    """Return a cell's values as texts: strings unchanged, others after their setting, such as "rate 0.1"."""
     return [
         value if isinstance(value, str) else f"{key.rpartition('.')[2]} {value}"
         for key, value in cell.items()

@@ -20,7 +20,7 @@ import trio
 import protocols.algorithm
 import protocols.learner
 import protocols.participant
-import protocols.queries
+import protocols.rounds
 import protocols.run
 import protocols.serialisation
 import secagg
@@ -34,7 +34,7 @@ PROTOCOLS: Final = {
     protocols.participant: ("Participant",),
     protocols.serialisation: ("as_vector", "pack", "unpack"),
     protocols.run: ("RoundReport", "Run", "SumChannel"),
-    protocols.queries: ("Outcome", "Query", "RoundInfo", "run_round"),
+    protocols.rounds: ("Outcome", "Query", "RoundInfo", "run_round"),
 }
 # Shapes of arguments, and what other names return or make: their examples are there.
 ELSEWHERE: Final = frozenset(

@@ -133,10 +133,10 @@ def test_package_imports_only_what_it_may(package: str) -> None:
         ("secagg/mask_keystream.py", "import os, time"),
         ("secagg/mask_keystream.py", "import protocols.mean"),
         ("secagg/mask_keystream.py", "from secagg.net import server"),
-        ("secagg/masked_sum.py", "from secagg.mask_pool import ProcessPool"),
+        ("secagg/sum_unmasking.py", "from secagg.mask_pool import ProcessPool"),
         ("secagg/mask_pool.py", "from secagg.net import server"),
         ("secagg/mask_pool.py", "import socket"),
-        ("secagg/masked_sum.py", "from secagg.mask_pool_worker import claims"),
+        ("secagg/sum_unmasking.py", "from secagg.mask_pool_worker import claims"),
         ("secagg/mask_pool_worker.py", "from secagg.mask_pool import ProcessPool"),
         ("secagg/mask_pool_worker.py", "import socket"),
         ("secagg/mask_keystream.py", "from secagg import net"),
@@ -188,7 +188,7 @@ SIMS_LAYERS = (
     ("audit", "simulation"),
     ("scenario", "runtime"),
     ("plan", "workers", "records", "noise_audit"),
-    ("config_problems", "console", "text_format", "process_memory"),
+    ("config_problems", "console_progress", "text_format", "process_resources"),
 )
 
 

@@ -5,12 +5,12 @@ of `ATTACKS` to them; `tampering` returns attacks on the secure sum. `slow_down`
 """
 
 from fl.attacks.corrupt_clients import by_count, by_samples, corrupt_data, corrupt_learners
+from fl.attacks.data_poisoning import flip_labels, negate_images, random_labels, reverse_text
 from fl.attacks.omniscient import Exchange, Omniscient
-from fl.attacks.poisoning import flip_labels, negate_images, random_labels, reverse_text
 from fl.attacks.registry import ATTACKS, Attack, attack, is_on_messages, register
-from fl.attacks.ring_tampering import TAMPERINGS, tampering
+from fl.attacks.residue_tampering import TAMPERINGS, tampering
 from fl.attacks.straggler import Straggler, slow_down
-from fl.attacks.updates import CorruptAnswer, Gaussian, SameValue, Scaling, SignFlip
+from fl.attacks.updates_and_answers import CorruptAnswer, Gaussian, SameValue, Scaling, SignFlip
 
 __all__ = [
     "ATTACKS",

@@ -17,20 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from fl.attacks.learner_wrapper import WrappedLearners
 from fl.attacks.registry import Attack, is_on_messages, named
-from fl.attacks.updates import CorruptAnswer
+from fl.attacks.updates_and_answers import CorruptAnswer
 from fl.errors import TrainingError
 from fl.federation import Federation
+from fl.learner_wrapper import WrappedLearners
 
 
 def by_samples(sizes: Mapping[int, int], level: float, seed: int) -> frozenset[int]:
-    """Return the ids of random clients that in total hold more than `level` (a fraction) of training samples.
-
-    Clients are added in random order until they hold that many, as in "Robust Aggregation for Federated
+    """Return the ids of random clients that in total hold more than the fraction `level` of all training
+    samples. Clients are added in random order until they do, as in "Robust Aggregation for Federated
     Learning", where `level` is called corruption. At level 0, no client is returned. `sizes` has the number
-    of training samples by client id, like `Federation.samples`.
-    """
+    of training samples by client id. Raise `TrainingError` unless `level` is from 0 to below 1."""
     if not 0 <= level < 1:
         raise TrainingError(f"the corrupt share of all samples must be from 0 to below 1, not {level!r}")
     order, total = list(sizes), sum(sizes.values())
@@ -46,7 +44,7 @@ def by_samples(sizes: Mapping[int, int], level: float, seed: int) -> frozenset[i
 
 
 def by_count(ids: Iterable[int], fraction: float, seed: int) -> frozenset[int]:
-    """Return the ids of a random `fraction` of the clients `ids`, rounded to a whole number of clients."""
+    """Return a random `fraction` (0 to 1) of the client `ids`, rounded to a whole number of clients."""
     if not 0 <= fraction <= 1:
         raise TrainingError(f"the fraction of clients must be from 0 to 1, not {fraction!r}")
     clients = sorted(ids)
@@ -57,8 +55,8 @@ def by_count(ids: Iterable[int], fraction: float, seed: int) -> frozenset[int]:
 def corrupt_data(
     federation: Federation, attack: Attack | str, who: Collection[int], rng: np.random.Generator
 ) -> Federation:
-    """Return a copy of the federation in which `attack` poisons the training data of clients in `who`.
-    Validation and test data stay unchanged."""
+    """Return the federation with the training data of the clients in `who` poisoned by `attack`. Other data,
+    and the argument itself, stay unchanged. Ids in `who` that are not clients raise `TrainingError`."""
     _check_who(who, federation.clients)
     poison = named(attack).poison
     if poison is None:
@@ -78,11 +76,10 @@ def corrupt_learners(
     *,
     answers: bool = False,
 ) -> WrappedLearners:
-    """Return the learners by client id, with those of clients in `who` wrapped to carry out `attack`.
-
-    `answers`  if true, clients train honestly, and what they send to the server is corrupted instead (see
-               `CorruptAnswer`). Raise `TrainingError` for an attack that does not corrupt updates.
-    """
+    """Return the learners by client id. Those of the clients in `who` are wrapped to carry out `attack`; if
+    the attack sets `all_clients` and `who` is not empty, all are wrapped. If `answers`, clients train
+    honestly, and what they send to the server is corrupted instead (see `CorruptAnswer`). `TrainingError` is
+    raised for unknown ids, and, if `answers`, for an attack that does not corrupt updates."""
     _check_who(who, learners)
     chosen, corrupt = named(attack), frozenset(who)
 

@@ -4,8 +4,8 @@ If all clients together have N samples, and the corrupt clients N_c, then every 
 
     u = (mean of the corrupt clients' honest updates) - 2 (N / N_c) (mean of all honest updates)
 
-The mean of all submitted updates is then minus the mean of all honest ones, so that averaging the updates
-moves the model in the opposite direction.
+with means weighted by samples. The mean of all submitted updates is then minus the mean of all honest ones,
+so that averaging the updates moves the model in the opposite direction.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Protocol, Unpack
 
 import numpy as np
 
-from fl.attacks.learner_wrapper import LearnerWrapper
 from fl.errors import TrainingError
+from fl.learner_wrapper import LearnerWrapper
 from fl.samples import Array
 from protocols.learner import NO_STEERING, Steering, TrainOptions
 
@@ -25,15 +25,14 @@ class Exchange(Protocol):
     """A learner that can exchange values with other learners that train at the same time."""
 
     def exchange(self, value: Any) -> Mapping[int, Any]:
-        """Wait until every other client has called this or ended. Return all values passed, by client id."""
+        """Wait until all others have called this or finished. Return the callers' values by client id."""
 
 
 class Omniscient(LearnerWrapper):
-    """The learner of one client in a simulation where the clients in `who` are corrupt.
-
-    Honest clients are wrapped, too: they share their updates with the corrupt clients, and submit them
-    unchanged. `weighted` says whether the algorithm weights clients by their numbers of samples.
-    """
+    """The learner of one client in a simulation of the omniscient attack: clients in `who` submit an update
+    that reverses the mean of all updates. Every client has such a learner, because honest clients, too, must
+    share their updates with the corrupt ones; they submit them unchanged. `weighted` says whether clients
+    count in means by their number of samples, or equally."""
 
     def __init__(self, learner: Any, client: int, who: Collection[int], *, weighted: bool = True) -> None:
         if not callable(getattr(learner, "exchange", None)):
@@ -54,7 +53,8 @@ class Omniscient(LearnerWrapper):
         return self._submitted(point, super()._proximal(point, eta))
 
     def _submitted(self, start: Array, trained: Array) -> Array:
-        """Return the model that this client submits, after waiting for the updates of all clients."""
+        """Share the update `trained` - `start` with all clients and wait for theirs. Return the model to
+        submit: `trained` for honest clients. Outside of a batch (`in_batch`), only return `trained`."""
         if not getattr(self._exchange, "in_batch", True):  # not in a batch: nothing is submitted
             return trained
         weight = float(self.samples if self._weighted else 1)
@@ -65,8 +65,9 @@ class Omniscient(LearnerWrapper):
 
 
 def against(updates: Mapping[int, tuple[Array, float]], who: Collection[int]) -> Array:
-    """Return the update that corrupt clients submit, given the honest (update, weight) of every client by id.
-    Clients with infinite or NaN updates are left out of the means, because no sum includes them."""
+    """Return the update that every corrupt client (in `who`) submits. `updates` has the honest update and the
+    weight of each client, by id. Updates with infinite or NaN elements are left out of all means, because
+    clients do not send them. Raise `TrainingError` if no corrupt client with a positive weight is left."""
     clients = sorted(client for client, (update, _) in updates.items() if np.isfinite(update).all())
     corrupt = sorted(set(clients) & set(who))
     total, own = (sum(updates[client][1] for client in group) for group in (clients, corrupt))

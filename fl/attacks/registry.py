@@ -1,7 +1,5 @@
-"""Registry of attacks on the data or the learners of corrupt clients: `attack` returns one by name.
-
-`fl.attacks.corrupt_clients` applies attacks. `register` adds one.
-"""
+"""Registry of attacks on the data or learners of corrupt clients: `attack` returns one by name, `register`
+adds one. `fl.attacks.corrupt_clients` applies attacks."""
 
 from __future__ import annotations
 
@@ -13,20 +11,12 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from fl.attacks import poisoning
-from fl.attacks.learner_wrapper import generator
+from fl.attacks import data_poisoning
 from fl.attacks.omniscient import Omniscient
-from fl.attacks.updates import (
-    NORM,
-    SPREAD,
-    CorruptUpdate,
-    Gaussian,
-    SameValue,
-    Scaling,
-    SignFlip,
-)
+from fl.attacks.updates_and_answers import NORM, SPREAD, CorruptUpdate, Gaussian, SameValue, Scaling, SignFlip
 from fl.checks import unknown_name
 from fl.errors import TrainingError
+from fl.learner_wrapper import generator
 from fl.samples import Samples
 
 # Maps (training data of a client, number of classes, random generator) to the poisoned data.
@@ -56,34 +46,36 @@ def attack(name: str, **parameters: Any) -> Attack:
 
 
 def is_on_messages(chosen: Attack | str) -> bool:
-    """Return whether the attack changes messages of corrupt clients without using other clients' updates."""
+    """Return whether the attack corrupts what corrupt clients send, without using other clients' updates."""
     found = named(chosen)
     return found.wrap is not None and not found.all_clients
 
 
 def named(chosen: Attack | str) -> Attack:
-    """Return `chosen` if it is an attack, or the attack of this name with its default parameters."""
+    """Return `chosen`, or the attack with this name and default parameters (see `attack` for errors)."""
     return attack(chosen) if isinstance(chosen, str) else chosen
 
 
 # --- the attacks ----------------------------------------------------------------------------------------
 
 
-def _label_flip(*, rule: str = poisoning.REVERSE) -> Attack:
-    return Attack(poison=lambda samples, classes, _rng: poisoning.flip_labels(samples, classes, rule=rule))
+def _label_flip(*, rule: str = data_poisoning.REVERSE) -> Attack:
+    return Attack(
+        poison=lambda samples, classes, _rng: data_poisoning.flip_labels(samples, classes, rule=rule)
+    )
 
 
 def _image_negation() -> Attack:
-    return Attack(poison=lambda samples, _classes, _rng: poisoning.negate_images(samples))
+    return Attack(poison=lambda samples, _classes, _rng: data_poisoning.negate_images(samples))
 
 
 def _text_reversal() -> Attack:
-    return Attack(poison=lambda samples, _classes, _rng: poisoning.reverse_text(samples))
+    return Attack(poison=lambda samples, _classes, _rng: data_poisoning.reverse_text(samples))
 
 
 def _poisoning_with_scaling(*, deviation: float = 20.0, whole: bool = False) -> Attack:
     scaling = _update(Scaling, deviation=deviation, whole=whole)
-    return Attack(poison=poisoning.random_labels, wrap=scaling.wrap)
+    return Attack(poison=data_poisoning.random_labels, wrap=scaling.wrap)
 
 
 def _omniscient(*, weighted: bool = True) -> Attack:
@@ -106,7 +98,7 @@ ATTACKS: Final[dict[str, Callable[..., Attack]]] = {
     "label-flip": _label_flip,
     "image-negation": _image_negation,
     "text-reversal": _text_reversal,
-    "random-labels": lambda: Attack(poison=poisoning.random_labels),
+    "random-labels": lambda: Attack(poison=data_poisoning.random_labels),
     "poisoning-with-scaling": _poisoning_with_scaling,
     "same-value": partial(_update, SameValue),
     "sign-flip": partial(_update, SignFlip),

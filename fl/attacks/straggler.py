@@ -13,14 +13,14 @@ from typing import Any, Unpack
 import numpy as np
 
 from fl.attacks.corrupt_clients import by_count
-from fl.attacks.learner_wrapper import LearnerWrapper, WrappedLearners, generator
 from fl.errors import TrainingError
+from fl.learner_wrapper import LearnerWrapper, WrappedLearners, generator
 from fl.samples import Array
 from protocols.learner import NO_STEERING, Steering, TrainOptions
 
 
 class Straggler(LearnerWrapper):
-    """A learner that, with probability `share` in each training, does only some of its `epochs` epochs."""
+    """A learner that stops early with probability `share` per training, after some of its `epochs` epochs."""
 
     def __init__(self, learner: Any, rng: np.random.Generator, *, epochs: int, share: float = 1.0) -> None:
         super().__init__(learner)
@@ -37,7 +37,7 @@ class Straggler(LearnerWrapper):
 
     def _steps_done(self, steps: int) -> int:
         """Return how many of `steps` steps this training does; at least one, unless `steps` is 0. Every call
-        draws equally many random values, so that trainings are reproducible."""
+        draws the same number of random values, so that trainings are reproducible."""
         late, epochs = self._rng.random() < self._share, int(self._rng.integers(1, max(self._epochs, 2)))
         if not late or not steps:
             return steps
@@ -47,11 +47,9 @@ class Straggler(LearnerWrapper):
 def slow_down(
     learners: Mapping[int, Any], *, fraction: float, epochs: int, seed: int, fixed: bool = False
 ) -> WrappedLearners:
-    """Return the learners by client id, a `fraction` of them as stragglers, which stop after some epochs.
-
-    By default, each client is a straggler with this probability in every training, so their number varies. If
-    `fixed`, this fraction of the clients is chosen once, and these are always stragglers.
-    """
+    """Return the learners by client id, some as stragglers, which stop before the end of `epochs` epochs. By
+    default, each client is a straggler with probability `fraction` in every training, so their number varies.
+    If `fixed`, this fraction of the clients is chosen once, and these are always stragglers."""
     _check_share(fraction)
     late = by_count(learners, fraction, seed) if fixed else frozenset(learners)
 

@@ -1,4 +1,4 @@
-"""Data sets: file formats, generators, and a registry by name (`load`, `look`, `register`)."""
+"""Data sets: file formats, synthetic data, and a registry by name (`load`, `look`, `register`)."""
 
 from fl.data.registry import SOURCES, Source, load, look, register
 

@@ -1,8 +1,7 @@
 """Checksums of the standard data set files.
 
 Most files are compared by their unpacked content, so it does not matter how they were packed. For EMNIST,
-only checksums of the packed files are published. MD5 is sufficient to detect damage, and most of the data
-sets were published with MD5 checksums.
+only checksums of the packed files are published. MD5, the most common kind, is sufficient to detect damage.
 """
 
 from __future__ import annotations

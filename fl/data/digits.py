@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fl.data import array_conversion, checksums, npz
+from fl.data import checksums, npz, pixel_and_label_conversion
 from fl.errors import DataError
 from fl.samples import Samples
 
@@ -20,13 +20,13 @@ def digits() -> Samples:
 
 
 def read(path: Path) -> Samples:
-    """Return the bundled digits in the file at `path`. Raise `DataError` if it is missing or modified."""
+    """Return the digits in the file at `path`. Raise `DataError` if it is missing or not the bundled file."""
     if not path.is_file():
         raise DataError(f"{path} is missing from the installation: install the package again")
     if (found := checksums.digest("sha256", path.read_bytes())) != DIGEST:
         raise DataError(f"{path}: expected {DIGEST}, found {found}: install the package again")
     images, labels = npz.members(path, ("images", "labels"))
     return Samples(
-        array_conversion.scaled([array_conversion.channels_first(images)], top=16),
-        array_conversion.targets(labels, CLASSES),
+        pixel_and_label_conversion.scaled([pixel_and_label_conversion.channels_first(images)], top=16),
+        pixel_and_label_conversion.targets(labels, CLASSES),
     )

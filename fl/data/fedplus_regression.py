@@ -10,11 +10,11 @@ The paper leaves three points open. They are interpreted as follows.
 
 * The variances S_jj = mod(j, 50)^-1.1 are infinite for every fiftieth j. The remainder is taken from 1 to 50.
 * The coordinates of m_k are drawn separately, like the means of the paper's other data set.
-* The second argument of N is a variance, as the covariance 5 I says. With standard deviations, the zero model
+* The second argument of N is a variance, as the covariance 5 I says. With standard deviations, predicting 0
   would have a mean squared error of about 90 000, which 50 samples for 1000 weights could not reduce to the
   1 048 to 4 268 of the paper's Table 2. With variances, it is about 6 000.
 
-No code was released, so the order of draws is our own.
+No code was released, so the order of random draws is our own.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from fl.samples import Array, Samples
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionRecipe:
-    """Parameters of the generated data, by default the paper's. The last `outliers` of the `parties`
-    (clients) have weights around another center than the others. Variances are `center` and `outlying_center`
-    (of the two centers), `input_mean` (of the parties' mean inputs), `noise` (in targets), and r^-`decay` of
-    inputs, where r cycles through 1, ..., `period`. A party tests on a fraction `test` of its `samples`."""
+    """Parameters of the Fed+ paper's synthetic regression, by default the paper's. Each of `parties` clients
+    has `samples` samples and tests on the fraction `test` of them. Its true weights are a center plus Laplace
+    noise of scale `laplace`; the last `outliers` parties share another center than the others. Variances:
+    `center` and `outlying_center` of these centers, `input_mean` of parties' mean inputs, `noise` in targets,
+    and of inputs r^-`decay`, where r cycles through 1, ..., `period`. Invalid values raise `DataError`."""
 
     parties: int = 10
     outliers: int = 1
@@ -68,7 +69,7 @@ class RegressionRecipe:
 
 
 def fed_plus_regression(rng: Generator, recipe: RegressionRecipe | None = None) -> Federation:
-    """Return a federation in which each party has its own true linear model. Data are in single precision."""
+    """Return the Fed+ paper's synthetic data as float32: each party (client) has its own linear model."""
     recipe = recipe or RegressionRecipe()
     weights = true_weights(rng, recipe)
     return Federation(
@@ -78,7 +79,8 @@ def fed_plus_regression(rng: Generator, recipe: RegressionRecipe | None = None) 
 
 
 def true_weights(rng: Generator, recipe: RegressionRecipe) -> Array:
-    """Return the true weights, one party per row. `fed_plus_regression` draws them first from its `rng`."""
+    """Draw the true weights of all parties (clients), one party per row. `fed_plus_regression` draws the same
+    weights from an `rng` that starts in the same state."""
     center, outlying = (
         rng.normal(0.0, sqrt(variance), recipe.features)
         for variance in (recipe.center, recipe.outlying_center)

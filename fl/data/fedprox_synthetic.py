@@ -1,10 +1,10 @@
 """The data synthetic(alpha, beta): alpha says how much clients' models differ, beta how much inputs differ.
 
 This is the generator of "Federated optimization in heterogeneous networks" (FedProx). Several papers adopted
-it with changes, which are in `PRESETS`. For client k, with N(mean, standard deviation):
+it with changes, which are in `PRESETS`. For client k, with N(mean, standard deviation) in every coordinate:
 
-    u_k ~ N(0, alpha),  W_k and b_k ~ N(u_k, 1),  B_k ~ N(0, beta),  v_k ~ N(B_k, 1) in every coordinate,
-    x ~ N(v_k, S) with variances S_jj = j^-1.2,  y = argmax(x W_k + b_k).
+    W_k and b_k ~ N(u_k, 1) with one number u_k ~ N(0, alpha),  v_k ~ N(B_k, 1) with one B_k ~ N(0, beta),
+    x_j ~ N(v_kj, j^-0.6) for input feature j = 1, 2, ...,  label y = argmax(x W_k + b_k).
 
 The papers call alpha and beta variances; every released generator uses them as standard deviations.
 
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.random import RandomState
 
 from fl.checks import checked_seed, counted, not_negative
-from fl.data.train_test_split import TENTH, SplitFractions, divided
+from fl.data.synthetic_train_test_split import TENTH, SplitFractions, divided
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.samples import Array, Samples
@@ -32,13 +32,14 @@ from fl.samples import Array, Samples
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Parameters of the generator: number, heterogeneity and sizes of the clients, and how to split samples.
+    """Parameters of the data synthetic(alpha, beta). A client's size is its number of samples.
 
     `alpha`, `beta`  standard deviations between clients, of models and of inputs.
-    `alike`          the number of clients that share one model, with entries N(0, 1), and inputs around zero.
+    `alike`          number of clients, the first ones, that share a model (entries N(0, 1)) and have inputs
+                     around zero.
     `draws`          which unused random numbers are drawn, to get the same data as a script: `all` draws a
                      model even for clients that are alike; `models` omits these models; `needed` also omits
-                     the means u and B.
+                     the means of each client's model and inputs.
     `mean`, `sigma`  mean and standard deviation of the logarithm of a client's size, which is rounded down.
     `minimum`        number that is added to the size.
     `times`          factor by which the size is then multiplied.
@@ -46,8 +47,9 @@ class Recipe:
     `largest`        limit on a client's size, because the distribution has a heavy tail. None for no limit.
     `softmax`        whether labels are the argmax of probabilities in double precision, as in the scripts.
                      They differ from the argmax of logits only if exponentials overflow or all vanish: then
-                     probabilities are NaN, and the label is the first NaN class. For Fed+, nearly all labels
-                     are then 0.
+                     probabilities are NaN, and the label is the first NaN class. With the preset `fed+`,
+                     nearly all labels would be 0.
+    `shares`         fractions of a client's samples for testing and for validation.
     """
 
     name: str = "synthetic"
@@ -109,8 +111,9 @@ PRESETS: Final[Mapping[str, Recipe]] = {
 
 
 def synthetic(preset: str = "fedprox", *, seed: int, **changes: Any) -> Federation:
-    """Return generated data as in a paper: `preset` is a key of `PRESETS`, `changes` replace fields of its
-    `Recipe`. If a preset has clients that are `alike`, change `alike` together with `clients`."""
+    """Return the synthetic data of a paper. `preset` is a key of `PRESETS`, and `changes` replace fields of
+    its `Recipe`; unknown ones of either raise `DataError`. If the preset has clients that share a model
+    (`alike` is their number), change `alike` together with `clients`."""
     if preset not in PRESETS:
         raise DataError(f"there is no preset {preset!r}: use one of {', '.join(PRESETS)}")
     try:
@@ -122,7 +125,8 @@ def synthetic(preset: str = "fedprox", *, seed: int, **changes: Any) -> Federati
 
 
 def generate(recipe: Recipe, *, seed: int) -> Federation:
-    """Return the federation of `recipe`: inputs in single precision, labels computed in double precision."""
+    """Return the synthetic data that `recipe` describes. Inputs are in single precision; labels are computed
+    in double precision, before inputs are rounded."""
     rng = RandomState(checked_seed(seed))
     order = random.Random(seed)
     clients = _clients(recipe, rng)
@@ -139,7 +143,7 @@ def variances(features: int) -> Array:
 
 
 def _clients(recipe: Recipe, rng: RandomState) -> list[Samples]:
-    """Return the samples of each client. The order of random draws is that of the released scripts."""
+    """Return the samples of each client. Random numbers are drawn in the order of the papers' scripts."""
     sizes = _sizes(recipe, rng)
     needed = recipe.draws != "needed"
     model_means = rng.normal(0, recipe.alpha, recipe.clients) if needed else np.zeros(recipe.clients)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fl.data import array_conversion, files
+from fl.data import file_reading, pixel_and_label_conversion
 from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
 from fl.samples import Array, Samples
@@ -42,15 +42,15 @@ def leaf(
     """Return all samples of `part` ("train", "test" or "all"). A user, even one in both parts, is one owner.
 
     `shape`       shape of an input, such as (1, 28, 28): the files hold images as plain lists.
-    `letters`     vocabulary of texts.
-    `drop_empty`  whether users without samples are left out; otherwise they are an error.
+    `letters`     vocabulary of texts: a character becomes its index in it.
+    `drop_empty`  whether users without samples are left out; otherwise they raise `DataError`.
     """
     users: dict[str, int] = {}
     pieces: list[Samples] = []
     owner: list[Array] = []
     kinds: set[tuple[bool, bool]] = set()
     for path in json_files(Path(directory), part):
-        with files.blame(path):
+        with file_reading.blame(path):
             for user, x, y in _users(_parsed(path)):
                 if not len(x) and drop_empty:
                     continue
@@ -65,8 +65,9 @@ def leaf(
 
 
 def json_files(directory: Path, part: str) -> list[Path]:
-    """Return the sorted json files of `part` (train, test or all). Raise `DataError` if there are none."""
-    folders = files.parts(part)
+    """Return the paths of the json files of `part` ("train", "test" or "all") in LEAF's `directory`, sorted.
+    Raise `DataError` if there are none."""
+    folders = file_reading.parts(part)
     for subdirectory in _SUBDIRECTORIES:
         if part == "all" and (found := sorted((directory / subdirectory / "all_data").glob("*.json"))):
             return found
@@ -79,7 +80,7 @@ def json_files(directory: Path, part: str) -> list[Path]:
 
 
 def _parsed(path: Path) -> Any:
-    data = files.content(path)
+    data = file_reading.content(path)
     try:
         return json.loads(data)
     except ValueError as error:
@@ -87,7 +88,8 @@ def _parsed(path: Path) -> Any:
 
 
 def _users(data: Any) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Yield each user with its inputs and targets. Raise `DataError` if their number is not num_samples."""
+    """Yield the name, inputs and targets of each user in `data`, parsed json in LEAF's format. Raise
+    `DataError` if it is malformed, or if a user's number of samples is not the one in num_samples."""
     match data:
         case {"users": list(users), "num_samples": list(counts), "user_data": dict(held)}:
             if len(users) != len(counts):
@@ -114,15 +116,15 @@ def _samples(user: str, x: list[Any], y: list[Any], shape: tuple[int, ...] | Non
         if shape is not None:
             inputs = inputs.reshape(len(x), *shape)
         return Samples(
-            array_conversion.inputs([inputs]),
-            array_conversion.targets(_numbers(y, letters).reshape(len(y), -1)),
+            pixel_and_label_conversion.inputs([inputs]),
+            pixel_and_label_conversion.targets(_numbers(y, letters).reshape(len(y), -1)),
         )
     except ValueError as error:  # DataError among them
         raise DataError(f"user {user!r}: {error}") from error
 
 
 def _numbers(values: list[Any], letters: str) -> Array:
-    """Return the values as an array with a row per value. Characters of texts become indices in `letters`."""
+    """Return an array of the numbers, or of the texts as indices in `letters`. Others raise `DataError`."""
     if any(isinstance(value, str) for value in values):
         rows = [encode(value, letters) for value in values if isinstance(value, str)]
         if len(rows) != len(values) or len({len(row) for row in rows}) > 1:
@@ -150,8 +152,8 @@ def _single(values: Array) -> Array:
 
 
 def encode(text: str, letters: str = LETTERS, *, drop: bool = False) -> Array:
-    """Return the index of each character in `letters`, as bytes to save memory. Characters that are not in
-    `letters` raise `DataError`; with `drop`, they are omitted."""
+    """Return the index in `letters` of each character of `text`, as bytes to save memory. Characters that are
+    not in `letters` raise `DataError`; with `drop`, they are omitted."""
     if not 0 < len(letters) == len(set(letters)) <= _FOREIGN:
         raise DataError(f"letters must be 1 to {_FOREIGN} different characters")
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)

@@ -1,10 +1,10 @@
 """The synthetic data set of "LEAF: a benchmark for federated settings": clients' models form clusters.
 
-It is not synthetic(alpha, beta) of `fl.data.fedprox_synthetic`. With N(mean, standard deviation):
+It is not that of `fl.data.fedprox_synthetic`. For k clusters, with N(mean, standard deviation) per entry:
 
-    Q ~ N(0, 1), (features + 1) x classes x clusters; a cluster's mean ~ N(c, 1) with c ~ N(0, 1);
-    for every client: a cluster, B ~ N(0, 1), v ~ N(B, 1), x ~ N(v, S) with variances S_jj = j^-1.2,
-    m ~ N(mean of its cluster, 0.1), logits = (1, x) Q m + noise ~ N(0, 0.1).
+    Q ~ N(0, 1), (features + 1) x classes x k; for every cluster: c ~ N(0, 1), M ~ N(c, 1) of length k;
+    for every client: a random cluster, m ~ N(M of this cluster, 0.1), a vector v ~ N(B, 1) with B ~ N(0, 1);
+    for every sample: x_j ~ N(v_j, j^-0.6) for feature j, and logits (1, x) Q m + noise, noise ~ N(0, 0.1).
 
 The label is the argmax of a softmax. In the released script the softmax is over a client's samples instead of
 the classes, which favours the client's rarer classes. This is kept, because it defines the data set.
@@ -21,7 +21,7 @@ from numpy.random import RandomState
 
 from fl.checks import checked_seed, counted
 from fl.data.fedprox_synthetic import variances
-from fl.data.train_test_split import TENTH, SplitFractions, divided
+from fl.data.synthetic_train_test_split import TENTH, SplitFractions, divided
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.samples import Array, Samples
@@ -41,10 +41,10 @@ def leaf_synthetic(
     shares: SplitFractions = TENTH,
     seed: int = SEED,
 ) -> Federation:
-    """Return the federation that LEAF's script generates, except for LEAF's train-test split.
+    """Return the federation that LEAF's script generates, but split into training and test data by `shares`.
 
-    `clusters`  the probability of each cluster; the script has one cluster.
-    `minimum`   number that is added to a client's number of samples, a lognormal draw (parameters 3 and 2).
+    `clusters`  the probability of each cluster of clients; the script has one cluster.
+    `minimum`   is added to a lognormal draw (parameters 3 and 2) to get a client's number of samples.
     `largest`   limit on a client's number of samples.
     """
     for name, value, least in (("clients", clients, 1), ("classes", classes, 2), ("features", features, 1)):
@@ -65,7 +65,7 @@ def leaf_synthetic(
 
 
 class _ClusterModel:
-    """Generates clients' samples from common parameters. All draws are in the order of LEAF's script."""
+    """Draws what all clients share, then each client's samples, in the order of LEAF's script."""
 
     def __init__(self, rng: RandomState, classes: int, features: int, clusters: Sequence[float]) -> None:
         self._rng = rng
@@ -85,8 +85,8 @@ class _ClusterModel:
 
 
 def _labels(logits: Array) -> Array:
-    """Return the labels: the argmax over classes of exp(logits) / (sum of exp(logits) over all samples),
-    computed in logarithms to avoid overflow."""
+    """Return a label per row of one client's `logits` (samples x classes): the argmax over classes of
+    exp(logits) / (sum of exp(logits) over the samples), computed in logarithms to avoid overflow."""
     peak = logits.max(axis=0)
     totals = peak + np.log(np.exp(logits - peak).sum(axis=0))
     labels: Array = (logits - totals).argmax(axis=1)

@@ -1,12 +1,11 @@
 """The least-squares problem of "A unifying framework for federated learning" (chapter on splitting schemes).
 
-Every user i of m has n rows: a matrix A_i and targets b_i. Users jointly minimise the sum of
+Every user i has a matrix A_i, a row per sample, and targets b_i. Users jointly minimise the sum over users of
 
-    f_i(w) = 1/2 |A_i w - b_i|^2                         (least squares: `LeastSquaresProblem`)
-    f_i(w) = sum_j log(1 + exp(-b_ij a_ij w)) + |w|^2 / (2 m n)  (logistic: fl/data/logistic_problem.py)
+    f_i(w) = 1/2 |A_i w - b_i|^2
 
-Both classes compute gradients, proximal operators argmin_w f_i(w) + |w - u_i|^2 / (2 eta), and the joint
-optimum in double precision: the chapter plots the distance of an algorithm from that optimum.
+`LeastSquaresProblem` computes gradients, proximal operators argmin_w f_i(w) + |w - u_i|^2 / (2 eta), and the
+joint optimum in double precision: the chapter plots the distance of an algorithm's model from that optimum.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ SEED: Final = 100  # the seed of all released scripts
 
 @dataclass(frozen=True, eq=False, repr=False)  # samples are private data
 class LeastSquaresProblem:
-    """Least squares over several users: their inputs `a` (users x rows x features), their targets `b` (users
-    x rows), and the model `truth` from which the targets were generated."""
+    """Least squares over several users: inputs `a` (users x rows x features), targets `b` (users x rows), and
+    the true model `truth`. Raises `DataError` for other shapes, or fewer rows of all users than features."""
 
     a: Array
     b: Array
@@ -51,12 +50,14 @@ class LeastSquaresProblem:
         return 0.5 * float(np.vdot(residuals, residuals))
 
     def gradients(self, models: Array) -> Array:
-        """Return every user's gradient, one per row, at one model for all users or at one per user (row)."""
+        """Return the gradient of every user's objective 1/2 |A_i w - b_i|^2, one per row. `models` is one
+        model w for all users, or has one per row."""
         return _times(self._squares, self._each(models)) - self._products
 
     def proximal(self, points: Array, eta: float) -> Array:
-        """Return the proximal operator (A'A + I/eta)^-1 (A'b + u/eta) of every user, one per row. `points` is
-        one u for all users, or one per row. With infinite `eta`, the result is the user's own optimum."""
+        """Return the minimiser over w of 1/2 |A w - b|^2 + |w - u|^2 / (2 eta) for every user with inputs A
+        and targets b, one per row. `points` is one u for all users, or has one u per row. With infinite
+        `eta`, it is the user's own optimum; if that is not unique, `DataError` is raised."""
         inverse = 1.0 / positive_eta(eta)
         values, vectors = self._eigen
         if not inverse and values.min() <= 0:
@@ -65,13 +66,12 @@ class LeastSquaresProblem:
         return _times(vectors, _times(np.swapaxes(vectors, 1, 2), target) / (values + inverse))
 
     def averaged(self, steps: float, eta: float) -> Array:
-        """Return the limit of the model in federated averaging with `steps` gradient steps of size `eta` per
-        round (equation 21): with infinitely many small steps, the mean of the users' own optima (Theorem
-        2)."""
+        """Return the model to which federated averaging converges if each user makes `steps` gradient steps
+        of size `eta` per round. For infinite `steps`, this is the mean of the users' own optima."""
         if math.isinf(steps):
             return np.asarray(self.proximal(np.zeros(self.a.shape[2]), math.inf).mean(axis=0))
         values, vectors = self._eigen
-        # The mean of (1 - eta value)^j over j < k is (1 - (1 - eta value)^k) / (k eta value).
+        # Equation 21: the mean of (1 - eta value)^j over j < k is (1 - (1 - eta value)^k) / (k eta value).
         powers = 1.0 - (1.0 - positive_eta(eta) * values) ** steps
         small = values <= 0
         factors = np.where(small, 1.0, powers / np.where(small, 1.0, steps * eta * values))
@@ -84,7 +84,7 @@ class LeastSquaresProblem:
         return np.asarray(np.linalg.solve(self._squares.sum(axis=0), self._products.sum(axis=0)))
 
     def federation(self) -> Federation:
-        """Return a federation of the users, with all rows for training, in double precision."""
+        """Return a federation: one client per user, a regression, all rows for training, in float64."""
         return as_federation(self.a, self.b, None, "least squares")
 
     def _each(self, models: Array) -> Array:
@@ -114,9 +114,10 @@ def least_squares(
     matrices_first: bool = False,
     seed: int = SEED,
 ) -> LeastSquaresProblem:
-    """Return the chapter's least-squares problem: A and truth ~ N(0, 1), b = A truth + N(0, noise^2).
+    """Return the least-squares problem of "A unifying framework for federated learning": entries of all
+    matrices A and of the model `truth` are N(0, 1), and targets are b = A truth + N(0, noise^2).
 
-    `noise`           a standard deviation. The chapter says that the variance is 0.25; its scripts, and its
+    `noise`           a standard deviation. The paper says that the variance is 0.25; its scripts, and its
                       values of heterogeneity, have the standard deviation 0.25.
     `matrices_first`  whether all matrices are drawn before all noise, as in the script for Fig. 6. The other
                       scripts draw each user's matrix, then that user's noise.
@@ -137,7 +138,7 @@ def least_squares(
 
 
 def check_shapes(a: Array, b: Array, truth: Array) -> None:
-    """Raise `DataError` unless the arrays agree in their numbers of users, rows and features."""
+    """Raise `DataError` unless the arguments' shapes are users x rows x features, users x rows, features."""
     if a.ndim != 3 or b.shape != a.shape[:2] or truth.shape != a.shape[2:]:
         raise DataError(
             f"matrices {a.shape}, targets {b.shape} and a model {truth.shape} do not fit: "
@@ -146,7 +147,7 @@ def check_shapes(a: Array, b: Array, truth: Array) -> None:
 
 
 def positive_eta(eta: float) -> float:
-    """Return `eta`. Raise `DataError` unless it is above zero."""
+    """Return `eta`. Raise `DataError` unless it is above zero. It may be infinite."""
     if not eta > 0:
         raise DataError(f"eta must be above zero, not {eta!r}", parameter="eta")
     return eta

@@ -1,6 +1,7 @@
 """The logistic regression problem of "A unifying framework for federated learning".
 
-The docstring of fl/data/least_squares_problem.py explains the notation.
+Each of m users has n samples. User i has inputs a_ij and labels b_ij, -1 or 1, and the objective f_i(w) =
+sum_j log(1 + exp(-b_ij a_ij w)) + |w|^2 / (2 m n). Users jointly minimise the sum of their objectives.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _FLIP: Final = 0.5  # Labels are flipped if the noise is at least this far from 
 @dataclass(frozen=True, eq=False, repr=False)  # samples are private data
 class LogisticProblem:
     """Logistic regression over several users: their inputs `a` (users x rows x features), their labels `b`
-    (users x rows), -1 or 1, and the model `truth` from which the labels were drawn."""
+    (users x rows), -1 or 1, and the true model `truth`. Raises `DataError` for other shapes or labels."""
 
     a: Array
     b: Array
@@ -42,29 +43,30 @@ class LogisticProblem:
 
     @property
     def decay(self) -> float:
-        """The factor of |w|^2 / 2 in every user's objective: 1 / (number of rows of all users)."""
+        """The factor of |w|^2 / 2 in the objective of every user: 1 / (number of rows of all users)."""
         return 1.0 / self.b.size
 
     def objective(self, model: Array) -> float:
-        """Return the sum of all users' objectives at `model`. (The released scripts return the mean.)"""
+        """Return the sum over users of (logistic losses of the rows + decay / 2 |w|^2) at w = `model`."""
         losses = np.logaddexp(0.0, -(self._signed @ model))
         return float(losses.sum() + 0.5 * self.users * self.decay * (model @ model))
 
     def gradients(self, models: Array) -> Array:
-        """Return every user's gradient, one per row, at one model for all users or at one per user (row)."""
+        """Return the gradient of every user's objective (logistic losses plus decay / 2 |w|^2), one per row.
+        `models` is one model w for all users, or has one per row."""
         each = np.broadcast_to(models, (self.users, self.a.shape[2]))
         return np.array([self._gradient(user, model) for user, model in enumerate(each)])
 
     def proximal(self, points: Array, eta: float) -> Array:
-        """Return argmin_w f_i(w) + |w - u_i|^2 / (2 eta) for every user i, one per row. `points` is one u for
-        all users, or one per row. (The released scripts take 100 gradient steps from the current average.)"""
+        """Return the model w that minimises f_i(w) + |w - u_i|^2 / (2 eta) for every user i, one per row; f_i
+        is the user's objective. `points` is one u for all, or has one u_i per row. `eta` may be infinite."""
         inverse = 1.0 / positive_eta(eta)
         each = np.broadcast_to(points, (self.users, self.a.shape[2]))
         return np.array([self._nearest(user, point, inverse) for user, point in enumerate(each)])
 
     @cached_property
     def optimum(self) -> Array:
-        """The minimiser of `objective`, to machine precision (approximated in the released scripts)."""
+        """The model that minimises the sum of all users' objectives, to machine precision."""
 
         def gradient(model: Array) -> Array:
             return np.asarray(self.gradients(model).sum(axis=0))
@@ -75,7 +77,7 @@ class LogisticProblem:
         return minimum(gradient, hessian, self.objective, np.zeros(self.a.shape[2]))
 
     def federation(self) -> Federation:
-        """Return a federation with classes 0 and 1, with all rows for training, in double precision."""
+        """Return a federation: one client per user, classes 0 and 1, all rows for training, in float64."""
         return as_federation(self.a, (self.b > 0).astype(np.int64), 2, "logistic regression")
 
     @cached_property
@@ -109,13 +111,14 @@ class LogisticProblem:
 def logistic(
     *, users: int = 10, features: int = 100, rows: int = 1000, noise: float = 0.0, seed: int = SEED
 ) -> LogisticProblem:
-    """Return the paper's logistic regression: A and truth ~ N(0, 1), P{b = 1} = sigmoid(A truth).
+    """Return the logistic regression of "A unifying framework for federated learning": entries of the inputs
+    A and of the model `truth` are N(0, 1), and labels b are -1 or 1 with P{b = 1} = sigmoid(A truth).
 
     `noise`  a label is flipped if a draw of N(0, noise^2) is at least 1/2 away from zero. It is 0 in most
              experiments, and 0.257 (one label in twenty is flipped) for more heterogeneity.
 
-    Numbers are drawn by torch in single precision, in the order of the released script of the heterogeneity
-    experiment: the true model, all matrices, then for every user the noise and the labels.
+    Numbers are drawn by torch in single precision, in the order of the paper's script on heterogeneity: the
+    true model, all matrices, then for every user the noise and the labels.
     """
     for name, value in (("users", users), ("features", features), ("rows", rows)):
         counted(name, value, 1)

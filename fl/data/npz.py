@@ -1,7 +1,7 @@
 """Data sets in npz files with the arrays x and y, or x_train, y_train, x_test and y_test.
 
 Inputs x of bytes are pixels: they are divided by 255, and get the shape (n, channels, height, width). Floats
-keep their shape. Other integers are symbols, such as characters. If targets y are floats, it is a regression.
+keep their shape. Other integers are symbols, such as characters. Targets y that are floats mean a regression.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 from numpy.lib import format as npy
 
-from fl.data import array_conversion, files
+from fl.data import file_reading, pixel_and_label_conversion
 from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
 from fl.samples import Array, Samples
@@ -45,8 +45,8 @@ _UNREADABLE = (
 
 
 def pooled(directory: str | Path, *, file: str, part: str = "all", classes: int | None = None) -> Samples:
-    """Return the samples of `file`, without owners. `part` is "train", "test", or "all" for both."""
-    return _read(files.find(directory, (file,), ORIGIN), part, classes, None)[0]
+    """Return the samples of the npz `file`, ignoring owners. `part` is "train", "test", or "all" for both."""
+    return _read(file_reading.find(directory, (file,), ORIGIN), part, classes, None)[0]
 
 
 def owned(
@@ -58,14 +58,13 @@ def owned(
     classes: int | None = None,
     shrink: int = 1,
 ) -> OwnedSamples:
-    """Return the samples of `file` with their owners, which are ids or names in the array called `owner`.
-
-    In split files, array names end in _train or _test. Squares of `shrink` x `shrink` pixels are averaged.
-    """
-    path = files.find(directory, (file,), ORIGIN)
+    """Return the samples of the npz file `file` and their owners, the ids or names in its array called
+    `owner`. If the file is split, array names end in _train or _test, and `part` selects "train", "test" or
+    "all". Squares of `shrink` x `shrink` pixels are averaged to one pixel."""
+    path = file_reading.find(directory, (file,), ORIGIN)
     samples, who = _read(path, part, classes, owner)
-    with files.blame(path):
-        samples = Samples(array_conversion.shrunk(samples.x, shrink), samples.y)
+    with file_reading.blame(path):
+        samples = Samples(pixel_and_label_conversion.shrunk(samples.x, shrink), samples.y)
         if who.dtype.kind == "U":
             _check_names(owner, who)
             names, who = np.unique(who, return_inverse=True)
@@ -75,7 +74,7 @@ def owned(
 
 def members(path: Path, names: Sequence[str]) -> list[Array]:
     """Return the arrays called `names` of an npz file. Raise `DataError` if one is missing or pickled."""
-    with files.blame(path), zipfile.ZipFile(path) as archive:
+    with file_reading.blame(path), zipfile.ZipFile(path) as archive:
         held = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         if missing := [name for name in names if name not in held]:
             raise DataError(f"it holds {', '.join(held) or 'nothing'}; missing: {', '.join(missing)}")
@@ -86,20 +85,21 @@ def _read(path: Path, part: str, classes: int | None, owner: str | None) -> tupl
     ends = _ends(path, part)
     wanted = ("x", "y") if owner is None else ("x", "y", owner)
     columns = [members(path, [name + end for end in ends]) for name in wanted]
-    with files.blame(path):
+    with file_reading.blame(path):
         samples = Samples(
-            array_conversion.inputs(columns[0]),
-            array_conversion.targets(array_conversion.joined(columns[1]), classes),
+            pixel_and_label_conversion.inputs(columns[0]),
+            pixel_and_label_conversion.targets(pixel_and_label_conversion.joined(columns[1]), classes),
         )
         if not len(samples):
             raise DataError("it holds no samples")
-        return samples, array_conversion.joined(columns[-1])
+        return samples, pixel_and_label_conversion.joined(columns[-1])
 
 
 def _ends(path: Path, part: str) -> tuple[str, ...]:
-    """Return the suffixes of the array names, such as "_train"; an empty one if the file is not split."""
-    ends = tuple(f"_{one}" for one in files.parts(part))
-    with files.blame(path), zipfile.ZipFile(path) as archive:
+    """Return the endings of the names of the arrays of `part`: "_train", "_test" or both. For a file that is
+    not split (it has an array x), return one empty ending; any part but "all" then raises `DataError`."""
+    ends = tuple(f"_{one}" for one in file_reading.parts(part))
+    with file_reading.blame(path), zipfile.ZipFile(path) as archive:
         if "x.npy" not in archive.namelist():
             return ends
         if part != "all":
@@ -120,9 +120,9 @@ def _array(archive: zipfile.ZipFile, path: Path, name: str) -> Array:
         if dtype.hasobject:
             raise DataError(f"{name} holds Python objects, which are never read: save it as numbers")
         count = math.prod(shape)
-        files.bounded(path, count * max(dtype.itemsize, 1))
-        array: Array = files.fill(stream, np.empty(count, dtype))
-        files.end(stream)
+        file_reading.bounded(path, count * max(dtype.itemsize, 1))
+        array: Array = file_reading.fill(stream, np.empty(count, dtype))
+        file_reading.end(stream)
         try:
             return array.reshape(shape, order="F" if fortran else "C")
         except ValueError as error:  # an empty array whose axes overflow
@@ -150,7 +150,7 @@ def _misshapen(name: str) -> DataError:
 
 
 def _check_names(owner: str, names: Array) -> None:
-    """Raise `DataError` if a name has invalid characters, which Python could not print."""
+    """Raise `DataError` if a name in `names`, the array called `owner`, has invalid Unicode characters."""
     codes = np.ascontiguousarray(names).view(np.dtype(np.uint32).newbyteorder(names.dtype.byteorder))
     if ((codes > _LAST_CHARACTER) | ((codes >= 0xD800) & (codes < 0xE000))).any():
         raise DataError(f"{owner} has invalid characters: it is damaged")

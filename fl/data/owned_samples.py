@@ -35,7 +35,7 @@ class OwnedSamples:
         return len(self.samples)
 
     def of(self, owner: int) -> Samples:
-        """Return the samples of one owner, in the order of the file."""
+        """Return the samples of one owner, in their original order. Raise `DataError` if there are none."""
         indices = np.flatnonzero(self.owner == owner)
         if not len(indices):
             raise DataError(f"owner {owner} has no samples")

@@ -14,18 +14,18 @@ from typing import Any, Final, TypeAlias, get_type_hints
 
 from fl.checks import unknown_name
 from fl.data import (
-    cifar,
+    cifar10,
     digits,
     fedplus_regression,
     fedprox_synthetic,
-    files,
-    gaussian_classes,
+    file_reading,
     leaf,
     leaf_clustered,
     least_squares_problem,
     logistic_problem,
-    mnist,
+    mnist_fashion_and_emnist,
     npz,
+    quantile_paper_synthetic,
     shakespeare,
 )
 from fl.data.owned_samples import OwnedSamples
@@ -40,14 +40,6 @@ Source: TypeAlias = Callable[..., Samples | OwnedSamples | Federation]
 Generate: TypeAlias = Callable[..., Any]
 
 
-def _least_squares(**given: Any) -> Federation:
-    return least_squares_problem.least_squares(**given).federation()
-
-
-def _logistic(**given: Any) -> Federation:
-    return logistic_problem.logistic(**given).federation()
-
-
 def _synthetic(**given: Any) -> Federation:
     return fedprox_synthetic.synthetic(**given)
 
@@ -55,7 +47,8 @@ def _synthetic(**given: Any) -> Federation:
 def _like(
     function: Generate, parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]
 ) -> Generate:
-    """Return `function`, which takes any keywords, with these parameters as its signature."""
+    """Set the signature of `function`, which takes any keywords, to `parameters` (as keywords) and its
+    annotations to `hints`, so that `load` can check arguments. Return this function."""
     named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters.values()]
     function.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
     function.__annotations__ = {**hints, "return": Federation}
@@ -63,7 +56,7 @@ def _like(
 
 
 def _presets() -> Generate:
-    """Return the generator of synthetic data, with a preset and every field of `Recipe` as parameters."""
+    """Return a function that makes FedProx's synthetic data from a preset, a seed and fields of `Recipe`."""
     taken = inspect.signature(fedprox_synthetic.synthetic).parameters
     recipe = inspect.signature(fedprox_synthetic.Recipe).parameters
     names = [each.name for each in fields(fedprox_synthetic.Recipe) if each.name != "name"]
@@ -72,30 +65,32 @@ def _presets() -> Generate:
     return _like(_synthetic, parameters, hints)
 
 
-def _of(function: Generate, shape: Generate) -> Generate:
-    return _like(function, inspect.signature(shape).parameters, get_type_hints(shape))
+def _federation_of(problem: Generate) -> Generate:
+    """Return a function with the parameters of `problem` that makes it and returns its federation."""
+    parameters, hints = inspect.signature(problem).parameters, get_type_hints(problem)
+    return _like(lambda **given: problem(**given).federation(), parameters, hints)
 
 
 _GENERATED: Final[Mapping[str, Generate]] = {
     "synthetic": _presets(),
     "leaf-synthetic": leaf_clustered.leaf_synthetic,
     "fedplus-regression": fedplus_regression.fed_plus_regression,
-    "least-squares": _of(_least_squares, least_squares_problem.least_squares),
-    "logistic": _of(_logistic, logistic_problem.logistic),
-    "classification": gaussian_classes.classification,
-    "quantile-task": gaussian_classes.quantile_task,
+    "least-squares": _federation_of(least_squares_problem.least_squares),
+    "logistic": _federation_of(logistic_problem.logistic),
+    "classification": quantile_paper_synthetic.classification,
+    "quantile-task": quantile_paper_synthetic.quantile_task,
 }
 
 
 # --- the registry ---
 
 SOURCES: dict[str, Source] = {
-    "cifar10": cifar.cifar10,
+    "cifar10": cifar10.cifar10,
     "digits": digits.digits,
-    "emnist": mnist.emnist,
-    "fashion-mnist": mnist.fashion_mnist,
+    "emnist": mnist_fashion_and_emnist.emnist,
+    "fashion-mnist": mnist_fashion_and_emnist.fashion_mnist,
     "leaf": leaf.leaf,
-    "mnist": mnist.mnist,
+    "mnist": mnist_fashion_and_emnist.mnist,
     "npz": npz.pooled,
     "npz-owned": npz.owned,
     "shakespeare": shakespeare.shakespeare,
@@ -104,8 +99,8 @@ SOURCES: dict[str, Source] = {
 
 
 def register(name: str, source: Source) -> None:
-    """Add a data set, so that `load` and scenario files accept its name. Raise `DataError` if the name is
-    taken. The return annotation of `source` must be `Samples`, `OwnedSamples` or `Federation`."""
+    """Add a data set, so that `load` and descriptions of simulations accept its name. Raise `DataError` if it
+    is taken. The return annotation of `source` must be `Samples`, `OwnedSamples` or `Federation`."""
     if name in SOURCES:
         raise DataError(f"there is a data set {name!r} already: choose another name", parameter="name")
     SOURCES[name] = source
@@ -114,8 +109,8 @@ def register(name: str, source: Source) -> None:
 def load(
     name: str, directory: str | Path | None = None, **parameters: Any
 ) -> Samples | OwnedSamples | Federation:
-    """Return the data set called `name`, read from `directory` if it is stored in files. Raise `DataError`
-    for an unknown name, an invalid parameter, or missing files."""
+    """Return the data set called `name`. Give `directory` only if it is read from files. Raise `DataError`
+    for an unknown name, an invalid parameter, missing files, or a directory that is missing or not needed."""
     if name not in SOURCES:
         raise unknown_name("data set", name, sorted(SOURCES), DataError, parameter="kind")
     source = SOURCES[name]
@@ -138,11 +133,9 @@ Look: TypeAlias = Callable[[str, Path, Mapping[str, Any]], Any]
 
 
 def look(kind: str, directory: Path, parameters: Mapping[str, Any]) -> None:
-    """Raise `DataError` if files of the data set `kind` are missing, without loading it.
-
-    `parameters`  parameters of its source; irrelevant ones are ignored. For sources that this function does
-                  not know, only the existence of the directory is checked.
-    """
+    """Raise `DataError` if files of the data set `kind` are missing, without loading it. `parameters` are
+    those for `load`; the ones that do not select files are ignored. For data sets without such a check, such
+    as registered ones, only the existence of the directory is checked."""
     if kind in _LOOKS:
         _LOOKS[kind](kind, directory, parameters)
     elif not directory.is_dir():
@@ -151,15 +144,15 @@ def look(kind: str, directory: Path, parameters: Mapping[str, Any]) -> None:
 
 def _idx(kind: str, directory: Path, parameters: Mapping[str, Any]) -> None:
     named = {name: parameters[name] for name in ("split", "part") if name in parameters}
-    mnist.look(kind, directory, **named)
+    mnist_fashion_and_emnist.look(kind, directory, **named)
 
 
 def _npz(_kind: str, directory: Path, parameters: Mapping[str, Any]) -> None:
-    files.find(directory, (parameters["file"],), npz.ORIGIN)
+    file_reading.find(directory, (parameters["file"],), npz.ORIGIN)
 
 
 _LOOKS: Final[Mapping[str, Look]] = {
-    "cifar10": lambda _, directory, given: list(cifar.batch_files(directory, given.get("part", "all"))),
+    "cifar10": lambda _, directory, given: list(cifar10.batch_files(directory, given.get("part", "all"))),
     "emnist": _idx,
     "fashion-mnist": _idx,
     "leaf": lambda _, directory, given: leaf.json_files(directory, given.get("part", "all")),

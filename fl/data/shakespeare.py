@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from fl.checks import counted
-from fl.data import files
+from fl.data import file_reading
 from fl.data.leaf import LETTERS, encode
 from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
@@ -41,12 +41,12 @@ def shakespeare(
     stride: int = 1,
     letters: str = LETTERS,
 ) -> OwnedSamples:
-    """Return windows of characters, as bytes of shape (n, window), and the next characters, with roles as
-    owners. A window starts at every `stride`-th character of a role."""
+    """Return windows of `window` characters, as bytes that are indices in `letters`, with the character after
+    each as its target and the role as its owner. A window starts at every `stride`-th character of a role."""
     window, stride = counted("window", window), counted("stride", stride)
     path = text_in(directory, file)
-    text = files.content(path, _LARGEST)
-    with files.blame(path):
+    text = file_reading.content(path, _LARGEST)
+    with file_reading.blame(path):
         lines = text.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n").split("\n")
         spoken = _tsv(lines) if ".tsv" in path.suffixes else _speeches(lines)
         codes = {role: encode("\n".join(said), letters, drop=True) for role, said in spoken.items()}
@@ -54,12 +54,13 @@ def shakespeare(
 
 
 def text_in(directory: str | Path, file: str | None = None) -> Path:
-    """Return the path of `file`, or of the first file with a usual name. Raise `DataError` if none exists."""
-    return files.find(directory, _NAMES if file is None else (file,), _ORIGIN, (".", "shakespeare"))
+    """Return the path of `file` or, if it is None, of the first file with a usual name, such as
+    shakespeare.txt. Raise `DataError` if there is none."""
+    return file_reading.find(directory, _NAMES if file is None else (file,), _ORIGIN, (".", "shakespeare"))
 
 
 def _tsv(lines: list[str]) -> Mapping[str, list[str]]:
-    """Return the lines that each role speaks, by "play: role", from a text with three columns."""
+    """Return each role's lines, by "play: role". Rows are play, role and line with tabs, after a header."""
     if lines[0].split("\t") != ["play", "role", "line"]:
         raise DataError("the first line must be play, role and line, separated by tabs")
     spoken: dict[str, list[str]] = {}
@@ -72,7 +73,7 @@ def _tsv(lines: list[str]) -> Mapping[str, list[str]]:
 
 
 def _speeches(lines: list[str]) -> Mapping[str, list[str]]:
-    """Return the lines that each role speaks, by role, from speeches that start with its name."""
+    """Return each role's lines, by role. Speeches start with a line "ROLE:"; others raise `DataError`."""
     spoken: dict[str, list[str]] = {}
     for number, speech in _paragraphs(lines):
         if not speech[0].endswith(":"):
@@ -96,7 +97,7 @@ def _windows(codes: Mapping[str, Array], window: int, stride: int) -> OwnedSampl
     if not codes:
         raise DataError(f"no role has more than {window} characters: choose a smaller window")
     counts = [len(range(0, len(code) - window, stride)) for code in codes.values()]
-    if sum(counts) * window > files.LARGEST:
+    if sum(counts) * window > file_reading.LARGEST:
         raise DataError(f"{sum(counts)} windows of {window} are too many for memory: choose a larger stride")
     x = np.empty((sum(counts), window), np.uint8)
     y = np.empty(sum(counts), np.int64)

@@ -1,4 +1,1 @@
-"""Metrics of a simulation that are computed from the results of single clients.
-
-In a deployment these metrics are not available, because the server sees only sums.
-"""
+"""Metrics of a simulation that need results of single clients; a deployed server sees only sums."""

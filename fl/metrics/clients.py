@@ -24,7 +24,8 @@ _ROUNDING = 1e-9
 @dataclass(frozen=True, eq=False)
 class ClientScores:
     """Test results of several clients, as arrays with one entry per client: the number of samples `total`,
-    how many were classified correctly, and the mean loss, which may be infinite. NaN raises `FLError`."""
+    how many were classified correctly, and the mean loss, which may be infinite. Raises `FLError` for NaN,
+    for a client without samples, and for impossible counts."""
 
     correct: Array
     total: Array
@@ -50,7 +51,7 @@ class ClientScores:
 
     @staticmethod
     def of(scores: Iterable[Score]) -> ClientScores:
-        """Return the scores of several clients, in the order given. A loss of NaN counts as infinite."""
+        """Return `scores` in their order, NaN losses as infinite ones. Raise `FLError` without scores."""
         rows = [(each.correct, each.total, _or_infinite(each.loss)) for each in scores]
         if not rows:
             raise FLError("there are no scores: at least one client must evaluate the model")
@@ -61,7 +62,7 @@ class ClientScores:
         return len(self.total)
 
     def only(self, chosen: ArrayLike) -> ClientScores:
-        """Return the scores of the clients for which `chosen` is true, such as the benign ones."""
+        """Return the scores where `chosen`, a boolean per client, is true. Raise `FLError` if none is."""
         mask = np.asarray(chosen)
         if mask.dtype != np.bool_ or mask.ndim != 1:
             raise FLError("give a list of booleans, one for each client")
@@ -82,12 +83,12 @@ class ClientScores:
 
     @property
     def mean_accuracy(self) -> float:
-        """The mean accuracy over clients, each with equal weight, as in Delta-FL."""
+        """The mean accuracy over clients, each with equal weight, as in the Delta-FL paper."""
         return float(self.accuracy.mean())
 
     @property
     def pooled_accuracy(self) -> float:
-        """The mean accuracy over samples, each with equal weight, as in RFA and FedBC's global accuracy."""
+        """The accuracy over all clients' samples, each with equal weight, as in the RFA and FedBC papers."""
         return float(self.correct.sum() / self.total.sum())
 
     @property
@@ -122,9 +123,9 @@ class AccuracySpread:
 
     `mean`          mean, each client with equal weight.
     `pooled`        mean over samples with equal weight.
-    `best_tenth`    mean over the best tenth of clients; `worst_tenth`: over the worst tenth (q-FFL).
-    `error_90`      90th percentile of the clients' errors (Delta-FL).
-    `variance`      variance over clients, in squared percentage points (q-FFL).
+    `best_tenth`    mean over the best tenth of clients; `worst_tenth`: over the worst tenth (as in q-FFL).
+    `error_90`      90th percentile of the clients' error rates (as in Delta-FL).
+    `variance`      variance over clients, in squared percentage points (as in q-FFL).
     """
 
     clients: int
@@ -140,11 +141,9 @@ class AccuracySpread:
 
 
 def percentile(values: ArrayLike, percent: float) -> float:
-    """Return the percentile of `values` at `percent`, interpolated linearly.
-
-    Of n sorted values, it is the one at position (n - 1) * percent / 100, counted from 0. So 0 gives the
-    smallest and 100 the largest value, and the 90th percentile of errors is one minus the 10th of accuracies.
-    """
+    """Return the percentile of `values` at `percent`, interpolated linearly: of n sorted values, the one at
+    position (n - 1) * percent / 100, counted from 0. So 0 gives the smallest and 100 the largest value, and
+    the 90th percentile of errors is one minus the 10th of accuracies."""
     numbers = series("values", values)
     if not 0 <= percent <= 100:
         raise FLError(f"percent must be from 0 to 100, not {percent}")

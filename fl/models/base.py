@@ -17,14 +17,14 @@ from fl.errors import TrainingError
 
 
 class Model(nn.Module, ABC):
-    """A model for inputs of the shape `shape` (without the batch axis)."""
+    """Base class of models. `forward` reshapes inputs to `shape` (without batch axis) and calls `predict`."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.shape = shape
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Return one row of logits, or one prediction, per input of the batch."""
+        """Return the outputs for a batch: a row of logits, or in a regression a number, per input."""
         return self.predict(fitted(batch, self.shape))
 
     @abstractmethod
@@ -33,7 +33,7 @@ class Model(nn.Module, ABC):
 
 
 class Chain(Model):
-    """A model of layers that are applied in sequence. Parameters are named by the keys of `layers`."""
+    """A model of layers that are applied in sequence. Names of parameters start with the keys of `layers`."""
 
     def __init__(self, shape: tuple[int, ...], layers: Mapping[str, nn.Module]) -> None:
         super().__init__(shape)
@@ -47,11 +47,9 @@ class Chain(Model):
 
 
 def fitted(batch: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return the batch with inputs reshaped to `shape`. Raise `TrainingError` if they do not fit.
-
-    Flat inputs are reshaped to images and images to flat inputs; axes of length 1 are added or removed. No
-    other reshaping is allowed: it would change the order of pixels, for example if channels come last.
-    """
+    """Return the batch with inputs reshaped to `shape`. Raise `TrainingError` if they do not fit. Flat inputs
+    are reshaped to images and images to flat inputs; axes of length 1 are added or removed. No other
+    reshaping is allowed: it would change the order of pixels, for example if channels come last."""
     given = tuple(batch.shape[1:])
     same_count = math.prod(given) == math.prod(shape)
     if not same_count or (

@@ -15,7 +15,7 @@ _KERNEL: Final = 5
 
 
 class ConvNet(Chain):
-    """Two blocks of convolution, ReLU and 2 x 2 max pooling, then dense layers.
+    """Two blocks of 5 x 5 convolution, ReLU and 2 x 2 max pooling, then dense layers.
 
     `channels`    number of channels of an input image.
     `size`        height and width of an input image.
@@ -62,7 +62,8 @@ class ConvNet(Chain):
 
 
 def _side(size: int, padding: int) -> int:
-    """Return the height and width of an image after both blocks. Raise `TrainingError` if it is too small."""
+    """Return the height and width of a `size` x `size` image after the two blocks (convolution and pooling)
+    of a `ConvNet`. Raise `TrainingError` if nothing of the image is left."""
     side = size
     for _ in range(2):
         side = (side + 2 * padding - _KERNEL + 1) // 2
@@ -85,7 +86,7 @@ def cnn_cifar(*, channels: int = 3, size: int = 32, classes: int = 10) -> ConvNe
 
 
 def rfa_convnet(*, channels: int = 1, size: int = 28, classes: int = 62) -> ConvNet:
-    """Return the network of "Robust Aggregation for Federated Learning" for EMNIST."""
+    """Return the network for EMNIST of "Robust Aggregation for Federated Learning" (RFA)."""
     return ConvNet(
         channels=channels, size=size, classes=classes, filters=(32, 64), hidden=(2048,), padded=True
     )
@@ -97,5 +98,5 @@ def convnet(*, channels: int = 1, size: int = 28, classes: int = 62) -> ConvNet:
 
 
 def lenet(*, channels: int = 3, size: int = 32, classes: int = 10) -> ConvNet:
-    """Return LeNet in the form that papers on federated learning use for CIFAR-10."""
+    """Return LeNet (6 and 16 filters, dense layers of 120 and 84 units), as papers use it for CIFAR-10."""
     return ConvNet(channels=channels, size=size, classes=classes, filters=(6, 16), hidden=(120, 84))

@@ -52,8 +52,8 @@ class CharLSTM(nn.Module):
 
 
 class LSTM(nn.Module):
-    """One LSTM layer; axis 1 of its input is time. Forget biases start at 1, all other biases at 0. The rows
-    of its matrices are in the order: input gate, forget gate, output gate, cell candidate."""
+    """One LSTM layer: maps (batch, time, features) to states (batch, time, hidden). Forget biases start at 1,
+    other biases at 0. Rows of matrices are in the order: input, forget, output gate, cell candidate."""
 
     def __init__(self, before: int, hidden: int) -> None:
         super().__init__()

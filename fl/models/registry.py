@@ -13,7 +13,7 @@ from torch import nn
 from fl.checks import unknown_name
 from fl.errors import TrainingError
 from fl.models.convolutional import cnn_cifar, cnn_mnist, convnet, lenet, rfa_convnet
-from fl.models.fully_connected import MLP, Additive, Linear, Softmax
+from fl.models.linear_and_mlp import MLP, Additive, Linear, Softmax
 from fl.models.recurrent import CharLSTM
 from fl.models.residual import ResNet
 
@@ -58,19 +58,19 @@ def build(name: str, *, seed: int = 0, **parameters: Any) -> nn.Module:
 
 
 def size_of(name: str, **parameters: Any) -> int:
-    """Return the number of parameters of the model called `name`."""
+    """Return how many numbers (weights and biases) the model has that `build` makes with these arguments."""
     return sum(parameter.numel() for parameter in build(name, **parameters).parameters())
 
 
 def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters that `build` takes for the model called `name`, by name, with their defaults."""
+    """Return the arguments of `build` for the model `name`. Raise `TrainingError` for an unknown name."""
     if name not in MODELS:
         raise unknown_name("model", name, MODELS, parameter="model")
     return inspect.signature(MODELS[name]).parameters
 
 
 def check_parameters(name: str, parameters: Mapping[str, object]) -> None:
-    """Raise `TrainingError` if `parameters` has one that the model does not take, or lacks a required one."""
+    """Raise `TrainingError` for an unknown model, or for unknown or missing parameters of the model."""
     known = parameters_of(name)
     for each in parameters:
         if each not in known:

@@ -31,7 +31,7 @@ class ResNet(Model):
     `classes`   number of classes.
     `widths`    number of channels of each stage.
     `blocks`    number of residual blocks per stage.
-    `adapters`  whether every block has adapters.
+    `adapters`  whether every block has adapters, small layers that can be personal to a client.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ResNet(Model):
 
 
 class Block(nn.Module):
-    """Two convolutions with a skip connection, which is a 1 x 1 convolution if the shape changes."""
+    """A residual block: two 3 x 3 convolutions and a skip path (a 1 x 1 convolution if shapes differ)."""
 
     def __init__(self, before: int, after: int, stride: int, *, adapters: bool) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Block(nn.Module):
 
 
 class Adapter(nn.Module):
-    """A layer x + W norm(x), with a channels x channels matrix W applied at every pixel."""
+    """A layer x + W norm(x): group normalisation, then a channels x channels matrix W at every pixel."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -103,7 +103,8 @@ class Adapter(nn.Module):
 
 def _adapted(images: Tensor, adapter: Adapter | None) -> Tensor:
     """Return images + adapter(images), or `images` without an adapter. The adapter itself adds its input, so
-    `images` count twice, as in the paper's code; the normalisation that follows cancels the factor."""
+    `images` count twice, as in the code of "Federated Learning with Partial Model Personalization". The
+    normalisation that follows makes the scale irrelevant."""
     if adapter is None:
         return images
     added: Tensor = images + adapter(images)
@@ -122,6 +123,7 @@ def _conv(before: int, after: int, *, kernel: int, stride: int = 1) -> nn.Conv2d
 
 
 def _norm(channels: int) -> nn.GroupNorm:
-    """Return a group normalisation with 8 channels per group; above 64 channels, 16 and at most 32 groups."""
+    """Return a group normalisation with about 8 channels per group or, above 64 channels, about 16 channels
+    per group and at most 32 groups."""
     wanted = max(1, channels // 8) if channels <= 64 else min(32, channels // 16)
     return nn.GroupNorm(math.gcd(wanted, channels), channels)

@@ -23,8 +23,8 @@ from fl.partition.build_federation import divide, federate, federate_pair, match
 from fl.partition.by_size_or_owner import at_least, by_owner, iid, power_law
 from fl.partition.classes import classes_per_client, dirichlet, lp_proj, shards
 from fl.partition.fedbc import fedbc
-from fl.partition.fedplus import NegatedImages, NoisyClasses, mnist_personal, mnist_robust
 from fl.partition.fedprox import fedprox_mnist, fedprox_nist
+from fl.partition.mnist_robust_and_personal import NegatedImages, NoisyClasses, mnist_personal, mnist_robust
 from fl.partition.summary import PartitionSummary, describe
 from fl.samples import Array
 

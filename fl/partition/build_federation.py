@@ -12,7 +12,8 @@ from numpy.random import Generator
 from fl.checks import counted
 from fl.errors import DataError
 from fl.federation import ClientData, Federation
-from fl.partition.building_blocks import Pools, apportion, filled, named
+from fl.partition.class_pools import Pools
+from fl.partition.part_sizes import apportion, filled, named
 from fl.samples import Array, Samples
 
 SampleTransform: TypeAlias = Callable[[int, Samples, Generator], Samples]
@@ -35,14 +36,14 @@ def federate(
 ) -> Federation:
     """Return a federation in which client k has the samples with the indices `parts[k]`.
 
-    `validation`, `test`  fractions of each client's samples, rounded up; the rest is for training.
+    `validation`, `test`  fractions of a client's samples; counts are rounded up. The rest is for training.
     `held_out`   clients that never train: their number, fraction, or ids. Their samples are split as well.
     `classes`    the number of classes; by default the largest label + 1. Float targets have no classes.
     `transform`  function that changes a client's samples before the split, given its id, samples and `rng`.
     `shuffle`    if False, the first samples of a part are for training and the last for testing.
 
     A client always has at least one training sample, even if its test or validation set is then too small. So
-    a client with a single sample has no test sample. An empty part raises `DataError`.
+    a client with a single sample has no test sample. Empty or overlapping parts raise `DataError`.
     """
     _check_parts(parts, len(samples))
     _check_shares(validation, test)
@@ -67,9 +68,9 @@ def federate_pair(
     name: str = "",
     transform: SampleTransform | None = None,
 ) -> Federation:
-    """Return a federation of a data set with a separate test set: client k has the training samples
-    `parts[k]` and the test samples `test_parts[k]` (indices; see `matching`). `transform` gets a client's
-    training samples followed by its test samples. For all other arguments, see `federate`."""
+    """Return a federation of a data set with its own test set: client k has the samples of `train` with
+    indices `parts[k]`, and those of `test` with indices `test_parts[k]` (from `matching`). `transform` gets
+    both in one, training samples first, and must keep their order. Other arguments are as for `federate`."""
     if len(parts) != len(test_parts):
         raise DataError(
             f"{len(parts)} training parts and {len(test_parts)} test parts: give one of each per client"
@@ -91,8 +92,8 @@ def federate_pair(
 def divide(
     clients: Mapping[int, ClientData], fractions: Sequence[float], rng: Generator
 ) -> tuple[dict[int, ClientData], ...]:
-    """Return disjoint random groups of `clients`, each by client id, for example for validation and testing.
-    `fractions` are the groups' shares of all clients; if the sum is below 1, some are in no group."""
+    """Return disjoint random groups of `clients`, each by client id. `fractions` are the groups' shares of
+    all clients; below a sum of 1, some are in no group. Raise `DataError` if a group would be empty."""
     if not fractions or not (min(fractions) > 0 and sum(fractions) <= 1 + _ROUNDING):
         raise DataError(f"fractions must be above 0 and sum to at most 1, not {list(fractions)!r}")
     shares = np.array([*fractions, max(0.0, 1 - sum(fractions))])
@@ -130,7 +131,8 @@ def _check_shares(validation: float, test: float) -> None:
 
 
 def _split(samples: Samples, validation: float, test: float) -> ClientData:
-    """Return the samples split in order: first those for training, then for validation, then for testing."""
+    """Return the samples split in order: first those for training, then for validation, then for testing.
+    `validation` and `test` are fractions; numbers are rounded up, but one sample is left for training."""
     there = len(samples)
     tested = min(ceil(test * there - _ROUNDING), there - 1)
     chosen_by = min(ceil(validation * there - _ROUNDING), there - 1 - tested)
@@ -149,7 +151,8 @@ def _federation(
 
 
 def chosen(clients: Collection[int], choice: ClientChoice, rng: Generator) -> frozenset[int]:
-    """Return the ids in `choice`, or random ids if `choice` is a number or a fraction of `clients`."""
+    """Return the client ids in `choice`. If `choice` is a number (int) or fraction (float) of `clients`,
+    return that many random ids. Raise `DataError` for unknown ids, or if there are not so many clients."""
     if isinstance(choice, float | np.floating):
         if not 0 <= choice <= 1:
             raise DataError(f"a fraction of clients must be from 0 to 1, not {choice!r}")
@@ -183,7 +186,7 @@ def _classes(labels: Array, classes: int | None) -> int | None:
 
 def matching(labels: Array, parts: Sequence[Array], test_labels: Array, rng: Generator) -> tuple[Array, ...]:
     """Return the indices of each client's test samples: those of a class are divided in proportion to the
-    clients' numbers of training samples of this class. `parts` are the indices of the training samples.
+    clients' numbers of training samples of this class. `parts` has each client's training samples (indices).
 
     Test samples of classes that no client has are left out. If a class has fewer test samples than clients,
     the clients with most training samples of it get them. Raise `DataError` if a client gets no test samples.

@@ -7,12 +7,13 @@ from numpy.random import Generator
 
 from fl.checks import counted, positive
 from fl.errors import DataError
-from fl.partition.building_blocks import apportion, cut, enough, filled
+from fl.partition.part_sizes import apportion, cut, enough, filled
 from fl.samples import Array, array
 
 
 def iid(labels: Array, clients: int, rng: Generator) -> tuple[Array, ...]:
-    """Return each client's sample indices: all samples, divided at random into equal parts (up to one)."""
+    """Return each client's sample indices: all samples, divided at random into parts whose sizes differ by at
+    most one. Raise `DataError` if there are fewer samples than clients."""
     enough(len(labels), counted("clients", clients), "one for each client")
     return tuple(np.array_split(rng.permutation(len(labels)), clients))
 
@@ -21,11 +22,9 @@ def power_law(
     labels: Array, clients: int, rng: Generator, *, sigma: float = 2.0, minimum: int = 1
 ) -> tuple[Array, ...]:
     """Return each client's sample indices: all samples, divided at random into parts of very different sizes.
-
-    Every client gets `minimum` samples; the rest is divided in proportion to draws of a lognormal
-    distribution with parameters 0 and `sigma`, which "Federated optimization in heterogeneous networks"
-    (FedProx) calls a power law. A mean other than 0 would not change the proportions.
-    """
+    Every client gets `minimum` samples; the rest is divided in proportion to lognormal draws (the logarithm
+    has mean 0 and standard deviation `sigma`), which "Federated optimization in heterogeneous networks"
+    (FedProx) calls a power law. Raise `DataError` if there are too few samples."""
     needed = counted("clients", clients) * counted("minimum", minimum)
     enough(len(labels), needed, "the minimum for all clients")
     weights = rng.lognormal(0.0, positive("sigma", sigma), clients)
@@ -36,12 +35,10 @@ def power_law(
 def by_owner(
     labels: Array, clients: int | None, rng: Generator, *, owner: Array, minimum: int = 1
 ) -> tuple[Array, ...]:
-    """Return the sample indices of each client, an owner (writer, user) with at least `minimum` samples.
-
-    `owner` has the id or name of every sample's owner. Of the owners, `clients` are drawn (all for None), and
-    stay in sorted order. "Robust aggregation for federated learning" (RFA) takes 1000 writers with more than
-    100 images each, the superquantile papers take those with at least 100.
-    """
+    """Return each client's sample indices. A client is an owner (writer, user) of at least `minimum` samples.
+    `clients` such owners are drawn at random and sorted, or all taken if it is None; too few raise
+    `DataError`. `owner` has the id or name of each sample's owner. "Robust aggregation for federated
+    learning" takes 1000 writers of over 100 images, the superquantile papers those of 100 or more."""
     owner = array("owners", owner)
     if owner.shape != (len(labels),):
         raise DataError(f"{owner.shape} owners for {len(labels)} samples: give one owner for every sample")
@@ -68,7 +65,7 @@ def _drawn(owners: Array, clients: int, minimum: int, rng: Generator) -> Array:
 
 
 def at_least(parts: tuple[Array, ...], samples: int) -> tuple[Array, ...]:
-    """Return the clients' parts that have at least `samples` samples. So the clients are renumbered."""
+    """Return the clients' parts with `samples` or more samples, renumbered. Raise `DataError` if none has."""
     large = tuple(part for part in parts if len(part) >= samples)
     if not large:
         raise DataError(f"no client has {samples} samples: ask for fewer")

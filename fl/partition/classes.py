@@ -11,17 +11,18 @@ from numpy.random import Generator
 
 from fl.checks import counted, positive
 from fl.errors import DataError
-from fl.partition.building_blocks import Pools, class_labels, enough, few_enough, filled
+from fl.partition.class_pools import Pools, class_labels, few_enough
+from fl.partition.part_sizes import enough, filled
 from fl.samples import Array
 
 
 def shards(labels: Array, clients: int, rng: Generator, *, per_client: int = 2) -> tuple[Array, ...]:
     """Return each client's sample indices: `per_client` random shards.
 
-    Shards are made by sorting all samples by label and cutting them into equal pieces. This is the partition
-    of "Communication-efficient learning of deep networks from decentralized data" (FedAvg). All samples are
-    used. If the size of a class is not a multiple of the size of a shard, some shards have two classes, and a
-    client may have more than `per_client` classes (`lp_proj` avoids this).
+    Shards are made by sorting all samples by label and cutting them into clients * `per_client` equal pieces,
+    as in "Communication-efficient learning of deep networks from decentralized data" (FedAvg). All samples
+    are used. If the size of a class is not a multiple of the size of a shard, some shards have two classes,
+    and a client may have more than `per_client` classes (`lp_proj` avoids this).
     """
     total = counted("clients", clients) * counted("per_client", per_client)
     enough(len(labels), total, "one for each shard")
@@ -33,11 +34,10 @@ def shards(labels: Array, clients: int, rng: Generator, *, per_client: int = 2) 
 
 
 def classes_per_client(labels: Array, clients: int, rng: Generator, *, classes: int = 2) -> tuple[Array, ...]:
-    """Return each client's sample indices: `classes` classes each, every class divided evenly.
-
-    Each client in turn takes the classes that the fewest clients have taken so far; ties are broken at
-    random. If there are more classes than clients times `classes`, the others are left out.
-    """
+    """Return each client's sample indices: `classes` classes each, every class divided evenly among its
+    clients. Each client in turn takes the classes that the fewest clients have taken so far; ties are broken
+    at random. If there are more classes than clients times `classes`, those that no client takes are left
+    out. Raise `DataError` if a client gets no samples."""
     pools = Pools(labels, rng)
     holders: list[list[int]] = [[] for _ in pools.classes]
     for client in range(counted("clients", clients)):
@@ -58,12 +58,12 @@ def lp_proj(
 ) -> tuple[Array, ...]:
     """Return each client's sample indices: one shard of each of `classes` classes.
 
-    This is the recipe released with the lp-proj paper. Every class is cut into clients * `classes` / (number
-    of classes) equal shards. Each client in turn takes one shard of each of the classes with the most shards
-    left; ties are broken at random. With `equal`, all classes are first reduced to the size of the smallest.
-    The paper has 100 clients with 2 classes on MNIST and Fashion-MNIST, 200 with 2 on CIFAR-10, and 248 with
-    10 on EMNIST. A fifth of a client's training samples are for validation (`federate`), and its test
-    samples have the same classes (`matching`). The number of shards is rounded up; some may be left over.
+    This is the recipe released with the lp-proj paper. Every class is cut into equal shards. Their number is
+    clients * `classes` / (number of classes), rounded up, so some may be left over. A class that is too small
+    raises `DataError`. Each client in turn takes one shard of each of the classes with the most shards left;
+    ties are broken at random. With `equal`, all classes are first reduced to the size of the smallest. In the
+    paper, 100 clients have 2 classes each on MNIST and Fashion-MNIST, 200 have 2 on CIFAR-10, and 248 have 10
+    on EMNIST; a fifth of a client's training samples are for validation.
     """
     pools = Pools(labels, rng)
     number = len(pools.classes)
@@ -101,15 +101,12 @@ def dirichlet(
 ) -> tuple[Array, ...]:
     """Return each client's sample indices; label proportions follow a symmetric Dirichlet distribution.
 
-    `alpha`    parameter of the distribution, one for all clients or one each; small values mean few classes.
+    `alpha`    parameter of the distribution, a number or a list with one per client; if small: few classes.
     `samples`  number of samples per client; None divides all samples equally.
 
     This is the partition of "Measuring the effects of non-identical data distribution for federated visual
-    classification". The paper on differentially private quantiles (superquantile objective) has
-    `samples=100`, 2500 clients that train with `alpha` 0.5, and 1000 others with 0.01.
-
-    Samples are drawn without replacement, one client after another. Once a class is used up, clients get
-    other classes in the proportions that they drew. So the last clients get what the others left.
+    classification". Samples are drawn without replacement, one client after another. Once a class is used up,
+    clients get other classes in the proportions that they drew. So the last clients get what the others left.
     """
     enough(len(labels), counted("clients", clients), "one for each client")
     alphas = _for_each(alpha, clients)
@@ -137,7 +134,7 @@ def _for_each(alpha: float | Sequence[float] | Array, clients: int) -> list[floa
 
 
 def _counts(wanted: Array, left: Array, size: int, rng: Generator) -> Array:
-    """Return how many of `size` samples are of each class, drawn with odds `wanted`, at most `left` each."""
+    """Draw `size` samples with class odds `wanted`, at most left[k] of class k; return counts by class."""
     counts = np.zeros_like(left)
     while missing := size - counts.sum():
         # Every pass but the last uses up a class, so there are at most as many passes as classes.

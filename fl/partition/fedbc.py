@@ -1,4 +1,4 @@
-"""The partition of the FedBC paper: clients of very different sizes, with few classes each."""
+"""The partition of samples in the FedBC paper: clients of very different sizes, with few classes each."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from numpy.random import Generator
 
 from fl.checks import counted, finite
 from fl.errors import DataError
-from fl.partition.building_blocks import Pools, enough, few_enough, filled
+from fl.partition.class_pools import Pools, few_enough
+from fl.partition.part_sizes import enough, filled
 from fl.samples import Array
 
 
 def fedbc(
     labels: Array, clients: int, rng: Generator, *, exponent: float = 1.4, classes: int = 3
 ) -> tuple[Array, ...]:
-    """Return each client's sample indices; the k-th client has about c * `exponent` ** k, in few classes.
+    """Return each client's sample indices. Sizes grow by the factor `exponent` from client to client.
 
     This is the recipe released with "FedBC: calibrating global and local models via federated learning beyond
-    consensus", which uses exponents from 1.1 to 1.5 and 20 clients (30 for MNIST with 3 classes and exponents
-    from 1.2 on). Training and test sets are pooled first. A client has about `classes` classes.
+    consensus", which pools training and test sets first. It uses exponents from 1.1 to 1.5 and 20 clients (30
+    for MNIST with 3 classes and exponents of at least 1.2). A client has about `classes` classes.
 
     1. Clients, the smallest first, go through the classes in random order, and take 1 / `classes` of their
        size from each until they are full. If a class is used up they continue with further ones, so large
        clients have more classes.
-    2. The rest of a class goes to the clients from the largest down, each taking the fraction 1 / `exponent`
-       of the remaining samples.
+    2. What is left of a class goes to the clients from the largest down: each takes the fraction
+       1 / `exponent` of what the clients before it have left.
 
     All samples are used. A client's samples stay in the order in which they were taken, class by class. The
     released code tests on the last fifth of them (`federate` with `shuffle=False`), so on few classes.
@@ -48,6 +49,7 @@ def fedbc(
 
 
 def _sizes(samples: int, clients: int, exponent: float) -> list[int]:
+    """Return clients' sizes, proportional to powers of `exponent`. The last get most of the rest."""
     try:
         powers = [exponent**k for k in range(1, clients + 1)]
     except OverflowError:

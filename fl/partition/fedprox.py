@@ -1,4 +1,4 @@
-"""Partitions of the scripts released with "Federated optimization in heterogeneous networks" (FedProx)."""
+"""Partitions of samples from the code of "Federated optimization in heterogeneous networks" (FedProx)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from numpy.random import Generator
 
 from fl.checks import counted, finite, positive
 from fl.errors import DataError
-from fl.partition.building_blocks import Pools, enough, few_enough, filled, proportions
+from fl.partition.class_pools import Pools, few_enough
+from fl.partition.part_sizes import enough, filled, proportions
 from fl.samples import Array
 
 _MOST: Final = 1 << 40  # samples of a client
@@ -20,11 +21,11 @@ def fedprox_mnist(
 ) -> tuple[Array, ...]:
     """Return each client's sample indices: `classes` classes each, and very different numbers of samples.
 
-    This is the partition of MNIST, for 1000 clients. Client k has classes k, ..., k + `classes` - 1, modulo
-    the number of classes. It gets `first` samples of each; the rest of a class is divided among its clients
-    in proportion to draws of a lognormal distribution with parameters 0 and `sigma`. Numbers are rounded
-    down, so some samples (about one in a hundred of MNIST) are left over. The released script gives a client
-    two digits; the paper says one (`classes=1`).
+    This is FedProx's partition of MNIST, for 1000 clients. Client k has the classes k, ...,
+    k + `classes` - 1, modulo the number of classes. It gets `first` samples of each. What remains of a class
+    is divided among its clients in proportion to lognormal draws (their logarithms have mean 0 and standard
+    deviation `sigma`), rounded down; so about 1 % of MNIST is left over. The released script gives a client
+    two digits; the paper says one (`classes=1`). Raises `DataError` if a class is too small.
     """
     pools = Pools(labels, rng)
     number = len(pools.classes)
@@ -55,11 +56,11 @@ def fedprox_nist(
 ) -> tuple[Array, ...]:
     """Return each client's sample indices: `classes` classes each, with equally many samples of each class.
 
-    This is the partition of letters from NIST. Client k has the classes k, ..., k + `classes` - 1, modulo the
-    number of classes in `labels`. Its number of samples is `minimum` plus a lognormal draw (`mean`, `sigma`
-    are of the logarithm), divided evenly over its classes and rounded down, but at least two per class. The
-    paper has 200 clients, the letters a to j, and 5 classes per client. The released script has 3 classes per
-    client, and its clients may share samples; here they do not.
+    This is FedProx's partition of letters from NIST. Client k has the classes k, ..., k + `classes` - 1,
+    modulo the number of classes. Its number of samples is `minimum` plus a lognormal draw (the logarithm has
+    mean `mean` and standard deviation `sigma`), divided evenly over its classes and rounded down, but at
+    least two per class. The paper has 200 clients, letters a to j, and 5 classes per client. The released
+    script has 3, and its clients may share samples, unlike here. Raises `DataError` if a class is too small.
     """
     pools = Pools(labels, rng)
     number = len(pools.classes)
@@ -79,7 +80,7 @@ def fedprox_nist(
 
 
 def _rotated(clients: int, classes: int, number: int) -> Array:
-    """Return the indices of every client's classes, one row per client; client k starts at class k."""
+    """Return a matrix: row k has client k's class indices k, ..., k + `classes` - 1, modulo `number`."""
     return (np.arange(clients)[:, None] + np.arange(classes)) % number
 
 

@@ -1,4 +1,4 @@
-"""A summary of a partition: how many samples and classes the clients have."""
+"""A summary of how samples are divided among clients: how many samples and classes the clients have."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ Range: TypeAlias = tuple[int, float, int]
 
 @dataclass(frozen=True)
 class PartitionSummary:
-    """A summary of a partition. `samples` and `classes` are minimum, median and maximum of these numbers over
-    clients; `classes` is None in a regression. `used` of all `there` samples belong to a client."""
+    """A summary of how samples are divided among clients. `samples` has the minimum, median and maximum of
+    the clients' numbers of samples, `classes` those of their numbers of classes, or None in a regression.
+    `used` of all `there` samples belong to a client."""
 
     clients: int
     used: int
@@ -37,7 +38,8 @@ class PartitionSummary:
 
 
 def describe(parts: Sequence[Array], labels: Array) -> PartitionSummary:
-    """Return a summary of the numbers of samples and classes of the clients. Its `str` is a table."""
+    """Return a summary of a partition in which client k has the samples with indices `parts[k]`, with their
+    classes or targets in `labels`. Its `str` is a table. Raises `DataError` if `parts` is empty."""
     if not parts:
         raise DataError("there are no parts to describe")
     sizes = [len(part) for part in parts]

@@ -17,7 +17,7 @@ from scripts.vectors.recorder import ROUND, Book, Recorder
 from secagg.client_budget import sum_charge
 from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.policy import Policy
-from secagg.question import content_digest
+from secagg.query_context import content_digest
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.trust_levels import Trust
 from tests.attacks.rig import PART

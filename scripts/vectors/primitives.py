@@ -18,13 +18,12 @@ from secagg import messages as m
 from secagg import residue_packing, shamir
 from secagg.bitmap import pack_positions
 from secagg.canonical_msgpack import encode_fields
-from secagg.cohort import invitation_digest, ring_digest, ring_session_id, session_id
+from secagg.cohort_members import invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.hashing import digest, framed
 from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import (
     Agreement,
-    EnvelopeCipher,
     Identity,
     envelope_info,
     mask_context,
@@ -35,7 +34,8 @@ from secagg.keys import (
 )
 from secagg.mask_keystream import KeyStream, apply_masks
 from secagg.message_records import Advert
-from secagg.question import content_digest, query_digest
+from secagg.query_context import content_digest, query_digest
+from secagg.share_envelopes import EnvelopeCipher
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec
 from secagg.trust_levels import Trust
 

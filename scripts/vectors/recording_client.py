@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from secagg import residue_packing
+from secagg.clipping_and_fixed_point import checked
 from secagg.events import Answer
-from secagg.fixed_point import checked
 from secagg.keys import Agreement, Random, pair_info, self_mask_seed
 from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
-from secagg.question import Question
+from secagg.query_context import Question
 from secagg.residue_packing import Residues
 from secagg.sum_spec import Part, SumSpec
 from secagg.testing.seeded_machines import InsecureSeededClient

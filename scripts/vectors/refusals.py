@@ -18,9 +18,9 @@ from scripts.vectors.ring_server_refusals import ring_server_refusals
 from scripts.vectors.samples import sample_messages
 from scripts.vectors.server_refusals import server_refusals
 from secagg import messages as m
-from secagg.cohort import Cohort, invitation_digest, session_id
+from secagg.cohort_members import Cohort, invitation_digest, session_id
 from secagg.message_records import Advert, Format, Parcel
-from secagg.question import content_digest
+from secagg.query_context import content_digest
 from secagg.transitions import CLIENT_MOVES
 from secagg.trust_levels import Trust
 from tests.attacks.rig import Rig

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from scripts.vectors.recorder import ROUND, Book, Recorder, Session
 from secagg import messages as m
-from secagg.cohort import invitation_digest
+from secagg.cohort_members import invitation_digest
 from secagg.message_records import Advert, encode_neighbours
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.drawn_ring import DrawnRing

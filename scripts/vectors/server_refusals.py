@@ -14,7 +14,7 @@ from scripts.vectors.describe import chained, describe_registry, describe_table
 from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.client_memory import VolatileMemory
-from secagg.cohort import invitation_digest
+from secagg.cohort_members import invitation_digest
 from secagg.events import Asked
 from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.message_records import Advert, Format, parse_advert

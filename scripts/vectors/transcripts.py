@@ -14,7 +14,7 @@ from secagg.hashing import digest
 from secagg.insecure_seeds import seeded_identity
 from secagg.messages import decode
 from secagg.params import SessionParams
-from secagg.question import Question
+from secagg.query_context import Question
 from secagg.shamir import SHARE_BYTES
 from secagg.sum_spec import Total
 from secagg.testing.seeded_machines import InsecureSeededServer

@@ -3,9 +3,10 @@
 A client uses `ClientLedger` as its memory, a server records in `ServerLedger`, auditors call `read_ledger`.
 """
 
-from secagg.ledger.chain import Head, Owner, Role, Row
+from secagg.ledger.chained_rows import Head, Row
 from secagg.ledger.client import ClientLedger
-from secagg.ledger.ledger import Reading, read_ledger
+from secagg.ledger.ledger import Owner, Role
+from secagg.ledger.reader import Reading, read_ledger
 from secagg.ledger.server import ServerLedger
 
 __all__ = ["ClientLedger", "Head", "Owner", "Reading", "Role", "Row", "ServerLedger", "read_ledger"]

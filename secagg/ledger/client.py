@@ -19,17 +19,17 @@ from typing import Any, Self
 
 from secagg.client_budget import Budget, Spend
 from secagg.client_memory import AnswerEntry, SumFacts, VolatileMemory
+from secagg.differencing_rules import Rule, SetLog, SumId, SumSequence
 from secagg.errors import SERVER, ForeignLedger, LedgerError, RepeatedQuery, SessionLive
 from secagg.keys import KEY_BYTES
-from secagg.ledger.chain import Body, Owner, describe
-from secagg.ledger.file_path import sync_directory, tag_key_path
-from secagg.ledger.ledger import Ledger
+from secagg.ledger.chained_rows import Body
+from secagg.ledger.ledger import Ledger, Owner, describe
+from secagg.ledger.path_checks import sync_directory, tag_key_path
 from secagg.noise.zcdp_cost import Adjacency
-from secagg.sequence_rules import Rule, SetLog, SumId, SumSequence
 
 
 class ClientLedger(Ledger):
-    """A client's `Memory` in a file. Call `create` once, and `open` afterwards. Both raise `LedgerError`.
+    """A client's `Memory` in a file. Call `create` for a new one, else `open`. Both may raise `LedgerError`.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -49,12 +49,14 @@ class ClientLedger(Ledger):
 
     @classmethod
     def create(cls, path: Path | str, *, member: int, identity: bytes = b"") -> Self:
-        """Create a ledger for a new identity. Raises `LedgerError` if `path` has or had a ledger."""
+        """Create and open the ledger of a new client; `identity` is its public key, or empty if it has none.
+        Raises `LedgerError` if `path` has or had a ledger."""
         return cls._create(path, Owner.client(member, identity))
 
     @classmethod
     def open(cls, path: Path | str, *, member: int, identity: bytes = b"") -> Self:
-        """Open the ledger of client `member`, and verify its rows. `identity` is the client's public key."""
+        """Open the ledger of client `member`, whose public key is `identity`, and verify its rows. Raises
+        `LedgerError` if it is missing, damaged, or belongs to another client."""
         return cls(path, Owner.client(member, identity))
 
     # --- rows in ---
@@ -81,18 +83,16 @@ class ClientLedger(Ledger):
 
     @property
     def _now(self) -> VolatileMemory:
-        """The state after all rows that any process has written so far."""
+        """The client's memory (answers, costs, ...), after reading the rows that other processes appended."""
         self._file.catch_up()
         return self._known
 
     # --- its owner ---
 
     def check_owner(self, member: int, public_key: bytes) -> None:
-        """Raise `ForeignLedger` if the ledger belongs to another client.
-
-        Without signatures, `public_key` is empty, and only the id is compared. So a client uses the same
-        ledger, with the same spend, under both trust levels.
-        """
+        """Raise `ForeignLedger` if the ledger belongs to another client. Under `curious_server` there are no
+        signatures, `public_key` is empty, and only the id is compared. So a client uses the same ledger, and
+        the same privacy budget, under both trust levels."""
         asking = Owner.client(member, public_key or self._owner.identity)
         if asking != self._owner:
             raise ForeignLedger(f"{self._path} belongs to {self._owner}, not to {asking}")
@@ -129,7 +129,8 @@ class ClientLedger(Ledger):
         return self._now.spend
 
     def remember_answer(self, answer: AnswerEntry, budget: Budget) -> None:
-        """Check the budget and record the answer in one step: no other process can write in between."""
+        """Check the budget and record the answer in one step, with no write of others in between. Raises
+        `PolicyError` (over budget), `RepeatedQuery`, or `ParameterError` (adjacency unlike earlier ones)."""
         self._file.append(lambda: self._charged(answer, budget))
 
     def _charged(self, answer: AnswerEntry, budget: Budget) -> Body:
@@ -160,13 +161,13 @@ class ClientLedger(Ledger):
         }
 
     def remember_survivors(self, sum_id: SumId, survivors: tuple[int, ...]) -> None:
-        """Record the ids of the survivors of an answered sum. Call this before any share is revealed."""
+        """Record whose inputs are in a sum answered with `sequences`. Call this before revealing a share."""
         dropped = sorted(set(self._rosters[sum_id]) - set(survivors))
         body = {"entry": "survivors", "session": sum_id[0].hex(), "sum index": sum_id[1], "dropped": dropped}
         self._file.append(lambda: body)
 
     def _answer_of(self, body: Body) -> AnswerEntry:
-        """Return an "answer" row as an `AnswerEntry`, without the facts for auditors. Remember its roster."""
+        """Return the `AnswerEntry` (without `facts`) of a row. Store its roster, if any, in `_rosters`."""
         about: dict[str, Any] = {}
         if "sequences" in body:
             sum_id = (bytes.fromhex(body["sum"]["session"]), body["sum"]["sum index"])
@@ -190,10 +191,9 @@ class ClientLedger(Ledger):
         return self._now.sets
 
     def tag(self, data: bytes) -> bytes:
-        """Return a message authentication code of `data`, by which it is recognised if it occurs again.
-
-        The first call creates the key, in a file beside this ledger. Raises `LedgerError` if that is lost.
-        """
+        """Return a message authentication code of `data`, by which equal data is recognised later. The first
+        call for a ledger creates the key, in a file beside it. Raises `LedgerError` if this file is missing,
+        can be read by others or has a wrong key, or if another process creates the key just now."""
         self._file.catch_up()
         if not self._tag_key:
             if not self._tag_check:
@@ -216,7 +216,7 @@ class ClientLedger(Ledger):
         return key
 
     def _new_tag_key(self) -> Body:
-        """Write a new key file and return a row that identifies the key. The caller holds the write lock."""
+        """Write a new key for `tag` to its file, and return the row to append, or raise `LedgerError`."""
         if self._tag_check:
             raise LedgerError(f"{self._path} got a tag key from another process just now; try again")
         path, key = tag_key_path(self._path), secrets.token_bytes(KEY_BYTES)
@@ -233,7 +233,7 @@ class ClientLedger(Ledger):
         return {"entry": "tag key", "check": hmac.digest(key, b"", "sha256").hex()}
 
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None:
-        """Record for auditors how many clients a sum had. Ignore write errors; the next answer raises one."""
+        """Record for auditors how many clients a sum had. Ignore failed writes; raise in a forked process."""
         self._file.check_process()  # a forked copy of this client must not reveal anything
         body = {
             "entry": "confirmed",

@@ -2,15 +2,13 @@
 
 There are two tables. `entries` has the rows, and `head` has their number and the last hash, so that a missing
 last row is detected. A caller passes a function, which is called with every row once and in order, including
-the rows that other processes append.
+the rows that other processes append. Threads may share an open ledger; a mutex serialises them.
 
 **When an entry is safe.** A commit writes to SQLite's write-ahead log and syncs it. SQLite does not report
 damage to this log; it treats the damaged place as the end. So `append` moves the log into the database file
 before it returns. This is impossible while another process reads an older state, and `append` waits only
 briefly for such a reader. If the entry stays in the log, `append` syncs the seal too (`rollback_seal`). The
 seal has the number of rows, so rows lost from a damaged log are detected.
-
-**Threads** may share an open ledger; a mutex serialises them.
 
 **POSIX locks.** No code here opens the file except through SQLite: closing another handle would release the
 locks that SQLite holds on the file for this process.
@@ -31,8 +29,8 @@ from typing import Any, Final
 
 from secagg.errors import DamagedLedger, LedgerError, NewerLedger
 from secagg.hashing import digest
-from secagg.ledger.chain import START, Body, Head, Row, body_of, text_of
-from secagg.ledger.file_path import Place, check_one_name, check_usable, draft_path, index_path, log_path
+from secagg.ledger.chained_rows import START, Body, Head, Row, body_of, text_of
+from secagg.ledger.path_checks import Place, check_one_name, check_usable, draft_path, index_path, log_path
 from secagg.ledger.rollback_seal import Seal, Sealed, read_seal, seal_path
 
 VERSION: Final = 1
@@ -59,10 +57,8 @@ _AFTER_FORK: Final = "open ledgers after the fork only, or start processes by sp
 
 
 class _Forks:
-    """Tracks which ledgers this process has open, and which ledgers its parents had open when they forked.
-
-    A child must neither use nor reopen the ledgers of its parents: SQLite would mix up the locks of both.
-    """
+    """Tracks which ledgers this process has open, and which ledgers its parents had open when they forked. A
+    child must neither use nor reopen the ledgers of its parents: SQLite would mix up the locks of both."""
 
     def __init__(self) -> None:
         self.number = 0  # number of forks from the process that imported this module to this process
@@ -90,7 +86,8 @@ os.register_at_fork(after_in_child=_forks.count)
 
 
 def create_file(path: Path, body: Body) -> None:
-    """Create a ledger with the first row `body`, atomically. Raise `LedgerError` if `path` has or had one."""
+    """Create a ledger atomically. Its first row is `body` and the time. Raises `LedgerError` if this fails,
+    or if there is a ledger, or the seal or log of an earlier one, at `path`."""
     try:
         with _directory(path.parent) as handle:
             _check_unused(path)
@@ -167,10 +164,8 @@ def _connect(path: Path, access: str) -> sqlite3.Connection:
 
 
 class LedgerFile:
-    """An open ledger file. It calls `apply` with each row: first with all old rows, then with every new row.
-
-    `path` is a result of `file_path.one_path`. `access` is `WRITING`, `READING` or `READING_AT_REST`.
-    """
+    """An open ledger file. It calls `apply` with each row in order: first with all old rows, then with each
+    new one. `path` is from `path_checks.one_path`. `access` is `WRITING`, `READING` or `READING_AT_REST`."""
 
     def __init__(self, path: Path, apply: Apply, *, access: str = WRITING) -> None:
         self._path = path
@@ -231,13 +226,13 @@ class LedgerFile:
         self._open_seal.place.check()
 
     def _pages(self) -> bytes:
-        """Return a hash of the whole database, including the log, as the current transaction sees it."""
+        """Return a hash of the whole database, including SQLite's log, as the current transaction sees it."""
         return digest("ledger pages", self._live.serialize())
 
     # --- reading ---
 
     def catch_up(self) -> None:
-        """Read the rows that other processes have appended, and call `apply` with each of them."""
+        """Verify other processes' new rows, and call `apply` with each. Raises `LedgerError` if damaged."""
         self.check_process()
         with self.mutex:
             if self._connection is None:
@@ -266,10 +261,8 @@ class LedgerFile:
     # --- writing ---
 
     def append(self, make: Callable[[], Body]) -> None:
-        """Append the row that `make` returns. `make` is called after all earlier rows have been applied.
-
-        No other process can append a row in between. If `make` raises, nothing is appended.
-        """
+        """Append the row that `make` returns, or raise `LedgerError`. `make` is called after all earlier rows
+        have been applied, and no other process can append in between. If it raises, nothing is appended."""
         self.check_process()
         with self.mutex, self._clear_errors():
             with self._transaction("BEGIN IMMEDIATE"):
@@ -284,7 +277,8 @@ class LedgerFile:
             self._check_place()
 
     def _settle(self, *, resting: bool) -> None:
-        """Empty the log if nobody reads it, and write the seal. Hash a large file only if `resting`."""
+        """Move SQLite's log into the file if no other process reads it, and write the seal. The seal gets a
+        hash of the file only if the file is small or this is its opening or closing (`resting`)."""
         emptied = self._empty_log()
         with self._transaction("BEGIN"):
             self._take_new()
@@ -293,7 +287,7 @@ class LedgerFile:
         self._open_seal.write(sealed, sync=not emptied)
 
     def _empty_log(self) -> bool:
-        """Move the log into the database file. Return False if another process is still using the log."""
+        """Move SQLite's log into the database file. Return False if another process still uses the log."""
         self._live.execute(f"PRAGMA busy_timeout = {_MOMENT}")
         try:
             busy = self._value("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -304,7 +298,8 @@ class LedgerFile:
     # --- a live session ---
 
     def lock(self) -> bool:
-        """Lock the ledger for a session, until `unlock`. Return False if another session has locked it."""
+        """Lock the ledger for a session, until `unlock`. Return False if another session has locked it.
+        Raises `LedgerError` if the ledger cannot be read, was moved, or has a second name."""
         with self.mutex:
             self.catch_up()
             if not self._open_seal.lock():
@@ -328,7 +323,7 @@ class LedgerFile:
     # --- errors and the end ---
 
     def check_process(self) -> None:
-        """Raise `LedgerError` in a child process after a fork: parent and child would share the lock."""
+        """Raise `LedgerError` if this process was forked after opening the file: it would share the lock."""
         if self._fork != _forks.number:
             raise LedgerError(f"{self._path} was opened before this process was forked; {_AFTER_FORK}")
 
@@ -355,7 +350,7 @@ class LedgerFile:
 
     @contextmanager
     def _clear_errors(self, *, opening: bool = False) -> Iterator[None]:
-        """Convert SQLite's errors to `LedgerError`. When `opening`, a missing table means a damaged file."""
+        """Turn SQLite errors into `LedgerError`. If `opening`, an SQL error (no such table) means damage."""
         damage = (*_DAMAGE, sqlite3.SQLITE_ERROR) if opening else _DAMAGE
         try:
             yield
@@ -374,7 +369,7 @@ class LedgerFile:
         return self._connection is not None
 
     def close(self) -> None:
-        """Close the file: later calls raise `LedgerError`. After a fork, a child only drops references."""
+        """Close the file: later calls raise `LedgerError`. In a forked child, only drop the references."""
         if self._fork != _forks.number:
             _forks.connections.append(self._connection)  # kept open: closing it could disturb the parent
             self._seal = self._connection = None

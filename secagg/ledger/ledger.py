@@ -1,22 +1,68 @@
-"""`Ledger`, the base class of the client's and the server's ledger, and `read_ledger` for auditors."""
+"""`Ledger`, the base class of client and server ledgers, its `Owner`, and how its rows describe a sum."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from secagg.client_budget import Spend
-from secagg.errors import DamagedLedger, ForeignLedger, NewerLedger
-from secagg.ledger.chain import Body, Head, Owner, Role, Row
-from secagg.ledger.file import READING, READING_AT_REST, LedgerFile, create_file
-from secagg.ledger.file_path import one_path, resting
-from secagg.noise.zcdp_cost import Adjacency
+from secagg.errors import ForeignLedger, NewerLedger, ParameterError
+from secagg.identity_registry import MAX_ID
+from secagg.keys import KEY_BYTES
+from secagg.ledger.chained_rows import Body, Head, Row
+from secagg.ledger.file import LedgerFile, create_file
+from secagg.ledger.path_checks import one_path
+from secagg.sum_spec import Count, Part, SumSpec
+
+
+class Role(StrEnum):
+    CLIENT = "client"
+    SERVER = "server"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """The owner of a ledger: a client with id `member`, or a server. `identity` is its public key, if any."""
+
+    role: Role
+    member: int | None = None
+    identity: bytes = b""
+
+    @classmethod
+    def client(cls, member: int, identity: bytes = b"") -> Self:
+        if type(member) is not int or not 0 <= member <= MAX_ID:
+            raise ParameterError(f"member must be a whole number from 0 to {MAX_ID}")
+        return cls(role=Role.CLIENT, member=member, identity=_public(identity))
+
+    @classmethod
+    def server(cls, identity: bytes = b"") -> Self:
+        return cls(role=Role.SERVER, identity=_public(identity))
+
+    def __str__(self) -> str:
+        name = "the server" if self.role is Role.SERVER else f"client {self.member}"
+        return f"{name} with key {self.identity.hex()[:16]}..." if self.identity else name
+
+    def body(self) -> Body:
+        return {"role": str(self.role), "member": self.member, "identity": self.identity.hex()}
+
+    @classmethod
+    def of(cls, body: Body) -> Self:
+        identity = bytes.fromhex(body["identity"])
+        return cls(role=Role(body["role"]), member=body["member"], identity=identity)
+
+
+def _public(identity: bytes) -> bytes:
+    if not isinstance(identity, bytes) or len(identity) not in (0, KEY_BYTES):
+        raise ParameterError(
+            f"identity must be the {KEY_BYTES} bytes of a public key, or empty: give identity.public"
+        )
+    return identity
 
 
 class Ledger(ABC):
-    """The base class of ledgers. The state of a ledger is computed only from its rows on disk."""
+    """The base class of client and server ledgers. Their state is computed only from the rows on disk."""
 
     def __init__(self, path: Path | str, owner: Owner) -> None:
         self._path = one_path(path)
@@ -40,11 +86,11 @@ class Ledger(ABC):
 
     @abstractmethod
     def _take(self, body: Body) -> bool:
-        """Update the state of this ledger from the `body` of one row. Return False if its type is unknown."""
+        """Update the state of this ledger from one row's `body`. Return False if the row type is unknown."""
 
     @property
     def head(self) -> Head:
-        """The number of rows and the last hash. A copy kept elsewhere shows if an old ledger was put back."""
+        """The row count and last hash. If noted elsewhere, they show whether an old copy was put back."""
         self._file.catch_up()
         return self._file.head
 
@@ -63,62 +109,21 @@ class Ledger(ABC):
         self.close()
 
 
-# The type of row that has a charge: a client is charged for each answer, a server for each released sum.
-_CHARGED = {Role.CLIENT: "answer", Role.SERVER: "released"}
+def describe(spec: SumSpec) -> dict[str, Any]:
+    """Return a JSON object with the parts of `spec`, their bounds and noise, and the noise assumptions."""
+    promise = None if spec.promise is None else asdict(spec.promise)
+    return {"parts": [_part(part) for part in spec.parts], "promise": promise}
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The verified contents of a ledger. `head` has the number of rows and the last hash."""
-
-    owner: Owner
-    rows: tuple[Row, ...]
-    head: Head
-
-    @property
-    def spend(self) -> Spend:
-        spend = Spend()
-        for row in self.rows:
-            if row.body["entry"] == _CHARGED[self.owner.role]:
-                spend = spend.plus(row.body["charge"], Adjacency(row.body["adjacency"]))
-        return spend
-
-
-def read_ledger(path: Path | str) -> Reading:
-    """Read and verify the ledger at `path`. Return its owner, its rows and its head.
-
-    A ledger that is in use, or was in use when its process was killed, has a write-ahead log. The log is
-    read too, and SQLite may leave an index file beside it. Otherwise, no file is written. Raises
-    `LedgerError` if the ledger is missing or damaged.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     ClientLedger.create(Path(place, "ledger"), member=5).close()
-    ...     [row.body["entry"] for row in read_ledger(Path(place, "ledger")).rows]
-    ['created']
-    """
-    path = one_path(path)
-    reading = _read_at_rest(path)
-    return _read(path, READING) if reading is None else reading
-
-
-def _read_at_rest(path: Path) -> Reading | None:
-    """Read a ledger without locks or its log. Return None if it is in use, or changed while it was read."""
-    before = resting(path)
-    if before is None:
-        return None
-    try:
-        reading = _read(path, READING_AT_REST)
-    except DamagedLedger:
-        if resting(path) == before:
-            raise
-        return None
-    return reading if resting(path) == before else None
-
-
-def _read(path: Path, access: str) -> Reading:
-    rows: list[Row] = []
-    file = LedgerFile(path, rows.append, access=access)
-    file.close()
-    return Reading(Owner.of(rows[0].body), tuple(rows), file.head)
+def _part(part: Part) -> dict[str, Any]:
+    bound: dict[str, Any] = {"type": type(part.bound).__name__, "limit": getattr(part.bound, "limit", None)}
+    if isinstance(part.bound, Count):
+        bound["total"] = part.bound.total
+    noise = part.noise
+    return {
+        "name": part.name,
+        "size": part.size,
+        "bits": part.bits,
+        "bound": bound,
+        "noise": None if noise is None else {"scale": noise.scale, "variance": str(noise.variance)},
+    }

@@ -1,10 +1,10 @@
 """The seal: a file beside a ledger, with the ledger's head and a hash of its file. It also serves as a lock.
 
-The hash chain covers every row. It cannot show that the ledger is an older copy, or that a byte outside the
-rows has changed; the seal shows both. The seal is written after the ledger is safe on disk. If a process is
-killed in between, the seal has fewer rows than the ledger, never more. So a ledger with fewer rows than its
-seal has lost rows. During a session, the process holds a lock on the seal file. The operating system releases
-this lock if the process dies.
+The ledger's hash chain covers every row. It cannot show that the ledger is an older copy, or that a byte
+outside the rows has changed; the seal shows both. The seal is written after the ledger is safe on disk. If a
+process is killed in between, the seal has fewer rows than the ledger, never more. So a ledger with fewer rows
+than its seal has lost rows. During a session, the process holds a lock on the seal file. The operating system
+releases this lock if the process dies.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final
 
 from secagg.errors import DamagedLedger, LedgerError
 from secagg.hashing import DIGEST_BYTES, digest
-from secagg.ledger.chain import Head
-from secagg.ledger.file_path import Place
+from secagg.ledger.chained_rows import Head
+from secagg.ledger.path_checks import Place
 
 _ROWS_BYTES: Final = 8
 _BYTES: Final = _ROWS_BYTES + 3 * DIGEST_BYTES
@@ -42,7 +42,7 @@ def seal_path(path: Path) -> Path:
 
 
 def read_seal(path: Path) -> Sealed | None:
-    """Return the contents of the seal of the ledger at `path`; None if the seal is missing or empty."""
+    """Return the seal of the ledger at `path`; None if missing or empty. Raises `LedgerError` if damaged."""
     try:
         data = seal_path(path).read_bytes()
     except FileNotFoundError:
@@ -67,7 +67,7 @@ def _parse(data: bytes, path: Path) -> Sealed:
 
 
 class Seal:
-    """The open seal file of the ledger at `path`. A ledger that is open for writing keeps one open."""
+    """Opens or creates the seal of the ledger at `path`: a file with its last state that is also its lock."""
 
     def __init__(self, path: Path) -> None:
         self._path = seal_path(path)
@@ -78,7 +78,7 @@ class Seal:
         self.place = Place.of(self._path, self._file)
 
     def write(self, sealed: Sealed, *, sync: bool) -> None:
-        """Write `sealed`. Without `sync`, a power failure may leave the older seal, which is still valid."""
+        """Write `sealed`. Without `sync`, a power failure may undo this. Raises `LedgerError` on failure."""
         try:
             os.pwrite(self._file, sealed.encode(), 0)
             if sync:
@@ -87,7 +87,7 @@ class Seal:
             raise LedgerError(f"{self._path} could not be written: {error.strerror}") from None
 
     def lock(self) -> bool:
-        """Lock the seal for a session. Return False if another session, in any process, has locked it."""
+        """Lock the file for a session, without waiting. Return False if another session has locked it."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -15,12 +15,12 @@ from typing import Any, Final, Self
 from secagg import events
 from secagg import messages as m
 from secagg.client_budget import Spend, sum_charge
+from secagg.differencing_rules import Rule, SetLog, SumSequence
 from secagg.errors import SERVER, StateError
-from secagg.ledger.chain import Body, Owner, describe
-from secagg.ledger.ledger import Ledger
+from secagg.ledger.chained_rows import Body
+from secagg.ledger.ledger import Ledger, Owner, describe
 from secagg.noise.zcdp_cost import Adjacency
-from secagg.question import query_digest
-from secagg.sequence_rules import Rule, SetLog, SumSequence
+from secagg.query_context import query_digest
 from secagg.sum_spec import Table
 
 _ENTRIES: Final = ("session", "asked", "survivors", "released", "aborted", "failed", "excluded")
@@ -29,7 +29,7 @@ _ENTRIES: Final = ("session", "asked", "survivors", "released", "aborted", "fail
 class ServerLedger(Ledger):
     """A server's ledger in a file. One object records one session at a time; several can share a file.
 
-    Call `create` once, and `open` afterwards. Both raise `LedgerError`.
+    Call `create` the first time and `open` later. Both return an open ledger, or raise `LedgerError`.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -69,17 +69,16 @@ class ServerLedger(Ledger):
 
     @property
     def history(self) -> SetLog:
-        """Survivors of earlier sums. The next `ServerMachine` uses them to avoid sums that clients refuse."""
+        """Survivor sets of earlier sums. A `ServerMachine` avoids nearly equal sets, which clients refuse."""
         self._file.catch_up()
         return self._history
 
     # --- what happens ---
 
     def note_asked(self, frame: bytes, table: Table, *, adjacency: Adjacency = Adjacency.ZERO_OUT) -> None:
-        """Record the query in `frame`, with its privacy cost under `adjacency`. Call this before it is sent.
-
-        Raises `ParameterError` if the cost of the sum cannot be added to earlier costs (see `Spend.plus`).
-        """
+        """Record the query in `frame`, with its privacy cost under `adjacency`, before it is sent. Raises
+        `StateError` if `frame` is another message, `PeerError` if it is malformed, and `ParameterError` if
+        the adjacency of earlier costs forbids adding this cost."""
         query = m.decode(frame, sender=SERVER, limit=len(frame))
         if not isinstance(query, m.Query):
             raise StateError("only a query asks for a sum")
@@ -110,7 +109,8 @@ class ServerLedger(Ledger):
         return self._spend.plus(asked["charge"], Adjacency(asked["adjacency"]))
 
     def note(self, event: events.ServerEvent) -> None:
-        """Write a row for `event`, if its type is recorded. Call this before a released total is used."""
+        """Write a row for `event`, if its type is recorded. Call this before a released total is used. Raises
+        `StateError` if a sum is released whose query was not passed to `note_asked`."""
         match event:
             case events.SessionReady():
                 self._session = event.session.hex()

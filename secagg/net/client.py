@@ -28,20 +28,21 @@ from secagg import events
 from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.client_memory import Memory
+from secagg.differencing_rules import ContentOf, whole_payload
 from secagg.errors import SERVER, InputError, PeerError, SecaggError, SlowReader, StateError, UnchangedValues
 from secagg.events import Asked
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.net import events as net_events
 from secagg.net.concurrency import RunFunction, background_nursery, in_thread
-from secagg.net.connection import LINK_BYTES, Connection, ConnectionLost, Reason, Welcome
+from secagg.net.connection import Connection, ConnectionLost
 from secagg.net.event_log import EventLog
 from secagg.net.events import OnClientEvent, SessionLossReason
 from secagg.net.handshake import ServerConnector, backoff
+from secagg.net.packets import LINK_BYTES, Reason, Welcome
 from secagg.net.reliable_link import DismissedByServer, Link, ReceivedFrame, SendProgress, no_progress
 from secagg.net.settings import Address, Patience, check_secure
 from secagg.policy import Policy
-from secagg.sequence_rules import ContentOf, whole_payload
 from secagg.sum_spec import Table
 from secagg.transitions import ClientState
 
@@ -50,7 +51,7 @@ _OVER: Final = (ClientState.ENDED, ClientState.FAILED)
 
 
 class Client:
-    """An asynchronous iterator over the questions of the server; `open_client` makes it.
+    """An asynchronous iterator over the questions (`Asked` events) of the server; `open_client` makes it.
 
     Call `answer` or `decline` for each question. The iterator ends only by raising a `SecaggError`, when an
     error on this side prevents the client from going on.
@@ -87,7 +88,7 @@ class Client:
         return self
 
     async def __anext__(self) -> Asked:
-        """Return the next question. An answer to the previous one is no longer accepted."""
+        """Wait for and return the next question; this closes the last. Raises what has stopped the client."""
         await trio.lowlevel.checkpoint()
         while self._asked is None or self._asked is self._handed_out:
             self._raise_failure()
@@ -97,10 +98,10 @@ class Client:
         return self._asked
 
     async def answer(self, asked: Asked, values: Mapping[str, ArrayLike]) -> bool:
-        """Mask and send `values`; return False if the question is closed or the client had to leave.
+        """Mask and send `values`. Return False if the sum has ended, or if the client refuses it and leaves.
 
-        A question is closed when the server has ended its sum. Raises `InputError`, and sends nothing, if
-        `values` do not match the spec, and `UnchangedValues` if they may not be summed again: then decline.
+        Raises `InputError` if `values` do not match the spec, `UnchangedValues` if they were summed before
+        over nearly the same clients (then call `decline`), or the error that has stopped the client.
         """
         async with self._machine_lock:
             self._raise_failure()
@@ -120,11 +121,11 @@ class Client:
             return True
 
     async def flush(self) -> None:
-        """Wait until the server has received all frames, or the connection is lost."""
+        """Wait until the server has received all frames sent to it, or there is no connection."""
         await self._link.flush()
 
     async def decline(self, asked: Asked) -> bool:
-        """Tell the server that no answer will come; return False if the question is no longer open."""
+        """Decline to answer `asked`. Return False if it is no longer open, or if the client has to leave."""
         async with self._machine_lock:
             if self._asked is not asked:
                 return False
@@ -143,14 +144,15 @@ class Client:
     # --- connections ---
 
     async def run(self) -> None:
-        """Connect again after each connection that ends, until an error on this side stops the client."""
+        """Stay connected: connect again when a connection ends, until an error on this side stops this."""
         attempt = 0
         while self._failure is None:
             attempt = 0 if await self._connect() else attempt + 1
             await trio.sleep(backoff(attempt))
 
     async def _connect(self) -> bool:
-        """Open a connection and use it until it ends. Return False if it fails or the server broke rules."""
+        """Open a connection and use it until it ends. Return False if it could not be opened, or ended
+        because the server broke the protocol, and True otherwise."""
         link = self._link
         try:
             connection, welcome = await self._connector.connect(link.name, link.received)
@@ -196,7 +198,8 @@ class Client:
         return Link(name, member=self._machine.member, peer=SERVER, progress=self._progress)
 
     async def _lose_session(self, why: SessionLossReason, *, next_link: bytes) -> None:
-        """Leave the session: erase its secrets, discard its unsent frames, and start the link `next_link`."""
+        """Leave the session without telling the server: erase its secrets, drop the link and all frames on it
+        that the server has not received, and make a new link named `next_link`."""
         async with self._machine_lock:  # wait for an answer that is being computed; it is discarded
             if self._machine.state not in (ClientState.NEW, *_OVER):
                 self._on_event(net_events.SessionLost(why))
@@ -233,7 +236,7 @@ class Client:
                     self._asked = None
 
     def _refuse(self, error: SecaggError) -> None:
-        """Leave the session after `error`. Unless the server caused the error, stop the client as well."""
+        """Leave the session because of `error`. Also stop the client, unless the server caused the error."""
         self._asked = None
         self._on_event(net_events.SessionRefused(error))
         self._leave()
@@ -250,7 +253,7 @@ class Client:
         self._changed.set()
 
     async def close(self) -> None:
-        """Leave the session, if any. Wait up to `Patience.farewell` seconds until the server knows."""
+        """Leave the session and join no other. Wait up to `Patience.farewell` seconds to tell the server."""
         self._failure = self._failure or StateError("this client was closed")  # it joins no other session
         with trio.move_on_after(self._patience.farewell, shield=True):
             async with self._machine_lock:
@@ -284,11 +287,13 @@ async def open_client(
 ) -> AsyncIterator[Client]:
     """Take part in the sums of `server` as client `member`, for as long as the block lasts.
 
-    `context` is `tls.client_context(...)`. `identity` and `registry` are for `malicious_server`, as in
-    `ClientMachine`, which also explains `static` and `content_of`. Raises `LocalError` at once if the
-    arguments contradict each other. If the server cannot be reached, the client tries again without end.
-    `on_event` is called with every event of the connection and of the machines, and by default writes them to
-    the standard library's log. `progress` is called while a frame is sent, and `work` runs long computations.
+    `context` is `tls.client_context(...)`; `insecure_plain_tcp` replaces it on a loopback address. `identity`
+    and `registry` are for `malicious_server` only. `static` names the kinds of sums whose values do not
+    depend on the query. `content_of(kind, payload)` returns the payload without what changes each round. The
+    client uses both to refuse sums of the same values over nearly the same clients. Raises `LocalError` at
+    once if arguments contradict each other. If the server cannot be reached, the client tries without end.
+    `on_event` is called with every event of `secagg.events` and `secagg.net.events`, and logs them by
+    default. `progress(frame, bytes_sent)` is called while a frame is sent; `work` runs long computations.
     """
     address = Address.parse(server) if isinstance(server, str) else server
     check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)

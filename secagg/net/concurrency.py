@@ -20,7 +20,8 @@ import trio
 
 @asynccontextmanager
 async def background_nursery() -> AsyncIterator[trio.Nursery]:
-    """Yield a nursery. Its tasks run on while a cancelled block cleans up, and are cancelled when it ends."""
+    """Yield a nursery. Its tasks still run while a cancelled block cleans up, and are cancelled when the
+    block ends. An exception of the block is raised as it is, not in a group."""
     failure: BaseException | None = None
     async with trio.open_nursery() as outer:
         nursery: trio.Nursery = await outer.start(_run_shielded)

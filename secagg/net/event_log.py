@@ -38,7 +38,7 @@ _LOST: Final = {
 
 
 class LogLine(NamedTuple):
-    """One line of the log: a short text, and facts with their names."""
+    """One line of the log: a short text, and facts by their names."""
 
     text: str
     facts: Mapping[str, Fact]
@@ -48,12 +48,13 @@ class LogLine(NamedTuple):
 
 
 def to_log(text: str, facts: Mapping[str, Fact]) -> None:
-    """Write a line to the log of `logging`, with facts as `key=value`. `EventLog` does so by default."""
+    """Write a line, with facts as `key=value`, to the logger "secagg.net". `EventLog` does so by default."""
     _logger.info("%s", LogLine(text, facts))
 
 
 class EventLog:
     """An `on_event` callback that writes events by `sink(text, facts)`. Each client or server needs its own.
+    A line that a peer could cause again and again is written once, and then only counted.
 
     >>> from secagg.net.events import ClientConnected
     >>> log = EventLog(lambda text, facts: print(text, dict(facts)))
@@ -79,17 +80,17 @@ class EventLog:
         self._joined = self._joined and not isinstance(event, _SESSION_ENDS)
 
     def _is_milestone(self, event: NetworkEvent) -> bool:
-        """Return whether `event` is written each time it occurs: a milestone, or any event of a client that
-        is in a session. Before a client is in a session, a server could cause such events at no cost, and
-        fill the client's log."""
+        """Return whether `event` is written each time it happens: if no peer can cause it at will, or if it
+        comes from a client machine that has joined a session. Before that, a server could cause events of the
+        machine at no cost, and fill the client's log."""
         return isinstance(event, _MILESTONES) or (self._joined and isinstance(event, events.ClientEvent))
 
     def write(self, text: str, **facts: Fact) -> None:
-        """Write a line that does not come from an event, however often it was written before."""
+        """Write a line that does not come from an event. Unlike an event's line, it is never suppressed."""
         self._sink(text, facts)
 
     def _write_once(self, line: LogLine) -> None:
-        """Write `line` the first time, and only count it after that."""
+        """Count `line`. Write it if it is new and fewer than `_REMEMBERED` different lines are counted."""
         key = (line.text, tuple(line.facts.items()))
         if key in self._counts:
             self._counts[key] += 1
@@ -100,7 +101,7 @@ class EventLog:
             self._surplus += 1
 
     def write_repetitions(self) -> None:
-        """Write how often each repeated line occurred, and set all counts to zero."""
+        """Write how often repeated lines occurred. Forget all lines, so that they can be written again."""
         for (text, facts), times in self._counts.items():
             if times > 1:
                 self._sink("repeated", {"what": text, "times": times, **dict(facts)})
@@ -111,7 +112,7 @@ class EventLog:
 
 
 def render(event: NetworkEvent) -> LogLine | None:
-    """Return the log line that describes `event`, or None if it is not logged."""
+    """Return the log line that describes `event`, or None if events of its type are not logged."""
     if isinstance(event, net_events.ClientSideEvent):
         return _client_side(event)
     if isinstance(event, net_events.ServerSideEvent):

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from secagg.errors import PeerError, SecaggError
 from secagg.events import ClientEvent, ServerEvent
-from secagg.net.connection import Reason
+from secagg.net.packets import Reason
 from secagg.net.settings import Address
 
 # --- events of a client ----------------------------------------------------------------------------
@@ -21,7 +21,7 @@ from secagg.net.settings import Address
 
 @dataclass(frozen=True)
 class ServerConnected:
-    """The server has accepted a connection. `resumed` says whether it continues the last connection."""
+    """The server accepted the client's connection. `resumed`: whether it continues the previous one."""
 
     server: Address
     resumed: bool
@@ -29,21 +29,21 @@ class ServerConnected:
 
 @dataclass(frozen=True)
 class ServerDisconnected:
-    """The connection to the server ended. The client connects again."""
+    """The client's connection to the server ended because of `error`. The client connects again."""
 
     error: SecaggError
 
 
 @dataclass(frozen=True)
 class ServerUnreachable:
-    """An attempt to connect failed. The client tries again."""
+    """An attempt of the client to connect to the server failed because of `error`. The client tries again."""
 
     error: SecaggError
 
 
 @dataclass(frozen=True)
 class ClientDismissed:
-    """The server ended or refused the connection on purpose, for `reason`."""
+    """The server ended or refused the client's connection on purpose, for `reason`."""
 
     reason: Reason
 
@@ -57,14 +57,14 @@ class SessionLossReason(Enum):
 
 @dataclass(frozen=True)
 class SessionLost:
-    """The client cannot continue its session. Its secrets are erased."""
+    """The client cannot continue its session, for `reason`. It has erased the session's secrets."""
 
     reason: SessionLossReason
 
 
 @dataclass(frozen=True)
 class SessionRefused:
-    """The client refused a message or failed, with `error`. The client has left the session."""
+    """The client left its session because of `error`: it refused a message of the server, or has failed."""
 
     error: SecaggError
 
@@ -88,7 +88,7 @@ class ConnectionRefused:
 
 @dataclass(frozen=True)
 class ClientConnected:
-    """A client has authenticated. `resumed` says whether the connection continues its last one."""
+    """A client has authenticated. `resumed` says whether it continues where its last connection ended."""
 
     member: int
     resumed: bool
@@ -96,7 +96,7 @@ class ClientConnected:
 
 @dataclass(frozen=True)
 class ClientDisconnected:
-    """A client's connection ended. The client may connect again within `Patience.grace` seconds."""
+    """A client lost its connection. If it has none for `Patience.grace` seconds, it leaves the session."""
 
     member: int
     error: SecaggError
@@ -121,7 +121,7 @@ class ClientLeft:
 
 @dataclass(frozen=True)
 class ClientExcluded:
-    """A client broke the protocol. Nothing more is accepted from it until the next session."""
+    """A client broke the protocol, as `error` says. Nothing is accepted from it until the next session."""
 
     member: int
     error: PeerError
@@ -129,7 +129,7 @@ class ClientExcluded:
 
 @dataclass(frozen=True)
 class SessionClosed:
-    """The server has ended its session, whether or not the session was ever set up."""
+    """An event of the server: it has ended its session, even if the session was never set up."""
 
 
 ServerSideEvent: TypeAlias = (

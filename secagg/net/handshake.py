@@ -17,9 +17,10 @@ from typing import Final
 import trio
 
 from secagg.errors import SERVER, MalformedMessage, PeerError, SecaggError, UnknownPeer
-from secagg.net import connection as packets
-from secagg.net.connection import Connection, ConnectionLost, Hello, PacketKind, Reason, Welcome, why_broken
+from secagg.net import packets
+from secagg.net.connection import Connection, ConnectionLost, why_broken
 from secagg.net.events import ConnectionRefused, OnServerEvent
+from secagg.net.packets import Hello, PacketKind, Reason, Welcome
 from secagg.net.reliable_link import DismissedByServer
 from secagg.net.settings import Address, Capacity, Patience
 from secagg.net.tls import peer_key
@@ -36,10 +37,8 @@ class AuthenticatedClient:
 
 
 class ClientAuthenticator:
-    """Authenticates incoming connections. If `context` is None, nothing is encrypted and no id is verified.
-
-    `members` maps the id of each client to its public key.
-    """
+    """Authenticates incoming connections. `members` maps the id of each client to its public key. If
+    `context` is None, nothing is encrypted and no id is verified."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class ClientAuthenticator:
         self._pending: dict[trio.CancelScope, None] = {}  # the oldest first
 
     async def authenticate(self, stream: trio.abc.Stream, *, host: str) -> AuthenticatedClient | None:
-        """Return the client that authenticated on `stream`. If none did, close `stream` and return None."""
+        """Return the client that authenticates on `stream`. If none does, report it, close, return None."""
         self._limit_pending()
         scope = trio.CancelScope(deadline=trio.current_time() + self._patience.handshake)
         self._pending[scope] = None
@@ -99,7 +98,7 @@ class ClientAuthenticator:
 
 
 def _reason(error: Exception) -> str:
-    """Return a short reason for the log, without any text that the unauthenticated peer sent."""
+    """Return why a connection was refused, for the log, without text that the unauthenticated peer sent."""
     if isinstance(error, PeerError):
         return error.why
     return str(error) if isinstance(error, ConnectionLost) else why_broken(error)
@@ -121,12 +120,10 @@ class ServerConnector:
         self._patience = patience
 
     async def connect(self, link: bytes, received: int) -> tuple[Connection, Welcome]:
-        """Connect, and return the connection and the server's answer to the first packet.
-
-        `link` names the `Link` to continue, and `received` is how many frames arrived on it before. Raises
-        `DismissedByServer` if the server refuses with a reason, `ConnectionLost` if the connection fails, and
-        `PeerError` if the peer is not a server of this protocol.
-        """
+        """Connect, and return the connection and the server's answer to the first packet. `link` names the
+        `Link` to continue, and `received` is how many frames arrived on it before. Raises `DismissedByServer`
+        if the server refuses with a reason, `ConnectionLost` if the connection fails, and `PeerError` if the
+        peer is not a server of this protocol."""
         try:
             with trio.fail_after(self._patience.handshake):
                 stream = await trio.open_tcp_stream(self.address.host, self.address.port)
@@ -164,7 +161,7 @@ class ServerConnector:
 
 
 def _network(error: BaseException) -> str:
-    """Return the operating system's message for a failed connection; of a group, for its first error."""
+    """Return the operating system's text for a connection error; for a group of errors, that of the first."""
     if isinstance(error, BaseExceptionGroup):
         return _network(error.exceptions[0])
     if isinstance(error, socket.gaierror):
@@ -175,6 +172,7 @@ def _network(error: BaseException) -> str:
 
 
 def backoff(attempt: int) -> float:
-    """Return the seconds to wait after `attempt` failures to connect: random, doubling up to at most 30."""
+    """Return how many seconds to wait after `attempt` failed attempts to connect: random, between half of a
+    limit and the limit, which is 0.25 at first, doubles with each failure, and stays at 30."""
     most: float = min(_LONGEST, _FIRST * 2 ** min(attempt, 16))
     return most * (1 + secrets.randbelow(1 << 16) / (1 << 16)) / 2

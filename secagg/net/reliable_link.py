@@ -15,8 +15,9 @@ from typing import Final, TypeAlias
 import trio
 
 from secagg.errors import SERVER, MalformedMessage, OversizeMessage, Peer, PeerError, SecaggError, SlowReader
-from secagg.net import connection as packets
-from secagg.net.connection import MAX_BODY, Begin, Connection, ConnectionLost, PacketKind, Reason
+from secagg.net import packets
+from secagg.net.connection import Connection, ConnectionLost
+from secagg.net.packets import MAX_BODY, Begin, PacketKind, Reason
 from secagg.net.upload_slots import UploadSlot, UploadSlots
 
 MAX_UNREAD: Final = 16  # frames that the other side has not acknowledged
@@ -33,7 +34,7 @@ class DismissedByServer(ConnectionLost):
 
 
 class ClosedLocally(SecaggError):
-    """This side ended the connection."""
+    """This side ended the connection on purpose, for `reason`."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.name.lower())
@@ -42,7 +43,7 @@ class ClosedLocally(SecaggError):
 
 @dataclass(frozen=True)
 class ReceivedFrame:
-    """A frame that the other side made when it had received `seen` frames of this side."""
+    """A frame of the other side, which had received `seen` frames of this side when it made this one."""
 
     frame: bytes = field(repr=False)
     seen: int
@@ -57,10 +58,11 @@ def no_progress(_frame: bytes, _sent: int) -> None:
 
 
 class Link:
-    """One end of a link. `name` is the same at both ends; `member` is the id of the client.
+    """One end of a link, which carries frames over one connection after another.
 
-    The owner sets `frame_limit`, the size of the largest frame to accept. At first it is 0. `slots`
-    limits the large frames received at the same time; `progress` is called while a frame is sent.
+    `name` is the same at both ends. `member` is the id of the client. The owner sets `frame_limit`, the bytes
+    of the largest frame to accept; at first it is 0. `slots` limits how many links receive a large frame at
+    the same time. `progress(frame, sent)` is called while a frame is sent, with its bytes sent so far.
     """
 
     def __init__(
@@ -98,7 +100,8 @@ class Link:
         return self._scope is not None
 
     def send(self, frame: bytes) -> None:
-        """Send a frame, now or once connected. Raise `SlowReader` if `MAX_UNREAD` frames wait already."""
+        """Queue a frame, to be sent as soon as there is a connection; does not wait. Raises `SlowReader` if
+        `MAX_UNREAD` frames are not acknowledged yet."""
         if len(self._outbox) >= MAX_UNREAD:
             raise SlowReader(self.peer, f"does not read; {MAX_UNREAD} messages wait for it")
         self._outbox.append((self._seen, frame))
@@ -108,20 +111,17 @@ class Link:
         self._wake.set()
 
     async def flush(self) -> None:
-        """Wait until the other side has acknowledged all frames, or the connection is lost."""
+        """Wait until the other side has acknowledged all frames sent to it, or there is no connection."""
         while self._outbox and self.is_up:
             await self._flushed.wait()
 
     def close(self, reason: Reason) -> None:
-        """End the connection, if there is one. Then `run` returns `ClosedLocally` with `reason`."""
+        """End the connection, if there is one: `run` then returns `ClosedLocally` with `reason`."""
         self._end(ClosedLocally(reason))
 
     def supersede(self) -> None:
-        """End the connection, if there is one, because the same process has opened another.
-
-        The process is not notified, because it opened the other connection itself. If that one is older and
-        was delayed, the process connects once more.
-        """
+        """End the connection, if there is one, because the process at the other end has opened a newer one.
+        That process is not told why. If the newer connection fails too, it connects again."""
         self._end(ConnectionLost("another connection took its place"))
 
     def _end(self, why: SecaggError) -> None:
@@ -132,11 +132,9 @@ class Link:
     async def run(
         self, connection: Connection, *, first: bytes = b"", received: int, deliver: Deliver
     ) -> SecaggError:
-        """Exchange frames over `connection` until it ends, and return the error that ended it.
-
-        `first` is the packet to send first. The other side has `received` frames of this side. `deliver` is
-        called with each frame that arrives. The caller holds `run_lock`.
-        """
+        """Exchange frames over `connection` until it ends, and return the error that ended it. `first` is the
+        packet to send first. The other side already has `received` frames of this side. `deliver` is called
+        with each frame that arrives. The caller holds `run_lock`."""
         assert self.run_lock.locked()  # otherwise two connections could use the same numbers
         ended: list[SecaggError] = []
         self._close_error = None
@@ -172,7 +170,8 @@ class Link:
             self._flushed = trio.Event()
 
     def _settle(self, received: int, *, most: int) -> None:
-        """Discard the first `received` sent frames, which the other side has. It has no more than `most`."""
+        """Discard the kept copies of the first `received` frames: the other side reports that it has them.
+        Raises `MalformedMessage` if `received` is above `most`, the number of frames that it can have."""
         if received > most:
             raise MalformedMessage(self.peer, "acknowledged what it cannot have received")
         while self._acked < received:
@@ -184,7 +183,7 @@ class Link:
     # --- sending ---
 
     async def _write(self, connection: Connection, first: bytes) -> None:
-        """Send acknowledgements, frames and keep-alive packets. No other task sends."""
+        """Send `first`, then acknowledgements, frames and keep-alive packets, as the only sending task."""
         await connection.write([first])
         while True:
             if self._ack_due:
@@ -211,7 +210,7 @@ class Link:
         self._progress(frame, len(frame))
 
     async def _rest(self, connection: Connection) -> None:
-        """Wait until there is something to send. After a quarter of `silence`, send a keep-alive packet."""
+        """Wait for something to send. After a quarter of `silence`, stop and send a keep-alive packet."""
         self._wake = trio.Event()
         with trio.move_on_after(connection.silence / _KEEPALIVES_PER_SILENCE) as scope:
             await self._wake.wait()
@@ -232,7 +231,7 @@ class Link:
             self._wake.set()
 
     async def _accept(self, connection: Connection, begin: Begin, deliver: Deliver) -> None:
-        """Receive one frame and deliver it. When this returns, the link keeps no reference to the frame."""
+        """Receive the frame that `begin` announces, and deliver it. After that, keep no reference to it."""
         self._check_size(begin.size)
         async with self._room(begin.size) as slot:
             with slot.reading():

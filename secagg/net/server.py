@@ -5,7 +5,7 @@
             total = await session.ask("mean", payload, round_number=0)
 
 Each connection has its own tasks, so a client that does not read or send delays no other. The memory for each
-client is bounded: a few frames that it has not read, and one of a few slots while it uploads.
+client is bounded: a few frames that it has not read, and one upload, of which a few run at a time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ import trio
 
 from secagg.errors import OutOfOrder, PeerError, SecaggError, StateError
 from secagg.ledger import ServerLedger
-from secagg.net import connection as packets
 from secagg.net import events as net_events
+from secagg.net import packets
 from secagg.net.concurrency import RunFunction, background_nursery, in_thread
-from secagg.net.connection import Connection, ConnectionLost, Hello, Reason, host_of
+from secagg.net.connection import Connection, ConnectionLost, host_of
 from secagg.net.event_log import EventLog
 from secagg.net.events import LeaveReason, OnServerEvent
 from secagg.net.handshake import AuthenticatedClient, ClientAuthenticator
+from secagg.net.packets import Hello, Reason
 from secagg.net.reliable_link import ClosedLocally, Link, ReceivedFrame
 from secagg.net.session import OnMachineEvent, Session, no_op
 from secagg.net.settings import Address, Capacity, Deadlines, Patience, check_secure
@@ -78,7 +79,7 @@ class Server:
         return self._session
 
     async def wait_for_clients(self, count: int) -> None:
-        """Wait until `count` clients are connected."""
+        """Wait until at least `count` clients are connected."""
         while len(self.connected) < count:
             await self._changed.wait()
 
@@ -96,10 +97,10 @@ class Server:
     ) -> AsyncIterator[Session]:
         """Set up a session with the clients that join before the deadline, and yield it.
 
-        The session ends with the block. As soon as `expected` clients have joined, set-up does not wait for
-        more. Raises `SumFailed` if too few join. If `members` is given, only these clients are invited, and
-        the others stay connected for a later session. `on_event` is called with every event of the machine,
-        after the event was written to the ledger and before the server's own callback.
+        The session ends with the block. When `expected` clients have joined or left, the server waits for no
+        more. Raises `SumFailed` if too few join, and `StateError` if a session runs already. If `members` is
+        given, only these are invited; others stay connected for a later session. `on_event` gets every event
+        of `machine`, after the `ledger` and before the server's own callback. `work` runs slow computations.
         """
         if self._session is not None:
             raise StateError("a server has one session at a time")
@@ -130,14 +131,14 @@ class Server:
                 self._on_event(net_events.SessionClosed())
 
     def _clear_exclusions(self) -> None:
-        """Let excluded clients connect again, and forget how many stray frames each client has sent."""
+        """Let excluded clients connect again, and reset each client's count of frames without a session."""
         self._excluded_members.clear()
         self._stray_frames.clear()
 
     # --- connections ---
 
     async def handle_connection(self, stream: trio.abc.Stream) -> None:
-        """Authenticate the client of one new connection, and exchange frames until the connection ends."""
+        """Authenticate the client of a new connection. Serve it until the end, or dismiss it if excluded."""
         client = await self._authenticator.authenticate(stream, host=host_of(stream))
         if client is None:
             return
@@ -180,7 +181,8 @@ class Server:
         return link is not None and link.name == hello.link
 
     def _link_of(self, hello: Hello) -> tuple[Link, bool]:
-        """Return (the client's link, True) if `hello` names it, or else (a new link, False)."""
+        """Return the link that `hello` names, and True. If it is unknown, return a new link, and False: the
+        new link replaces the old one of the client, if there is one, and the client leaves the session."""
         old = self._links.get(hello.member)
         if old is not None and self._knows(hello):
             self._stop_grace_period(old)
@@ -210,7 +212,7 @@ class Server:
             raise OutOfOrder(link.member, "sends messages that belong to no session")
 
     async def _on_connection_end(self, link: Link, connection: Connection, why: SecaggError) -> None:
-        """Exclude or dismiss the client, or give it time to reconnect, depending on the error `why`."""
+        """On a `PeerError`, exclude the client; on `ClosedLocally`, dismiss it; else let it reconnect."""
         if isinstance(why, PeerError):
             self._exclude(link, why)
             await _dismiss(connection, Reason.EXCLUDED)
@@ -221,7 +223,7 @@ class Server:
             self._start_grace_period(link)
 
     def _start_grace_period(self, link: Link) -> None:
-        """Forget the link after `Patience.grace` seconds, unless its client reconnects before."""
+        """Start a task that removes `link` after `Patience.grace` seconds unless its client reconnects."""
         if self._links.get(link.member) is link and not link.run_lock.locked():
             scope = self._offline[link] = trio.CancelScope()
             self._nursery.start_soon(self._expire, link, scope)
@@ -232,12 +234,12 @@ class Server:
             self._forget(link, LeaveReason.CONNECTION_LOST)
 
     def _stop_grace_period(self, link: Link) -> None:
-        """Cancel the task that would forget the link, if there is one."""
+        """Cancel the task, if there is one, that would remove `link` because its client stays offline."""
         if (scope := self._offline.pop(link, None)) is not None:
             scope.cancel()
 
     def _forget(self, link: Link, why: LeaveReason) -> None:
-        """Remove a link, and its client from the session. If the client reconnects, it gets a new link."""
+        """Close and remove a link. Its client leaves the session, and gets a new link if it reconnects."""
         del self._links[link.member]
         self._stop_grace_period(link)
         if self._session is not None and self._session.has(link):
@@ -245,7 +247,7 @@ class Server:
         link.close(Reason.REPLACED)
 
     def _exclude(self, link: Link, error: PeerError) -> None:
-        """Exclude a client that broke the protocol: accept nothing from it until the next session."""
+        """Exclude a client that broke the protocol: disconnect it, and refuse it until the next session."""
         self._on_event(net_events.ClientExcluded(link.member, error))
         self._excluded_members.add(link.member)
         if self._session is not None and self._session.has(link):
@@ -276,7 +278,7 @@ async def _dismiss(connection: Connection, reason: Reason) -> None:
 
 
 async def _answer(connection: Connection, packet: bytes) -> None:
-    """Try to send the last packet of a connection, for at most a second."""
+    """Try for at most a second to send a connection's last packet. A lost connection is not an error."""
     with trio.move_on_after(_DISMISSAL_SECONDS), suppress(ConnectionLost):
         await connection.write([packet])
 
@@ -296,8 +298,8 @@ async def open_server(
 
     `context` is `tls.server_context(...)`. With `insecure_plain_tcp` there is no TLS: then the id that a
     client sends is not verified, and the address must be a loopback address. If the port is 0, the system
-    chooses one, and `server.address` has it. `on_event` is called with every event of connections and
-    sessions, and by default writes them to the standard library's log. Raises `OSError` if it cannot listen.
+    chooses one, and `server.address` has it. `on_event` gets every event of connections and sessions; by
+    default, they are logged. Raises `ParameterError` for invalid settings, and `OSError` if it cannot listen.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
@@ -348,7 +350,6 @@ async def serve_sums(
     """Open a server, run `conduct(server)`, and close the server, as one task of the caller's nursery.
 
     `settings` are those of `open_server`. `await nursery.start(serve_sums, ...)` returns `server.address`.
-
     Raises what `open_server` and `conduct` raise.
     """
     async with open_server(listen, **settings) as server:

@@ -1,4 +1,4 @@
-"""One session on the network: a server's machine, its deadlines, and the links of its clients.
+"""One session on the network: a server's machine, the deadlines of its stages, and its clients' links.
 
 A lock ensures that one task at a time uses the machine. A task that has received a frame waits for the lock,
 and does not read from its connection meanwhile.
@@ -15,11 +15,11 @@ import trio
 
 from secagg import events
 from secagg import messages as m
-from secagg.cohort import invitation_digest
+from secagg.cohort_members import invitation_digest
 from secagg.errors import Departed, LargeCohort, LocalError, PeerError, SlowReader
 from secagg.events import Outgoing, ServerEvent, ServerStep, SumReleased
 from secagg.ledger import ServerLedger
-from secagg.local import STAGE_OF, Stage
+from secagg.local_session import STAGE_OF, Stage
 from secagg.net.concurrency import RunFunction
 from secagg.net.events import ClientLeft, LeaveReason, OnServerEvent
 from secagg.net.reliable_link import Link, ReceivedFrame
@@ -38,9 +38,7 @@ def no_op(_event: ServerEvent) -> None:
 
 class Session:
     """A session of a server with its clients, in which `ask` computes sums; `Server.session` makes it.
-
-    `bytes_up` and `frames_up` count by stage what clients sent; `bytes_down` and `frames_down` what they got.
-    """
+    `bytes_up` and `frames_up` count by stage what clients sent; `bytes_down`, `frames_down` what they got."""
 
     def __init__(
         self,
@@ -82,7 +80,7 @@ class Session:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The ids of the clients that can still be asked."""
+        """The ids of the clients that can still be asked for a sum."""
         return self._machine.members
 
     @property
@@ -90,10 +88,10 @@ class Session:
         return self._machine.sums_left
 
     async def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
-        """Compute one sum and return its total. `kind` is its name in the table; clients get `payload`.
+        """Compute one sum of `kind`, a name in the table, and return its total.
 
-        Raises `SumFailed` if no total was released; the session goes on. If this call is cancelled, the sum
-        is abandoned and the clients are notified.
+        Clients get `payload` and `round_number`. Raises `SumFailed` if no total was released, or `LocalError`
+        if the query is not possible now; the session goes on. A cancelled call abandons the sum.
         """
         async with self._holding():
             self._raise_failure()
@@ -109,7 +107,7 @@ class Session:
             raise
 
     async def _finish(self) -> Total:
-        """Run the stages of a sum, and return its total or raise its error."""
+        """Run the stages of the current sum. Return its total, or raise the error that aborted it."""
         while True:
             for event in await self._run_stage():
                 if isinstance(event, SumReleased):
@@ -119,14 +117,14 @@ class Session:
                     raise event.error
 
     def _abandon(self) -> None:
-        """Abandon the current sum, if any. No lock is needed: no other task is calling the machine."""
+        """Abandon the current sum, if there is one. No lock is needed: no other task is in the machine."""
         if self._machine.state in (ServerState.MASKING, ServerState.CONFIRMING, ServerState.UNMASKING):
             self._act(self._machine.abandon())
 
     # --- for the server ---
 
     async def open(self) -> None:
-        """Set up the session: exchange keys and shares. Raise `SumFailed` if too few clients stay."""
+        """Set up the session: exchange clients' keys and shares. Raise `SumFailed` if too few take part."""
         while self._machine.state is not ServerState.READY:
             for event in await self._run_stage():
                 if isinstance(event, events.SessionFailed):
@@ -153,25 +151,25 @@ class Session:
         return self._links.get(link.member) is link
 
     def expects(self, link: Link, arrival: ReceivedFrame) -> bool:
-        """Return whether a frame is from an invited client, and was made after it received the invitation."""
+        """Return whether a frame belongs to this session: the client made it after it got the invitation."""
         return self.has(link) and arrival.seen >= self._since[link.member]
 
     async def take(self, link: Link, arrival: ReceivedFrame) -> None:
-        """Pass to the machine a frame for which `expects` returned True."""
+        """Pass a frame that `expects` has approved to the machine. Count it in `frames_up` and `bytes_up`."""
         async with self._holding():
             self.bytes_up[self._stage_now()] += len(arrival.frame)
             self.frames_up[self._stage_now()] += 1
             self._note_aside(self._machine.receive(link.member, arrival.frame))
 
     def lose(self, link: Link, why: LeaveReason) -> None:
-        """Remove a client that is disconnected for good, for the reason `why`."""
+        """Remove a client from the session because it is disconnected for good, for the reason `why`."""
         self._on_event(ClientLeft(link.member, why))
         del self._links[link.member]
         self._left.add(link.member)
         self._later(lambda: self._machine.drop(link.member))
 
     def remove_excluded(self, link: Link, error: PeerError) -> None:
-        """Remove a client that the server has excluded, because it broke the rules of the transport."""
+        """Remove from the session a client that the server has excluded because of `error`."""
         del self._links[link.member]
         self._left.add(link.member)
         self._later(lambda: (events.Excluded(link.member, error), *self._machine.drop(link.member)))
@@ -179,7 +177,7 @@ class Session:
     # --- stages ---
 
     async def _run_stage(self) -> tuple[ServerEvent, ...]:
-        """Wait for all answers or the deadline of this stage, close it, and return the resulting events."""
+        """Wait for all answers or the deadline of the stage. Close the stage, and return its events."""
         with trio.move_on_after(self._deadlines.of(self._machine.state)):
             await self._complete.wait()
         async with self._holding():
@@ -191,7 +189,7 @@ class Session:
         return step.events
 
     def _dismiss_latecomers(self) -> None:
-        """Send a farewell to the clients that were invited and did not join in time."""
+        """Send a farewell to the clients that were invited but did not join in time, and forget them."""
         for member in set(self._links) - set(self._machine.advertised):
             self._send_farewell(self._links.pop(member))
 
@@ -203,7 +201,7 @@ class Session:
 
     @asynccontextmanager
     async def _holding(self) -> AsyncIterator[None]:
-        """Hold the lock of the machine for the block, and then make the calls that `_later` has queued."""
+        """Context manager: hold the machine's lock, and at the end make the calls that `_later` queued."""
         async with self._machine_lock:
             try:
                 yield
@@ -211,7 +209,7 @@ class Session:
                 self._catch_up()
 
     def _later(self, act: Callable[[], tuple[ServerEvent, ...]]) -> None:
-        """Call `act` at once or, if a task holds `_machine_lock`, as soon as it is released."""
+        """Call `act` and record its events: at once, or as soon as no task holds the machine's lock."""
         self._pending.append(act)
         if not self._machine_lock.locked():
             self._catch_up()
@@ -221,7 +219,7 @@ class Session:
             self._note_aside(self._pending.pop(0)())
 
     def _note_aside(self, happened: Iterable[ServerEvent]) -> None:
-        """Record events that a client caused. If the ledger cannot record one, the whole session fails."""
+        """Record events that a client caused. If the ledger fails, `_run_stage` raises its error later."""
         try:
             self._note(happened)
         except LocalError as error:
@@ -233,7 +231,7 @@ class Session:
             raise self._failure
 
     def _act(self, step: ServerStep) -> None:
-        """Record events, then send frames: the ledger has a released total before any client is told."""
+        """Record the events of `step`, and only then send its frames, which may tell clients of a total."""
         self._note(step.events)
         self._send(step.outgoing)
 
@@ -252,7 +250,7 @@ class Session:
             self._complete.set()
 
     def _all_expected_came(self) -> bool:
-        """Return whether all expected clients have either joined or left."""
+        """Return whether as many clients as expected have joined or left; False if no number is expected."""
         came = self._left.union(self._machine.advertised)
         return self._expected is not None and len(came) >= self._expected
 

@@ -1,4 +1,4 @@
-"""Settings of an operator: addresses, deadlines of stages, timeouts, and limits on the work for peers."""
+"""Network settings of an operator: server address, deadlines of stages, timeouts, limits on server load."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ DAY: Final = 86_400.0
 
 @dataclass(frozen=True, kw_only=True)
 class Deadlines:
-    """Seconds for each stage. After them, the server closes the stage even if some answers are missing.
-
-    `join`     clients join and advertise keys.
-    `share`    clients deal shares of their one-time secrets.
-    `mask`     clients compute and upload their masked input. This includes local training.
-    `confirm`  under `malicious_server`, clients confirm which clients are in the sum.
-    `reveal`   clients reveal shares.
-
+    """The most seconds of each protocol stage. After them, the server closes it, even if answers are missing.
     Raises `ParameterError` unless each value is above 0 and at most a day.
+
+    `join`     clients join and advertise their public keys.
+    `share`    clients secret-share their one-time secrets.
+    `mask`     clients compute and upload their masked input. This includes local training.
+    `confirm`  clients sign which clients are in the sum; only if the trust level is `malicious_server`.
+    `reveal`   clients reveal the shares with which the server unmasks the total.
 
     >>> Deadlines(mask=3600.0).mask
     3600.0
@@ -40,7 +39,7 @@ class Deadlines:
         _check_seconds(self)
 
     def of(self, state: ServerState) -> float:
-        """Return the seconds for the stage of a server in `state`."""
+        """Return the deadline, in seconds, of the stage `state`. Raises `KeyError` if it is no stage."""
         return {
             ServerState.INVITING: self.join,
             ServerState.SHARING: self.share,
@@ -52,14 +51,13 @@ class Deadlines:
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """Seconds for which the transport waits.
+    """Timeouts of the network transport, in seconds. Raises `ParameterError` unless each value is above 0 and
+    at most a day.
 
     `handshake`  a new connection is closed if it is not authenticated within this time.
     `silence`    a connection counts as lost if nothing arrives on it for this time.
-    `grace`      a client leaves the session if it has no connection for this time.
-    `farewell`   a side that shuts down waits this long until the other side has received all frames.
-
-    Raises `ParameterError` unless each value is above 0 and at most a day.
+    `grace`      the server drops a client from the session if it has had no connection for this time.
+    `farewell`   a side that shuts down waits at most this long for the other to receive all frames.
 
     >>> Patience().grace
     10.0
@@ -76,14 +74,12 @@ class Patience:
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """Limits on the work of a server.
+    """Limits on the load of a server. Raises `ParameterError` unless each is positive.
 
-    `uploads`   large messages that are received at the same time; the server needs memory for these and one
-                vector more. If it is not above the number of colluders, they can keep other clients waiting.
-    `slowest`   bytes per second. An upload below this rate loses its slot if other clients wait.
-    `strangers` connections that are not authenticated yet. One more replaces the oldest of them.
-
-    Raises `ParameterError` unless each value is positive.
+    `uploads`   the most large messages received at a time; the server needs memory for these and one vector
+                more. If it is not above the number of colluders, they can keep other clients waiting.
+    `slowest`   the least rate of an upload, in bytes per second; a slower one is ended if other clients wait.
+    `strangers` the most connections that are not authenticated yet. One more replaces the oldest of them.
 
     >>> Capacity(uploads=16).uploads
     16
@@ -107,9 +103,8 @@ def _check_seconds(settings: Deadlines | Patience) -> None:
 
 @dataclass(frozen=True)
 class Address:
-    """The host and the port at which a server listens.
-
-    `parse` reads "host:port", and raises `ParameterError` if the text is not an address.
+    """The host and the port at which a server listens. `parse` reads "host:port", and raises `ParameterError`
+    if the text is not an address.
 
     >>> Address.parse("[::1]:7443")
     Address(host='::1', port=7443)
@@ -144,7 +139,8 @@ class Address:
 
 
 def check_secure(address: Address, context: ssl.SSLContext | None, *, insecure_plain_tcp: bool) -> None:
-    """Raise `ParameterError` unless TLS is used, or insecure plain TCP was chosen on a loopback address."""
+    """Raise `ParameterError` unless either a TLS `context` is given or `insecure_plain_tcp` is true, not
+    both, and the second only for a loopback address."""
     if (context is None) != insecure_plain_tcp:
         raise ParameterError("pass a TLS context, or insecure_plain_tcp=True on a loopback address; not both")
     if context is None and not address.is_loopback:

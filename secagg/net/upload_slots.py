@@ -1,9 +1,9 @@
 """Bounds the number of large frames that the server receives at the same time.
 
-A masked vector is discarded once it is added to the total, so the server needs memory only for the vectors
-that are being received. The server does not read from a client that waits for a slot. While clients wait, an
-upload that is slower than `slowest` bytes per second loses its slot. If there are more slots than corrupt
-clients, the corrupt clients cannot occupy all slots.
+Each upload of a masked vector needs one of a fixed number of slots. The server does not read from a client
+that waits for one. A vector is discarded once it is added to the total, so the server needs memory only for
+the vectors that are being received. While clients wait, an upload that is slower than `slowest` bytes per
+second is ended. If there are more slots than corrupt clients, these cannot occupy all slots.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class UploadSlot:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Return a context manager. If `end` is called in its block, the block raises `ConnectionLost`."""
+        """Context manager around the reads of the upload. If `end` is called, the block is cancelled, and
+        `ConnectionLost` is raised after it."""
         with trio.CancelScope() as self._scope:
             yield
         caught, self._scope = self._scope.cancelled_caught, None
@@ -44,14 +45,12 @@ class UploadSlot:
 
     @property
     def is_ending(self) -> bool:
-        """Whether `end` was called and the block of `reading` has not ended yet."""
+        """Whether `end` was called, and the block of the context manager `reading` is still running."""
         return self._scope is not None and self._scope.cancel_called
 
     def overdue_at(self, slowest: float) -> float:
-        """Return the time, on trio's clock, at which the upload is too slow if no more bytes arrive.
-
-        `slowest` is in bytes per second. The time is infinite if the upload cannot be ended now.
-        """
+        """Return when, on trio's clock, the upload is too slow unless more bytes arrive: 5 s after its start,
+        plus bytes so far / `slowest`, in bytes per second. Infinite if no read runs or it is ending."""
         if self._scope is None or self.is_ending:
             return math.inf
         return self._since + GRACE + self._taken / slowest
@@ -62,7 +61,8 @@ class UploadSlot:
 
 
 class UploadSlots:
-    """Gives slots to at most `uploads` uploads at a time, in the order in which they ask."""
+    """Lets at most `uploads` uploads run at a time; others wait for a slot, in the order in which they asked.
+    While some wait, uploads slower than `slowest` bytes per second are ended."""
 
     def __init__(self, uploads: int, *, slowest: float) -> None:
         self._free = uploads
@@ -109,7 +109,7 @@ class UploadSlots:
         self._grant()
 
     def _end_overdue(self) -> None:
-        """End overdue uploads, at most one for each waiting client, those overdue longest first."""
+        """End uploads that are too slow, the longest overdue first, but at most one per waiting client."""
         now = trio.current_time()
         wanted = len(self._queue) - sum(slot.is_ending for slot in self._held)
         late = sorted(self._held, key=lambda slot: slot.overdue_at(self._slowest))

@@ -1,1 +1,1 @@
-"""Distributed discrete Gaussian noise: each client adds some, and the total has the planned variance."""
+"""Distributed discrete Gaussian noise: each client adds some, so that the total has the planned variance."""

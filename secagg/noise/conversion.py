@@ -1,9 +1,7 @@
-"""Conversion of zCDP to (epsilon, delta) and back, by the accountant of dp-accounting.
-
-The accountant adds the Renyi divergences of all sums at given orders, and converts the result of each order
-to an epsilon for a delta (Proposition 12 of "The Discrete Gaussian for Differential Privacy"). The epsilon of
-every order is valid, and the least is returned. More orders can only make it smaller.
-"""
+"""Conversion between zCDP and (epsilon, delta)-differential privacy, by the package dp-accounting. Its
+accountant adds the Renyi divergences of all sums at given orders, and converts the result of each order to an
+epsilon for a delta (Proposition 12 of "The Discrete Gaussian for Differential Privacy"). The epsilon of every
+order is valid, and the least is returned. More orders can only make it smaller."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.noise import checks
+from secagg import argument_checks as checks
 from secagg.noise.privacy_goal import Orders
 from secagg.noise.zcdp_cost import Cost
 
@@ -39,23 +37,22 @@ _MOST_ORDER: Final = math.log(1e12)
 
 
 def epsilon(costs: Iterable[Cost | float], *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
-    """Return the epsilon at `delta` of the composition of all `costs`. A float cost is a rho of zCDP."""
+    """Return the epsilon, at `delta`, of all sums with these privacy `costs` together: the least over all
+    Renyi `orders`. A float cost is a zCDP rho. Raises `ParameterError` for an invalid argument."""
     events = Counter(_checked(cost if isinstance(cost, Cost) else Cost(cost)) for cost in costs)
     return _best(events, checks.probability(delta, "delta"), checks.one_of(Orders, orders, "orders"))[0]
 
 
 def _checked(cost: Cost) -> Cost:
-    """Return `cost`. Raises `ParameterError` if it is negative: it would hide the cost of other sums."""
+    """Return `cost` as floats. Raises `ParameterError` if rho or xi is negative: it could hide others."""
     return Cost(*(checks.real(number, "a cost", 0.0, math.inf) for number in cost))
 
 
 @lru_cache(maxsize=1024)
 def rho_for(epsilon: float, *, delta: float, orders: Orders = Orders.CONTINUOUS) -> float:
-    """Return the largest rho of zCDP that implies at most `epsilon` at `delta`.
-
-    As a function of rho, epsilon is the minimum of many straight lines. So it is concave, and its slope is
-    the best order. Newton's method uses this slope; if it leaves the interval [low, high], bisection is used.
-    """
+    """Return the largest rho for which rho-zCDP implies (`epsilon`, `delta`)-differential privacy. As a
+    function of rho, epsilon is the minimum of straight lines, one for each Renyi order, with that slope.
+    Newton's method uses the slope of the least line. If a step goes too far, it bisects instead."""
     delta, orders = checks.probability(delta, "delta"), checks.one_of(Orders, orders, "orders")
     low, high = 0.0, 1.0
     while _of_rho(high, delta, orders)[0] < epsilon:

@@ -1,10 +1,10 @@
-"""Calibration of parts with a bound for each number (counts, weights): the grid, and the amount of noise.
+"""Calibration of parts (vectors of a sum) with a bound for each element, such as counts: grid and noise.
 
 Such parts are not rotated, and their bounds are whole numbers of grid points. So rounding does not let one
 client move the total further, and a finer grid costs only bits. The grid is just fine enough that every
-component of the noise has a standard deviation of four grid points. A sum of such discrete Gaussians is
-nearly a discrete Gaussian. On a grid of whole counts, for an epsilon of 1, each of 100 clients would add
-noise with a standard deviation of only 0.4, for which this does not hold.
+component of a client's noise has a standard deviation of at least four grid points. A sum of such discrete
+Gaussians is nearly a discrete Gaussian. On a grid of whole counts, for an epsilon of 1, each of 100 clients
+would add noise with a standard deviation of only 0.4, for which this does not hold.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import math
 from fractions import Fraction
 from typing import Final
 
-from secagg.distributed_noise import NoiseAssumptions, counts_norm2
+from secagg import argument_checks as checks
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import SpecError
-from secagg.noise import checks, vector_calibration
+from secagg.noise import vector_calibration
 from secagg.noise.part_plan import Plan, least_component
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.vector_calibration import STDDEVS, checked_bound, checked_request, rounded_up
-from secagg.sum_spec import Bound, Count, LInf
+from secagg.sensitivity_and_headroom import counts_norm2
+from secagg.sum_spec import MOST_NORM2, Bound, Count, LInf
 
 _MOST_COUNT: Final = (1 << 64) - 1
-# The largest squared norm that the arithmetic of a part can hold.
-_MOST_NORM2: Final = 1 << 62
 
 
 def calibrate_counts(
@@ -35,15 +35,13 @@ def calibrate_counts(
     total: int | None = None,
     stddevs: float = STDDEVS,
 ) -> Plan:
-    """Plan noise for `bins` counts from 0 to `limit`; the counts of one client add up to at most `total`.
+    """Plan noise for `bins` counts. A client's counts are from 0 to `limit`, and add up to at most `total`.
 
     For a histogram to which each client adds one count, pass `total=1`. Without `total`, a client may add up
-    to `limit` to every bin, which takes more noise to hide.
-
-    The scale is a power of two. The bits are the fewest that leave room for `stddevs` standard deviations of
-    noise below zero and above the largest total of honest clients.
-
-    Returns a `Plan`; raises `SpecError` if 64 bits are not enough.
+    to `limit` to every bin, which takes more noise to hide. The number of grid points per count is a power of
+    two. The bits per element are the fewest that leave room for `stddevs` standard deviations of noise below
+    zero and above the largest total of honest clients. Raises `SpecError` if 64 bits are not enough or no
+    grid is fine enough, and `ParameterError` for invalid arguments.
 
     >>> promise = NoiseAssumptions(clients=100, dropouts=10, colluders=5)
     >>> plan = calibrate_counts(promise=promise, goal=Goal(rho=0.5), bins=16, limit=1, total=1)
@@ -72,10 +70,9 @@ def calibrate_elements(
 ) -> Plan:
     """Plan noise for `size` numbers between -`limit` and `limit`, such as weights.
 
-    The limit is a whole number of grid points, a power of two. The bits are the fewest that leave room for
-    `stddevs` standard deviations of noise beyond the largest total of honest clients.
-
-    Returns a `Plan`; raises `SpecError` if 64 bits are not enough.
+    The number of grid points from 0 to the limit is a power of two. The bits per element are the fewest that
+    leave room for `stddevs` standard deviations of noise beyond the largest total of honest clients. Raises
+    `SpecError` if 64 bits or the finest grid are not enough, and `ParameterError` for invalid arguments.
 
     >>> promise = NoiseAssumptions(clients=100, dropouts=10, colluders=5)
     >>> plan = calibrate_elements(promise=promise, goal=Goal(rho=0.5), size=4, limit=1.0)
@@ -97,12 +94,14 @@ def calibrate_elements(
 
 
 def _variance(goal: Goal, bound: Bound, norm2: int) -> float:
-    """Return the least variance of a total's noise that meets `goal`, for clients of squared norm `norm2`."""
+    """Return the least variance of the total's noise that meets `goal`, if one client's vector has a squared
+    norm of at most `norm2` (in the same unit), and the noise is exactly a discrete Gaussian."""
     return norm2 * goal.adjacency.norm2_factor(bound) / (2 * goal.rho_per_sum * vector_calibration.AIM)
 
 
 def _levels(promise: NoiseAssumptions, goal: Goal, bound: Bound, norm2: int) -> int:
-    """Return the grid points per count (or limit) that give each noise component a sigma of 4 or more."""
+    """Return the number of grid points for a count of 1 or, for real numbers, for the limit: the least power
+    of two with which each noise component has a standard deviation of at least 4 grid points."""
     levels, component = 1, _variance(goal, bound, norm2) * float(least_component(promise))
     while levels**2 * component < vector_calibration.FINE_VARIANCE:
         levels *= 2
@@ -110,13 +109,13 @@ def _levels(promise: NoiseAssumptions, goal: Goal, bound: Bound, norm2: int) -> 
 
 
 def _check_norm2(norm2: int, levels: int) -> None:
-    """Raise `SpecError` if a client's squared norm in grid points, `norm2` * `levels`^2, exceeds 2^62."""
-    if norm2 > _MOST_NORM2:
+    """Raise `SpecError` if one client's squared norm in grid points, `norm2` * `levels`^2, exceeds 2^62."""
+    if norm2 > MOST_NORM2:
         raise SpecError(
             "the counts of one client may be so large that their norm exceeds 2^31; "
             "lower the limit or the total"
         )
-    if norm2 * levels**2 > _MOST_NORM2:
+    if norm2 * levels**2 > MOST_NORM2:
         raise SpecError(
             "the noise that one client adds is so small a part of its reach that no grid is fine enough; "
             "lower epsilon, or the number of clients"
@@ -124,12 +123,13 @@ def _check_norm2(norm2: int, levels: int) -> None:
 
 
 def _spread(promise: NoiseAssumptions, variance: float) -> float:
-    """Return the standard deviation of a total's noise and rounding errors, if no client drops out."""
+    """Return the standard deviation of noise and rounding errors in a total, in grid points, if no client
+    drops out. `variance` is the planned variance of the noise in the total."""
     return math.sqrt(promise.clients * (float(promise.left(promise.clients)) * variance + 0.25))
 
 
 def _scale(levels: int, limit: float) -> float:
-    """Return the grid points per unit of values, rounded so that `limit` is at most `levels` points."""
+    """Return `levels` / `limit`, in grid points per unit, rounded so that `limit` times it is <= `levels`."""
     scale = levels / limit
     return scale if Fraction(scale) * Fraction(limit) <= levels else math.nextafter(scale, 0.0)
 

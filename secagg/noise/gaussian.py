@@ -5,14 +5,14 @@ do not change the result. The total variation distance between the samples and t
 2^-100; `total_variation` bounds it. Up to variance 2^20, samples are drawn by inversion of the distribution
 function (`secagg.noise.inversion_sampler`), above by rejection (`secagg.noise.rejection_sampler`).
 
-Samples X depend only on the seed, the variance and their number. The thresholds of the inversion are
+Samples X depend only on the seed, the variance and how many are drawn. The thresholds of the inversion are
 
     T(k) = 2^128 - t(k),  T(-k - 1) = t(k),    t(k) = round(2^128 P[X > k]),  k = 0, 1, ... while t(k) > 0.
 
-A uniform number below all of them gives the sample -K, where K is the number of those k. The key stream of
-the seed is read in blocks, of which the last may be shorter. With inversion, a block has 2^16 samples if it
-begins with words of 16 bits, and 2^15 if they have 32 bits. With rejection, it has 2^14 samples. The two
-modules say in which order a block reads the stream.
+A sample is -K plus the number of thresholds up to a uniform 128-bit number, where K is the number of those k.
+The key stream of the seed is read in blocks, of which the last may be shorter. With inversion, a block has
+2^16 samples if it begins with words of 16 bits, and 2^15 if they have 32 bits. With rejection, it has 2^14
+samples. The two modules say in which order a block reads the stream.
 
 The time to draw a block depends on how many of its samples need extra bits, not on their values. ("Are We
 There Yet? Timing and Floating-Point Attacks on Differential Privacy Systems" attacks samplers whose time
@@ -43,7 +43,7 @@ _KEPT: Final = 64  # the number of distributions in the cache; the largest takes
 
 
 class DiscreteGaussian:
-    """The discrete Gaussian distribution with this variance. Samples are computed from a key stream."""
+    """The discrete Gaussian distribution on all integers with this variance, sampled from a key stream."""
 
     def __init__(self, variance: Fraction) -> None:
         self.variance = variance
@@ -64,7 +64,7 @@ class DiscreteGaussian:
         return samples
 
     def add_to(self, residues: Residues, stream: Stream) -> None:
-        """Add a sample to each of `residues`, in place and modulo the width of their type."""
+        """Add a new sample to each of `residues` in place, modulo 2^w, where w is the width of the type."""
         self._apply(np.add, residues, stream)
 
     def subtract_from(self, residues: Residues, stream: Stream) -> None:
@@ -94,27 +94,29 @@ def _table(variance: Fraction) -> InversionTable:
 
 @lru_cache(_KEPT)
 def discrete_gaussian(variance: Fraction | int) -> DiscreteGaussian:
-    """Return the distribution with this variance. Raises `ParameterError` if the variance is invalid."""
+    """Return the distribution with this variance. Raises `ParameterError` if it is not in (0, 2^116]."""
     if not 0 < variance <= LARGEST_VARIANCE:
         raise ParameterError("the variance of a discrete Gaussian must be above zero and at most 2^116")
     return DiscreteGaussian(Fraction(variance))
 
 
 class Layers:
-    """The noise of each of `roster` clients, in layers: 0 always stays in the total, others are removable."""
+    """The noise that each of `roster` clients adds in a sum, as layers (independent components). Layer 0
+    always stays in the total. The server can remove others, when it knows how many clients dropped out."""
 
     def __init__(self, spec: SumSpec, *, roster: int) -> None:
         self._spec = spec
         self._shares = spec.promise.components(roster) if spec.promise is not None else ()
 
     def add_to(self, residues: Sequence[Residues], streams: Sequence[KeyStream]) -> None:
-        """Add the noise of all layers to the parts in `residues`, in place. Layer k reads `streams[k]`."""
+        """Add all layers of a client's noise to its parts in place. Layer k is drawn from `streams[k]`."""
         for layer in range(len(self._shares)):
             for part, law in self._laws(layer, residues):
                 law.add_to(part, streams[layer])
 
     def remove(self, layer: int, residues: Sequence[Residues], stream: KeyStream) -> None:
-        """Subtract the noise of one client's `layer` in place. `stream` must have the seed of that layer."""
+        """Subtract the noise of one client's `layer` from the parts of a total in `residues`, in place.
+        `stream` must be a new key stream of the seed from which the client drew that layer."""
         for part, law in self._laws(layer, residues):
             law.subtract_from(part, stream)
 

@@ -1,7 +1,7 @@
-"""The encoding of one part with noise, on a grid that the spec fixes and that does not depend on the cohort.
+"""The encoding of one part (a vector of a sum) with noise, on a grid that only the spec of the sum fixes.
 
-A real vector is clipped, rotated if it has an `L2` bound, and scaled. It is rounded at random, again and
-again, until its norm is within the bound that privacy depends on. The norm is computed in integers, so float
+A real vector is clipped, rotated if it has an `L2` bound, and scaled. It is rounded at random, up to 100
+times, until its norm is within the bound that privacy depends on. The norm is computed in integers, so float
 errors cannot let one client move the total further. As roundings with a larger norm are discarded, the result
 is on average too short by a fraction of a grid point. This matters only for few elements on a coarse grid.
 `secagg.noise.gaussian` adds the noise later.
@@ -9,18 +9,17 @@ is on average too short by a fraction of a grid point. This matters only for few
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg import residue_packing
+from secagg.clipping_and_fixed_point import Real, blocks, clip, rounded, write_signed
 from secagg.distributed_noise import Noise
 from secagg.errors import InputError
-from secagg.fixed_point import Real, blocks, clip, rounded, write_signed
-from secagg.hashing import digest
 from secagg.mask_keystream import KeyStream
+from secagg.noise.hadamard_rotation import Rotation
 from secagg.residue_packing import Residues
 from secagg.sum_spec import L2, Count, LInf, Part, Values
 
@@ -30,7 +29,8 @@ _INT64: Final = 1 << 63
 
 
 class NoisyReals:
-    """The encoder (`fixed_point.Code`) of a part of real numbers with noise."""
+    """Converts real vectors, of a part with noise, to residues (clipped, rotated if there is a `rotation`,
+    scaled and rounded) and totals back. It does not add the noise. It implements `fixed_point.Code`."""
 
     def __init__(self, part: Part, bound: L2 | LInf, noise: Noise, rotation: Rotation | None) -> None:
         self._part = part
@@ -60,8 +60,8 @@ class NoisyReals:
         return out
 
     def _write(self, vector: Real, out: Residues, stream: KeyStream | None) -> int:
-        """Scale and round `vector` into `out`: at random or, without `stream`, towards zero. Return the
-        squared norm of the result, in grid points."""
+        """Write `vector` to `out` as residues: scaled, and rounded at random or, if `stream` is None, towards
+        zero. Return the squared L2 norm of the rounded vector, in grid points squared."""
         norm2 = done = 0
         for block in blocks(vector):
             real = block * self._factor
@@ -86,7 +86,8 @@ class NoisyReals:
 
 
 class NoisyCounts:
-    """The encoder (`fixed_point.Code`) of counts with noise. A count of 1 is `noise.scale` grid points."""
+    """Converts counts, of a part with noise, to residues and totals back: a count of 1 is `noise.scale` grid
+    points. It does not add the noise. It implements `fixed_point.Code`."""
 
     def __init__(self, part: Part, bound: Count, noise: Noise, *, roster: int) -> None:
         self._part = part
@@ -116,88 +117,8 @@ class NoisyCounts:
 
 
 def _sum_of_squares(whole: NDArray[np.int64]) -> int:
-    """Return the exact sum of squares, also if it exceeds 64 bits."""
+    """Return the exact sum of the squares of `whole`, even if it exceeds 64 bits."""
     most = max(int(whole.max()), -int(whole.min()))
     if len(whole) * most**2 < _INT64:
         return int(np.square(whole).sum())
     return sum(value * value for value in whole.tolist())
-
-
-# The number of elements transformed at a time. They and their copy fit into the second-level cache.
-_BLOCK: Final = 1 << 14
-# The number of bytes from which random signs are made at a time.
-_SIGN_BYTES: Final = 1 << 11
-# The most rows of a strip. A strip with more rows would have shorter rows.
-_ROWS: Final = 1 << 7
-
-
-class Rotation:
-    """The public random rotation of part `number` of a sum. `width`, the vector's length, is a power of 2."""
-
-    def __init__(self, seed: bytes, number: int, width: int) -> None:
-        self._seed = digest("rotation", seed, number.to_bytes(4, "big"))
-        self._width = width
-
-    @property
-    def factor(self) -> float:
-        """What the caller must multiply the vector by after `apply` or `undo`, to restore its norm."""
-        return 1.0 / math.sqrt(self._width)
-
-    def apply(self, vector: Real) -> None:
-        """Rotate `vector` in place, and multiply it by 1 / `factor`."""
-        self._flip(vector)
-        walsh_hadamard(vector)
-
-    def undo(self, vector: Real) -> None:
-        """Rotate `vector` back in place, and multiply it by 1 / `factor`."""
-        walsh_hadamard(vector)
-        self._flip(vector)
-
-    def _flip(self, vector: Real) -> None:
-        """Change the signs of random elements, by flipping the highest bit of their floats."""
-        stream, bits = KeyStream(self._seed), vector.view(np.uint64)
-        buffer = np.empty(_SIGN_BYTES, np.uint8)
-        for start in range(0, len(bits), 8 * _SIGN_BYTES):
-            window = bits[start : start + 8 * _SIGN_BYTES]
-            stream.fill(buffer)
-            signs = np.unpackbits(buffer, bitorder="little")[: len(window)].astype(np.uint64)
-            signs <<= np.uint64(63)
-            window ^= signs
-
-
-def walsh_hadamard(vector: Real) -> None:
-    """Apply the Walsh-Hadamard transform in place, without a factor. The length must be a power of two.
-
-    Sums and differences of adjacent elements come first, and of distant ones last. This order determines the
-    rounding of floats, so it must not change. A step works on as many elements as the cache holds: first on
-    blocks, then on strips, which have some columns of many blocks.
-    """
-    size = min(len(vector), _BLOCK)
-    buffers = np.empty((2, size))
-    for block in vector.reshape(-1, size, 1):
-        _transform_columns(block, buffers)
-    stride = size
-    while stride < len(vector):
-        rows = min(len(vector) // stride, _ROWS)
-        for piece in vector.reshape(-1, rows, stride):
-            for start in range(0, stride, size // rows):
-                _transform_columns(piece[:, start : start + size // rows], buffers)
-        stride *= rows
-
-
-def _transform_columns(matrix: Real, buffers: Real) -> None:
-    """Transform every column of `matrix`, which has as many elements as a buffer, in place.
-
-    Each level combines pairs of adjacent elements, and writes sums to the first half of the other buffer and
-    differences to the second half. So each level takes two numpy calls over a whole buffer; many short calls
-    would take several times as long. Columns are copied in as rows, and end up in the order of `matrix`.
-    """
-    source, target = buffers
-    half, rows = len(source) // 2, len(matrix)
-    source.reshape(-1, rows)[:] = matrix.T
-    for _ in range(rows.bit_length() - 1):
-        left, right = source[0::2], source[1::2]
-        np.add(left, right, out=target[:half])
-        np.subtract(left, right, out=target[half:])
-        source, target = target, source
-    matrix[:] = source.reshape(matrix.shape)

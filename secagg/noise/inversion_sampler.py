@@ -48,7 +48,8 @@ def fill_words(stream: Stream, words: NDArray[Any]) -> None:
 
 
 class InversionTable:
-    """A distribution over a range of 16-bit integers. `first` is the sample for a U below all thresholds."""
+    """A distribution over a range of 16-bit integers. A sample is `first` plus the number of `thresholds`
+    that are at most U, a uniform number of 128 bits."""
 
     def __init__(self, thresholds: Sequence[int], *, first: int) -> None:
         halves = b"".join(each.to_bytes(UNIFORM_BITS // 8, "little") for each in thresholds)
@@ -62,7 +63,8 @@ class InversionTable:
         self.guide = self._guide(guide_bits)
 
     def _guide(self, bits: int) -> Samples:
-        """Return the sample for each value of the leading `bits` bits of U; the type's minimum means open."""
+        """Return an array: for each value of the leading `bits` bits of a uniform number, the sample that
+        they determine. Where they do not determine it, the entry is the least value of the array's type."""
         last = self.first + len(self.high)
         kind = np.dtype(np.int8) if self.first > -128 and last < 128 else np.dtype(np.int16)
         bucket = np.right_shift(self.high, 64 - bits).astype(np.intp)
@@ -75,21 +77,18 @@ class InversionTable:
 
     @property
     def total_variation(self) -> Fraction:
-        """An upper bound of the total variation distance from the distribution with exact thresholds.
-
-        The thresholds of the table were rounded, and the tails cut off. The same U gives another sample only
-        if it lies between a rounded and an exact threshold, or in one of the two tails. Each of these cases
-        has a probability below 2^-128.
-        """
+        """An upper bound of the total variation distance from the distribution with exact thresholds. Here,
+        thresholds are rounded and far tails cut off. A uniform number gives another sample only if it lies
+        between a rounded and an exact threshold, or in a tail: each has a probability below 2^-128."""
         return Fraction(len(self.high) + 2, 1 << UNIFORM_BITS)
 
     def draws(self, stream: Stream, most: int) -> TableDraws:
-        """Return a sampler that reads `stream` and draws up to `most` (at most `block`) samples per call."""
+        """Return a sampler that reads `stream`. Its `draw` gives up to `most` samples (`most` <= `block`)."""
         return TableDraws(self, stream, most)
 
 
 class TableDraws:
-    """Draws up to `most` samples of an `InversionTable` at a time. It reuses buffers, for speed."""
+    """Draws samples of an `InversionTable` from a stream, up to `most` per call, into reused buffers."""
 
     def __init__(self, table: InversionTable, stream: Stream, most: int) -> None:
         self._table = table
@@ -115,7 +114,8 @@ class TableDraws:
         return samples
 
     def _decide(self, words: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the open samples; `words` are the leading bits of their U. Read the rest from the stream."""
+        """Return samples for which `words`, the leading bits of their uniform numbers, were not enough. Read
+        the other bits of these numbers from the stream."""
         table = self._table
         rest = np.empty(2 * len(words), "<u8")
         fill_words(self._stream, rest)
@@ -142,7 +142,7 @@ _NEGLIGIBLE: Final = 1 << (PRECISION - 192)
 
 
 def exp_minus(x: Fraction) -> int:
-    """Return 2^320 exp(-x) for x >= 0, with an error below 2."""
+    """Return 2^320 exp(-x) for x >= 0 as an integer, with an absolute error below 2."""
     if x >= PRECISION:
         return 0
     # Compute exp(-x / 2^s) by Taylor's series, which converges fast near zero, and square it s times. Each of
@@ -156,7 +156,7 @@ def exp_minus(x: Fraction) -> int:
 
 
 def _series(x: int, bits: int) -> int:
-    """Return exp(-x) for x below 2^-8, both as multiples of 2^-bits."""
+    """Return exp(-x) by Taylor's series; `x` (below 2^-8) and the result are integers in units of 2^-bits."""
     total = term = 1 << bits
     order = 0
     while term:
@@ -167,11 +167,9 @@ def _series(x: int, bits: int) -> int:
 
 
 def tails(variance: Fraction, *, both_sides: bool) -> list[int]:
-    """Return the probability that X > k, times 2^128 and rounded, for k = 0, 1, ... while it is not zero.
-
-    X is a discrete Gaussian over all integers or, if `both_sides` is false, over those from 0 on. The error
-    of each returned number is at most 1/2 + 2^-40.
-    """
+    """Return the probability that X > k, times 2^128 and rounded, for k = 0, 1, ... while this is not zero. X
+    is a discrete Gaussian over all integers or, if `both_sides` is false, over those from 0 on. The error of
+    each returned number is at most 1/2 + 2^-40."""
     weights = _weights(variance)
     beyond = list(accumulate(reversed(weights[1:]), initial=0))
     beyond.reverse()  # now beyond[k] is the weight of everything above k

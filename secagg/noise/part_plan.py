@@ -1,4 +1,4 @@
-"""The plan of one part: its calibrated noise, its encoding, and its privacy cost."""
+"""The plan of one part (a vector of a sum) with noise: calibrated noise, encoding, and privacy cost."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from secagg.sum_spec import Bound, Part, SumSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A part with noise that meets `goal` if the assumptions in `promise` hold.
+    """A part (a vector of a sum) with noise that meets `goal` if the assumptions in `promise` hold.
 
-    `scale`     the number of grid points per unit of the part.
+    `scale`     the number of grid points per unit of the part's values.
     `variance`  the promised minimum variance of the total's noise, in grid points squared.
-    `norm2`     the largest squared norm of one client's vector in grid points. Clients enforce the whole
-                number below it, which may cost a little less.
-    `stddevs`   the standard deviations of noise in the total for which the bits leave room.
+    `norm2`     the largest squared L2 norm of one client's rounded vector, in grid points. Clients enforce it
+                rounded down to a whole number, so the privacy cost may be a little lower.
+    `stddevs`   for how many standard deviations of the total's noise the bits leave room.
 
     `calibrate_vector`, `calibrate_counts` and `calibrate_elements` return a plan. `part` returns its `Part`.
     """
@@ -46,29 +46,30 @@ class Plan:
 
     @cached_property
     def width(self) -> int:
-        """The number of elements that are sent. A rotated vector is padded to a power of two."""
+        """The number of elements that a client sends: `size`, or the next power of two with an `L2` bound."""
         return self.part("part").width
 
     @property
     def least_roster(self) -> int:
-        """The fewest clients to ask. With fewer, the total could wrap, or no honest client could be left."""
+        """The fewest clients that a sum may ask. With fewer, the total is more likely to wrap around, as each
+        client adds more noise, or no honest client may be left."""
         return SumSpec(parts=(self.part("part"),), promise=self.promise).least_roster
 
     # --- how much noise ---
 
     @property
     def granularity(self) -> float:
-        """The distance of two grid points, in units of the part."""
+        """The distance between adjacent grid points, in the unit of the part's values."""
         return 1 / self.scale
 
     @property
     def sigma_central(self) -> float:
-        """The standard deviation of the promised noise in the total, in units of the part."""
+        """The standard deviation of noise that the total has at least, in the unit of the part's values."""
         return math.sqrt(self.variance) / self.scale
 
     @property
     def sigma_local(self) -> float:
-        """The standard deviation of all noise that one client adds, in units of the part."""
+        """The standard deviation of all noise that one client adds, in the unit of the part's values."""
         return self.sigma_over_granularity / self.scale
 
     @property
@@ -82,20 +83,20 @@ class Plan:
 
     @property
     def sigma_released(self) -> float:
-        """The standard deviation of the total's noise if no client drops out, in units of the part."""
+        """The standard deviation of the total's noise if no client drops out, in the unit of the values."""
         clients = self.promise.clients
         return math.sqrt(clients * self.variance * self.promise.left(self.promise.clients)) / self.scale
 
     @property
     def noise_norm(self) -> float:
-        """The approximate L2 norm of the promised noise in a total without padding, in units of the part."""
+        """The approximate L2 norm of the promised noise in a decoded total, in the unit of the values."""
         return self.sigma_central * math.sqrt(self.size)
 
     # --- what it costs ---
 
     @property
     def sensitivity(self) -> float:
-        """The largest norm of one client's rounded vector, in units of the part."""
+        """The largest L2 norm of one client's rounded vector, in the unit of the part's values."""
         return math.sqrt(self.norm2) / self.scale
 
     @cached_property
@@ -104,16 +105,15 @@ class Plan:
 
     @cached_property
     def rho(self) -> float:
-        """The cost of one sum as rho of zCDP: what `sum_rho` counts for this part, or a little more.
-
-        If tau is not negligible, `epsilon` may be less than this rho implies: a rho has to count the cost of
-        tau at every Renyi order a as a times that cost.
-        """
+        """The privacy cost of this part in one sum as a zCDP rho: what `sum_rho` counts for it, or slightly
+        more. `epsilon` may be below what this rho implies: a part of the cost may be constant in the Renyi
+        order, but rho counts it as if it grew with the order."""
         return part_rho(*self._moved, self.variance, self.width, self.tau)
 
     @cached_property
     def epsilon(self) -> float:
-        """The epsilon of all `goal.sums` sums, composed, at the goal's delta. Needs the extra "dp"."""
+        """The epsilon of all `goal.sums` sums together, at the goal's delta. Needs the extra "dp". Raises
+        `ParameterError` if the goal has no delta."""
         delta, orders, sums = self.goal.delta, self.goal.orders, self.goal.sums
         if delta is None:
             raise ParameterError("epsilon means nothing without delta")
@@ -131,5 +131,6 @@ class Plan:
 
 
 def least_component(promise: NoiseAssumptions) -> Fraction:
-    """Return the variance of a client's smallest noise component, as a fraction of the target variance."""
+    """Return the variance of a client's smallest noise component, as a fraction of the variance that the
+    noise in the total has to have."""
     return min(promise.components(promise.clients))

@@ -1,4 +1,4 @@
-"""The privacy goal of a plan: the epsilon and delta, or the rho, that the composition of sums may cost."""
+"""The privacy goal of a noise plan: the epsilon and delta, or the rho, that all sums together may cost."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
+from secagg import argument_checks as checks
 from secagg.errors import ParameterError
-from secagg.noise import checks
 from secagg.noise.zcdp_cost import Adjacency
 
 # Limits of epsilon and rho. Below, a total would be only noise; above, there is no meaningful privacy.
@@ -37,14 +37,14 @@ class Orders(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """The most privacy loss that the composition of all sums may have: either `epsilon` at `delta`, or `rho`.
+    """The most privacy that all sums together may cost: either `epsilon` at `delta`, or `rho`. Raises
+    `ParameterError` unless exactly one of `epsilon` and `rho` is given, and all values are valid.
 
     `epsilon`, `delta`  (epsilon, delta)-differential privacy. It needs the extra "dp" installed.
     `rho`               zero-concentrated differential privacy (zCDP).
     `sums`              the number of sums. Each of them may cost an equal part.
-    `adjacency`, `orders`  members of the enums, or their values as strings.
-
-    Raises `ParameterError` unless exactly one of `epsilon` and `rho` is given, and all values are valid.
+    `adjacency`         which inputs must be hard to distinguish; a member of the enum, or its string.
+    `orders`            the Renyi orders for the conversion of rho to epsilon; a member, or its string.
 
     >>> Goal(rho=0.5, sums=10).rho_per_sum
     0.05
@@ -84,7 +84,8 @@ class Goal:
         return rho
 
     def _check_orders(self, rho: float) -> None:
-        """Raise `ParameterError` if integer orders would require far more noise than continuous ones."""
+        """Raise `ParameterError` if `rho`, what a sum may cost by integer Renyi orders, is less than a tenth
+        of what it may cost by continuous orders: it would require far more noise."""
         if rho < _LEAST_OF_CONTINUOUS * replace(self, orders=Orders.CONTINUOUS).rho_per_sum:
             raise ParameterError(
                 f"orders up to 256 cannot express an epsilon as small as {self.epsilon:g} "
@@ -92,10 +93,8 @@ class Goal:
             )
 
     def rho_beside(self, xi: float) -> float:
-        """Return the rho that each sum may cost besides `xi`, a Renyi divergence that is equal at all orders.
-
-        `xi` per sum is subtracted from the rho or the epsilon of the goal. Return 0 if nothing is left.
-        """
+        """Return the rho that each sum may cost if it also costs `xi`, a Renyi divergence that is the same at
+        all orders. So `xi` is first subtracted from the goal, once for each sum. 0 if nothing is left."""
         if self.epsilon is None:
             assert self.rho is not None
             return max(0.0, self.rho / self.sums - xi)
@@ -108,7 +107,8 @@ class Goal:
         return rho_for(left, delta=self.delta, orders=self.orders) / self.sums
 
     def part(self, share: float) -> Goal:
-        """Return the goal of one part of each sum: it may cost the fraction `share` of this goal's rho."""
+        """Return the goal for one part (vector) of each sum: the fraction `share` of this goal's rho. Raises
+        `ParameterError` unless 0 < `share` <= 1 and the resulting rho is at least 1e-9."""
         share = checks.share(share, "a share")
         rho = self.rho_per_sum * self.sums * share
         if rho < _LEAST:

@@ -67,20 +67,20 @@ class Hybrid:
 
     @property
     def total_variation(self) -> Fraction:
-        """An upper bound of the total variation distance from the exact distribution.
-
-        Let p(X) be the probability that X is proposed and accepted. The errors of all p(X) add up to at most
-        twice the distance of J, plus 2^-127 for A. Dividing by the sum of p, which is above 1/2, at most
-        quadruples these errors. The total variation distance is half of the sum of the errors.
-        """
+        """An upper bound of the total variation distance of a sample from the exact distribution. A proposal
+        X combines a sample J of a table with uniform bits. It is accepted with a probability rounded to 128
+        bits. Let p(X) be the probability that X is proposed and accepted. The errors of all p(X) add up to at
+        most twice the total variation distance of J, plus 2^-127 for rounding. Samples have the probabilities
+        p / sum of p. As that sum is above 1/2, the errors at most quadruple. The distance is half of them."""
         return 2 * (2 * self.steps.total_variation + Fraction(2, 1 << UNIFORM_BITS))
 
     def draws(self, stream: Stream, most: int) -> HybridDraws:
-        """Return a sampler that reads `stream` and draws up to `most` (at most `block`) samples per call."""
+        """Return a sampler that reads `stream`. Its `draw` gives up to `most` samples (`most` <= `block`)."""
         return HybridDraws(self, stream, most)
 
     def accepts(self, product: int, upper: int, stream: Stream) -> bool:
-        """Return whether to accept: U < A. `product` is 2 y variance, `upper` is the upper half of U."""
+        """Return whether to accept a proposal: U < 2^128 exp(-y), where y = `product` / (2 variance). U is
+        uniform, of 128 bits: `upper`, and 64 lower bits, which are read from `stream` only if they matter."""
         limit = exp_minus(product / (2 * self.variance)) >> (inversion_sampler.PRECISION - UNIFORM_BITS)
         if upper != limit >> 64:
             return upper < limit >> 64
@@ -90,7 +90,7 @@ class Hybrid:
 
 
 class HybridDraws:
-    """Draws the samples of a `Hybrid` from a stream, up to `most` at a time, with reused buffers."""
+    """Draws samples of a `Hybrid` from a stream, up to `most` per call, into reused buffers."""
 
     def __init__(self, law: Hybrid, stream: Stream, most: int) -> None:
         self._law = law
@@ -114,7 +114,7 @@ class HybridDraws:
         return samples
 
     def _propose(self, samples: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Overwrite `samples` with proposals X, and return the indices of the rejected ones."""
+        """Overwrite `samples` with new proposals. Return the indices of those proposals that are rejected."""
         count, bits = len(samples), self._law.width_bits
         offsets, signs, twice = self._bits[:count].view("<i8"), self._spare[:count], self._twice[:count]
         np.left_shift(self._steps.draw(count), bits, out=twice, dtype=np.int64)  # w J
@@ -130,7 +130,8 @@ class HybridDraws:
         return self._rejected(offsets, twice)
 
     def _rejected(self, offsets: NDArray[np.int64], twice: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Return the indices of the rejected proposals, given D (`offsets`) and 2 w J + D (`twice`)."""
+        """Return the indices of the rejected proposals. Proposal i is accepted with probability exp(-y),
+        where y = `offsets[i]` * `twice[i]` / (2 variance). `_propose` has drawn the uniform numbers."""
         count, margin = len(offsets), self._law.margin
         uniform = self._uniform[:count]
         exponents, sums = self._exponents[:count], self._sums[:count]

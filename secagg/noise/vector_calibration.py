@@ -1,18 +1,18 @@
 """Calibration of vectors with a bound on their norm: the grid, and the amount of noise.
 
 There are n clients, with vectors of d elements (padded) and norm c. Sums are modulo 2^b, with room for k
-standard deviations. Let C = c / granularity. Let V be the promised variance of the noise in the total, and w
-the variance that each client leaves in it if no client drops out, both in grid points squared. Then
+standard deviations. Let C be c in grid points. Let V be the promised variance of the noise in the total, and
+w the variance that each client leaves in it if no client drops out, both in grid points squared. Then
 
     (1)  the privacy cost of vectors of norm B with noise V is the goal, B^2 = C^2 + C + d/4 + sqrt(d)/2,
     (2)  2^b = 2k sqrt(C^2 n^2 / d + (1/4 + w) n).
 
 B is the largest norm of a rounded vector. Equation (2) holds because a rotated total is nearly Gaussian, with
 a variance of at most C^2 n^2 / d plus rounding and noise ("The Distributed Discrete Gaussian Mechanism for
-Federated Learning with Secure Aggregation"). V determines tau, and then (1) determines B and C. Both grow
-with V, and so does the right side of (2). So there is at most one solution, and bisection finds it. The right
-side is least if C = 0 (an infinitely coarse grid), or if the components of the noise are just large enough
-for tau to be known. If 2^b is not larger than that, b bits are too few.
+Federated Learning with Secure Aggregation"). V determines tau (how far the noise is from a discrete Gaussian,
+see `zcdp_cost`), and then (1) determines B and C. Both grow with V, and so does the right side of (2). So
+there is at most one solution, and bisection finds it. The right side is least if C = 0 (an infinitely coarse
+grid), or if the noise is just large enough for tau to be finite. If it is 2^b or more, b bits are too few.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Final
 
+from secagg import argument_checks as checks
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError, SpecError
-from secagg.noise import checks
 from secagg.noise.part_plan import Plan, least_component
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.zcdp_cost import promised_tau
@@ -56,10 +56,9 @@ def calibrate_vector(
 ) -> Plan:
     """Plan noise for vectors of `size` elements whose L2 norm is clipped to `clip`.
 
-    More bits mean a finer grid and less noise. By default, `bits` is the least number with which rounding
-    adds at most 2 % to the norm, and each noise component has a standard deviation of four grid points.
-
-    Returns a `Plan`. Raises `SpecError`, with `bits_needed`, if `bits` or 64 bits are too few, and
+    More `bits` per element mean a finer grid and less noise. By default, they are the fewest with which
+    rounding adds at most 2 % to the norm, and each noise component has a standard deviation of at least four
+    grid points. Raises `SpecError`, with `bits_needed`, if `bits` or 64 bits are too few, and
     `ParameterError` for invalid arguments.
 
     >>> promise = NoiseAssumptions(clients=100, dropouts=10, colluders=5)
@@ -99,7 +98,8 @@ def rounded_up(variance: float) -> Fraction:
 
 
 class _Grid:
-    """Equations (1) and (2) of this module. `variance` is V, the promised variance of the total's noise."""
+    """The grid of vectors with an `L2` bound. For a variance of the noise in the total, it computes how long
+    clients' vectors may be to meet the privacy goal (both in grid points), and the modulus that sums need."""
 
     def __init__(self, promise: NoiseAssumptions, goal: Goal, size: int, stddevs: float) -> None:
         self._promise = promise
@@ -117,14 +117,13 @@ class _Grid:
     # --- the equations ---
 
     def norm2(self, variance: float) -> float:
-        """Return B^2 of equation (1): the largest squared norm of a rounded vector that meets the goal.
-
-        `variance` is the variance of the noise in the total. Both are in grid points squared.
-        """
+        """Return the largest squared norm of a client's rounded vector that meets the privacy goal, if the
+        noise in the total has this `variance`. Both are in grid points squared."""
         return self._ratio2(variance) * variance / self._factor2
 
     def _ratio2(self, variance: float) -> float:
-        """Return the largest squared distance of adjacent inputs meeting the goal, in units of `variance`."""
+        """Return the largest squared L2 distance of two adjacent inputs with which the privacy goal is met,
+        divided by `variance`, the variance of the noise in the total. 0 if the noise is too small."""
         rho = self._rho
         tau = promised_tau(self._promise, self._promise.clients, Fraction(variance))
         if tau * self._width <= _NEGLIGIBLE * rho:
@@ -140,11 +139,13 @@ class _Grid:
         return max(first, second, third)
 
     def clip(self, norm2: float) -> float:
-        """Return C, the norm in grid points before rounding, for the B^2 given as `norm2`."""
+        """Return the norm to which vectors must be clipped, so that their squared norm after rounding is at
+        most `norm2`, all in grid points. 0 if rounding can make even a zero vector longer than that."""
         return (math.sqrt(1 + 4 * max(0.0, norm2 - self._rounding)) - 1) / 2
 
     def modulus(self, variance: float) -> float:
-        """Return the right side of equation (2): the least modulus 2^b that this variance of noise needs."""
+        """Return the least modulus of sums, in grid points, that leaves the planned room for totals, if their
+        noise has this `variance` and clients' vectors are as long as the privacy goal then allows."""
         clients = self._promise.clients
         flat = self.clip(self.norm2(variance)) ** 2 * clients**2 / self._width
         return 2 * self._stddevs * math.sqrt(flat + (0.25 + self._kept * variance) * clients)
@@ -152,11 +153,9 @@ class _Grid:
     # --- their solution ---
 
     def variance_for(self, bits: int) -> float:
-        """Return the variance V that solves equations (1) and (2) for `bits` bits, in grid points squared.
-
-        If V would be larger than the arithmetic of a part can hold, return the largest possible variance.
-        Raises `SpecError`, with the bits needed, if `bits` bits are too few.
-        """
+        """Return the largest variance of the noise in the total, in grid points squared, with which totals
+        fit into `bits` bits per element. It gives the finest grid; squared norms are limited to about 2^60.
+        Raises `SpecError`, with the bits needed, if `bits` are too few for any grid."""
         least = self._least_variance()
         if self.modulus(least) >= 2.0**bits:
             needed = _bits_above(self.modulus(least))
@@ -171,7 +170,8 @@ class _Grid:
         return _border(lambda variance: self.modulus(variance) <= 2.0**bits, least, most)[0]
 
     def fewest_bits(self) -> int:
-        """Return the fewest bits with which rounding and tau add little noise; over 64 raise `SpecError`."""
+        """Return the fewest bits with which rounding adds at most 2 % to the norm, and each noise component
+        has a standard deviation of at least 4 grid points. Raises `SpecError` if they exceed 64."""
         for_growth = self._fine_norm2() * self._factor2 / (2 * self._rho)
         fine = max(for_growth, FINE_VARIANCE / self._least_component)
         needed = _bits_above(self.modulus(fine))
@@ -184,13 +184,15 @@ class _Grid:
         return needed
 
     def _fine_norm2(self) -> float:
-        """Return the least B^2 for which B is at most 1.02 C, from a quadratic inequality in C."""
+        """Return a squared norm after rounding, in grid points: that of the shortest vectors whose norm
+        rounding increases by at most 2 %. Their norm before rounding is the root of a quadratic equation."""
         over = _FINE_GROWTH**2 - 1
         clip = (1 + math.sqrt(1 + 4 * over * self._rounding)) / (2 * over)
         return clip**2 + clip + self._rounding
 
     def _least_variance(self) -> float:
-        """Return the least variance for which `norm2` is at least the B^2 of C = 0, due to rounding alone."""
+        """Return the least variance of the noise in the total, in grid points squared, with which the privacy
+        goal is met for zero vectors, which rounding makes longer."""
         least = self._rounding * self._factor2 / (2 * self._rho)
         # With this variance, tau is negligible, and `norm2` is large enough.
         enough = max(least * (1 + _PRECISION), 10 * FINE_VARIANCE / self._least_component)
@@ -213,7 +215,8 @@ def _bits_above(modulus: float) -> int:
 
 
 def _border(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Bisect: return two nearly equal numbers; `holds` is true at the first and false at the second."""
+    """Bisect between `low` > 0, where `holds` is true, and `high` > `low`, where it is false. Return two
+    nearly equal numbers: `holds` is true at the first and false at the second."""
     while high > low * (1 + _PRECISION):
         middle = math.sqrt(low) * math.sqrt(high)
         low, high = (middle, high) if holds(middle) else (low, middle)

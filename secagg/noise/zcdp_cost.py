@@ -39,9 +39,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg import argument_checks as checks
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
-from secagg.noise import checks
 from secagg.sum_spec import Bound, Count, Part, SumSpec
 
 _CHARGE_BITS: Final = 40
@@ -53,9 +53,9 @@ _RHO_ROOM: Final = 1 + 2.0**-49
 
 
 class Adjacency(StrEnum):
-    """The relation of two inputs that differential privacy makes hard to distinguish.
+    """Which two inputs of a sum are adjacent, so that differential privacy makes them hard to distinguish.
 
-    `ZERO_OUT`    One client's vector is replaced by zeros, and its noise is kept (as the paper assumes).
+    `ZERO_OUT`    One client's vector is replaced by zeros, and its noise is kept.
     `ADD_REMOVE`  One client is present or absent. The list of clients, and so the amount of noise, is public.
                   Only the vector is hidden, so the cost is that of zero-out.
     `REPLACE`     One client's vector is replaced by another one. Real vectors may point in opposite
@@ -71,7 +71,8 @@ class Adjacency(StrEnum):
     REPLACE = "replace"
 
     def norm2_factor(self, bound: Bound) -> int:
-        """Return the largest squared L2 distance of two adjacent inputs, over the squared norm of one."""
+        """Return the largest squared L2 distance of adjacent inputs, divided by the largest squared norm of
+        one client's vector within `bound`: 1, 2 or 4."""
         if self is not Adjacency.REPLACE:
             return 1
         return 2 if isinstance(bound, Count) else 4
@@ -92,29 +93,31 @@ class Cost(NamedTuple):
 
 
 def tau(variances: Iterable[float | Fraction]) -> float:
-    """Return tau (see this module's docstring) of components of these variances, added largest first."""
+    """Return tau, which bounds how far the sum of discrete Gaussians of these variances is from a single
+    discrete Gaussian. 0 for a single variance, and infinite if some are too small for a known bound."""
     components = np.sort(np.array([float(variance) for variance in variances]))[::-1]
     so_far, added = np.cumsum(components)[:-1], components[1:]
     return _of_overlaps(added * (so_far / (so_far + added)))
 
 
 def tau_equal(count: int, variance: float | Fraction) -> float:
-    """Return tau of the sum of `count` noise components, each of this variance in grid points squared."""
+    """Return tau, which bounds how far the sum of `count` discrete Gaussians, each of this variance in grid
+    points squared, is from a single one. 0 for one, and for more infinite if the variance is below 1/2."""
     before = np.arange(1, count)
     return _of_overlaps(float(variance) * (before / (before + 1)))
 
 
 @lru_cache(maxsize=4096)
 def promised_tau(promise: NoiseAssumptions, roster: int, variance: Fraction) -> float:
-    """Return an upper bound of tau for all numbers of drop-outs that `promise` allows.
+    """Return an upper bound of tau for all numbers of drop-outs that `promise` allows. Tau bounds how far the
+    noise in the total, a sum of discrete Gaussians, is from a single discrete Gaussian. `roster` is the
+    number of clients asked, and `variance` the target variance of the noise in the total.
 
-    `roster` is the number of clients, and `variance` the target variance of the noise in the total.
-
-    If noise cannot be removed, only the noise of the clients that are sure to stay is counted; further noise
-    reveals nothing more. If noise is removable, the component that always stays and some others remain of
-    each of h honest clients, where h is from `least` to `most`. Add the largest components first. Then each
-    of the first h has at least the variance of the one that always stays. Each later one, of variance v, is
-    added to a sum of at least h v, so its term is at most exp(-2 pi^2 v h / (h + 1)).
+    If noise cannot be removed, only the noise of the honest clients that are sure to stay is counted; more
+    noise does not reduce privacy. If noise is removable, each of h honest clients leaves the component that
+    always stays, and some others. Add the largest components first. Then each of the first h has at least
+    the variance of the component that always stays. Each later one, of variance v, is added to a sum of at
+    least h v, so it adds at most 10 exp(-2 pi^2 v h / (h + 1)) to tau.
     """
     stays, *removable = (float(share * variance) for share in promise.components(roster))
     least = roster - promise.dropouts - promise.colluders
@@ -126,7 +129,8 @@ def promised_tau(promise: NoiseAssumptions, roster: int, variance: Fraction) -> 
 
 
 def _of_overlaps(overlaps: NDArray[np.float64]) -> float:
-    """Return tau from `overlaps`: S v / (S + v) for each component v but the first, added to a sum S."""
+    """Return tau, which bounds how far a sum of discrete Gaussians is from a single one. For each variance v
+    after the first, `overlaps` has S v / (S + v); S is the sum of those before. Infinite if any is < 1/4."""
     if overlaps.min(initial=math.inf) < _LEAST_OVERLAP:
         return math.inf
     return 10 * float(np.exp(-2 * np.pi**2 * overlaps).sum()) * _TAU_ROOM
@@ -138,12 +142,12 @@ def _of_overlaps(overlaps: NDArray[np.float64]) -> float:
 def renyi_costs(
     norm2: float | Fraction, norm1: float, variance: Fraction, size: int, tau: float
 ) -> tuple[Cost, Cost, Cost]:
-    """Return the three bounds on the privacy cost of one part of a sum (see the docstring of this module).
-    Each is valid by itself, so callers may use the least.
+    """Return three bounds on the privacy cost of one part (vector) of a sum. Each is valid by itself, so
+    callers may use the least.
 
     `norm2`, `norm1`  squared L2 norm and L1 norm of the largest change of the total by one client, in grid
                       points.
-    `variance`        the variance of the noise in the total.
+    `variance`        the variance of the noise in the total, in grid points squared.
     `size`            the number of elements of the total.
     `tau`             bound on how far the noise is from a discrete Gaussian.
     """
@@ -157,7 +161,8 @@ def renyi_costs(
 
 
 def part_rho(norm2: float | Fraction, norm1: float, variance: Fraction, size: int, tau: float) -> float:
-    """Return the privacy cost of a part as a zCDP rho. The arguments are those of `renyi_costs`."""
+    """Return the privacy cost of one part (vector) of a sum as a zCDP rho: the least that follows from the
+    three bounds of `renyi_costs`, which has the same arguments."""
     costs = renyi_costs(norm2, norm1, variance, size, tau)
     return math.nextafter(min(cost.rho + cost.xi for cost in costs) * _RHO_ROOM, math.inf)
 
@@ -169,11 +174,9 @@ def most_norm1(norm2: float, size: int) -> float:
 
 @lru_cache(maxsize=4096)
 def sum_rho(spec: SumSpec, *, roster: int, adjacency: Adjacency = Adjacency.ZERO_OUT) -> float | None:
-    """Return the cost of one sum over `roster` clients as rho of zCDP; None if a part has no noise.
-
-    The cost is valid for all drop-outs and colluders that the promise of `spec` allows.
-
-    Raises `ParameterError` if the noise is not planned for `roster` clients.
+    """Return the privacy cost of one sum over `roster` clients as a zCDP rho; None if a part has no noise.
+    The cost is valid for all drop-outs and colluders that the promise of `spec` allows. Raises
+    `ParameterError` if the noise is not planned for `roster` clients.
 
     >>> promise = NoiseAssumptions(clients=20, dropouts=2, colluders=1)
     >>> plan = calibrate_vector(promise=promise, goal=Goal(rho=0.5), size=1000, clip=1.0)
@@ -209,7 +212,8 @@ def _part_rho(part: Part, promise: NoiseAssumptions, roster: int, adjacency: Adj
 
 
 def charge(rho: float) -> int:
-    """Return a zCDP `rho` as an integer in units of 2^-40, rounded up, for exact sums in ledgers."""
+    """Return a zCDP `rho` as an integer in units of 2^-40, rounded up, so that ledgers add costs exactly.
+    Raises `ParameterError` if `rho` is negative or infinite."""
     if rho == math.inf:
         raise ParameterError(
             "nothing is known about the privacy of noise this small: what one client adds needs a variance "

@@ -23,7 +23,7 @@ from secagg.client import ClientMachine
 from secagg.errors import SERVER, Peer, PeerError
 from secagg.events import Asked, Outgoing
 from secagg.hashing import digest
-from secagg.local import STAGE_OF, Absent, AnswerFunction, Stage
+from secagg.local_session import STAGE_OF, Absent, AnswerFunction, Stage
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
 from secagg.transitions import ClientState
@@ -33,7 +33,8 @@ from secagg.transitions import ClientState
 
 @dataclass(frozen=True)
 class Packet:
-    """One frame on its way. `stage` is the server's stage when it was sent, or the last stage before."""
+    """One frame on the simulated network. `number` counts all packets sent. `stage` is the server's stage
+    when it was sent or, between stages, the last one before. `sum_index` is -1 in set-up."""
 
     number: int
     sender: Peer
@@ -76,7 +77,8 @@ def faultless(_packet: Packet) -> PacketDelivery:
 
 
 def losing(absent: Absent) -> Schedule:
-    """Return a schedule that drops packets to clients that are absent by the rule `absent`; none replies."""
+    """Return a schedule that drops each packet to a client that is absent by the rule `absent`, which is
+    called with (client, stage, sum index). So an absent client does not reply either."""
 
     def delivery(packet: Packet) -> PacketDelivery:
         lost = isinstance(packet.receiver, int) and absent(packet.receiver, packet.stage, packet.sum_index)
@@ -86,7 +88,7 @@ def losing(absent: Absent) -> Schedule:
 
 
 def flip(bit: int) -> Damage:
-    """Return a `Damage` that inverts one bit. `bit` counts from the start, modulo the length of the frame."""
+    """Return a function that inverts the bit with index `bit`, modulo the number of bits, of a frame."""
 
     def damage(frame: bytes) -> bytes:
         at, shift = divmod(bit % (8 * len(frame)), 8)
@@ -96,12 +98,12 @@ def flip(bit: int) -> Damage:
 
 
 def insert(at: int, extra: bytes) -> Damage:
-    """Return a `Damage` that inserts the bytes `extra` before position `at`."""
+    """Return a function that inserts the bytes `extra` into a frame, before the byte with index `at`."""
     return lambda frame: frame[:at] + extra + frame[at:]
 
 
 def truncate(length: int) -> Damage:
-    """Return a `Damage` that cuts the frame off after `length` bytes."""
+    """Return a function that cuts a frame off after `length` bytes."""
     return lambda frame: frame[:length]
 
 
@@ -114,7 +116,8 @@ def random_faults(
     overtake: float = 0.0,
     corrupt: float = 0.0,
 ) -> Schedule:
-    """Return a schedule of at most one fault per packet, drawn from `seed` with these probabilities."""
+    """Return a schedule with at most one fault per packet, drawn from `seed` with these probabilities. A
+    delay is 1 to 3 stages. `corrupt` flips a bit, inserts a byte or truncates the frame."""
     rates = {"drop": drop, "delay": delay, "duplicate": duplicate, "overtake": overtake, "corrupt": corrupt}
 
     def delivery(packet: Packet) -> PacketDelivery:
@@ -145,14 +148,14 @@ def _fault(name: str, seed: bytes, packet: Packet) -> PacketDelivery:
 
 
 class Wire:
-    """Carries frames between machines, and records them. Clients answer with `answer(member, asked)`.
+    """A simulated network that carries frames between machines, and records them. `answer(member, asked)`
+    returns the values with which a client answers a query. `observe(client, sender, frame)` is called when a
+    client has accepted a frame of the server, and before it sends one (then `sender` is the client).
 
     `sent`        all packets before any fault, by number.
     `waiting`     packets that will be delivered, in this order.
     `transcript`  packets that were delivered, after faults.
     `failures`    the first error of every client that failed, by client id.
-
-    `observe(client, sender, frame)` is called with every frame that a client has accepted or will send.
     """
 
     def __init__(
@@ -182,19 +185,20 @@ class Wire:
     # --- a whole session ---
 
     def open(self) -> None:
-        """Run the set-up. Raises `SumFailed` if too few clients stay."""
+        """Run the set-up: clients exchange keys and shares. Raises `SumFailed` if too few clients stay."""
         self.invite()
         self.run()
         self.finish()
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
-        """Run one sum and return its total. Raise `SumFailed` if no total was released."""
+        """Run one sum and return its total. Raises `SumFailed` or, if it cannot begin, `LocalError`."""
         self.begin(kind, payload, round_number=round_number)
         self.run()
         return self.finish()[-1].total
 
     def finish(self) -> list[events.SumReleased]:
-        """Close stages until none is open. Return the `SumReleased` events, or raise the server's error."""
+        """Close the open stage and deliver all packets, again and again, until no stage is open. Return the
+        `SumReleased` events, or raise the error with which the sum or the session failed."""
         found = len(self.server_events)
         while self.server.state in STAGE_OF:
             self.close_stage()
@@ -211,7 +215,7 @@ class Wire:
         self._dispatch((Outgoing(tuple(self.clients), self.server.invitation),))
 
     def begin(self, kind: str, payload: bytes, *, round_number: int) -> None:
-        """Let the server start a sum. Its queries are then in `waiting`."""
+        """Let the server start a sum. Its queries are then in `waiting`, unless dropped or delayed."""
         step = self.server.ask(kind, payload, round_number=round_number)
         self._sum_index += 1
         self._take(step)
@@ -224,14 +228,14 @@ class Wire:
         self._delayed = [(stages, packet) for stages, packet in self._delayed if stages > 0]
 
     def abandon(self) -> None:
-        """Let the server abandon its sum."""
+        """Let the server abandon its sum, and send the frames that tell the clients of it."""
         self._take(self.server.abandon())
 
     def end(self) -> None:
         self._take(self.server.end())
 
     def restart_server(self, server: ServerMachine) -> None:
-        """Replace the server's machine. Packets that are not delivered yet stay in the network."""
+        """Replace the server's machine; sums count from 0 again. Undelivered packets stay in the network."""
         self.server = server
         self._sum_index = SET_UP
 
@@ -301,20 +305,18 @@ class Wire:
 
 
 SET_UP: Final = -1
-
 SumStage: TypeAlias = tuple[Stage, int]  # a stage, and the index of its sum or `SET_UP`
-
 _ORDER: Final = list(Stage)
 
 
 def explicit(*absences: tuple[int, Stage, int]) -> Absent:
-    """Return a drop-out rule: a member is absent exactly in the given (member, stage, sum index)."""
+    """Return a drop-out rule: a member is absent if (member, stage, sum index) is one of `absences`."""
     missing = frozenset(absences)
     return lambda member, stage, sum_index: (member, stage, sum_index) in missing
 
 
 def at_random(seed: bytes, rates: Mapping[Stage, float]) -> Absent:
-    """Return a drop-out rule: members miss each stage at random, with its probability in `rates` or 0."""
+    """Return a drop-out rule: each member misses a stage with the probability in `rates`, 0 if not there."""
 
     def absent(member: int, stage: Stage, sum_index: int) -> bool:
         return uniform(seed, member, _ORDER.index(stage), sum_index) < rates.get(stage, 0.0)
@@ -328,7 +330,7 @@ def leaves_for_good(leavers: Mapping[int, SumStage]) -> Absent:
 
 
 def returns_next_sum(leavers: Mapping[int, SumStage]) -> Absent:
-    """Return a drop-out rule: members in `leavers` are absent from the stage given to the end of its sum."""
+    """Return a drop-out rule: members in `leavers` miss the stage given and later ones of the same sum."""
     gone = leaves_for_good(leavers)
     return lambda member, stage, sum_index: gone(member, stage, sum_index) and leavers[member][1] == sum_index
 

@@ -10,7 +10,8 @@ from secagg.server import ServerMachine
 
 
 class InsecureSeededClient(ClientMachine):
-    """A client that draws all its secrets from `seed`. `rounding` is an optional seed for random rounding."""
+    """A client that draws all its secrets from `seed`. With `rounding`, a second seed, it rounds the answer
+    to the same query in the same way in every session."""
 
     def __init__(self, *, seed: bytes, member: int, rounding: bytes | None = None, **settings: Any) -> None:
         hooks = insecure_client_hooks(seed, member, rounding=rounding)

@@ -1,9 +1,7 @@
 """The result of auditing a simulated run, as dataclasses that `secagg audit` and the HTML report display.
-
 `sims.audit.audit_run` builds the result from the files of a run directory alone. Rounds are counted from 1.
 "Released" means that the server learned the total of a sum. Every epsilon is computed at some delta, from a
-privacy cost rho of zero-concentrated differential privacy (zCDP).
-"""
+privacy cost rho of zero-concentrated differential privacy (zCDP)."""
 
 from __future__ import annotations
 
@@ -69,7 +67,8 @@ class SumPart:
 
 @dataclass(frozen=True, kw_only=True)
 class SumKind:
-    """One kind of sum, such as the sum of all updates, and what the server learns from its total."""
+    """One kind of sum, such as the sum of all updates, and what the server learns from its total. `times` is
+    the largest number of these sums in a round, or None if unknown. `private`: all parts have noise."""
 
     kind: str
     group: str  # kinds of the same group are sums of the same private vectors
@@ -84,9 +83,9 @@ class SumKind:
 class Release:
     """One sum whose total was released to the server.
 
-    `number`   counts all releases of the run, from 1. `sum` is the index of the sum within its `session`.
+    `number`   counts all releases, from 1. `sum` is the index within `session`, which is -1 if unknown.
     `sigmas`   the standard deviation of the noise on each number of the total, one value for each part and in
-               the unit of the part. None for a part without noise.
+               the unit of the part; None for a part without noise. Empty if the parts of the sum are unknown.
     `rho`      the privacy cost for a client that contributed; `epsilon` is the same cost at the delta of the
                budget. Both are None if some part has no noise.
     `rho_so_far`, `epsilon_so_far`  the cost of all noisy sums of the same budget up to this one. The sums of
@@ -109,7 +108,7 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRange:
-    """Consecutive rounds that released the same number of sums of each kind."""
+    """Consecutive rounds that released the same number of sums of each kind, and the privacy cost so far."""
 
     first: int
     last: int
@@ -122,7 +121,8 @@ class RoundRange:
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """What sums cost a client: `rho` (zCDP) of all sums with noise, and `epsilon`, the same at `delta`."""
+    """The privacy cost of sums to a client: `rho` (zCDP) of all sums with noise, and the `epsilon` at `delta`
+    that follows from it. Sums without noise are only counted, in `unnoised`."""
 
     rho: float
     epsilon: float | None  # None if no sum has noise
@@ -132,11 +132,10 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacySpending:
-    """The privacy cost of the algorithm's sums, as the server counts it and as the clients count it.
-
-    `of_budgets` maps the name of a privacy budget to the server's count: "algorithm" and, if extra sums were
-    released, "tail" (the cost of these sums at their own delta) and "together" (of all sums, at `delta`).
-    """
+    """The privacy cost of the algorithm's sums, by the server's count and by the counts of the clients that
+    spent `most` and `least`. `of_budgets` maps the name of a privacy budget to the server's count:
+    "algorithm" and, if extra sums (which the training does not use) were released, "tail" (the cost of these,
+    at their own delta) and "together" (the cost of all sums, at `delta`)."""
 
     adjacency: str  # which change of one client's input the cost is about, such as "zero-out"
     delta: float
@@ -161,7 +160,7 @@ class Exposure:
 
 @dataclass(frozen=True, kw_only=True)
 class CutShort:
-    """A round in which a group of sums (see `GroupSteps`) ended early, because one of its sums failed."""
+    """A round in which a group of sums over the same private vectors ended early, because a sum failed."""
 
     round: int
     steps: int  # number of sums of the group that were released in the round
@@ -170,7 +169,8 @@ class CutShort:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSteps:
-    """How many sums of a group were released per round. A group's sums are over the same private vectors."""
+    """How many sums of a group were released per round. A group's sums are over the same private vectors.
+    `rounds` maps a number of released sums to the number of rounds with so many."""
 
     group: str
     planned: int  # the largest number of sums of the group in one round
@@ -196,7 +196,7 @@ class ClientDropouts:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientRefusal:
-    """A client that left a sum because it refused a message of the server, and its reason."""
+    """A client that left a sum because it refused a message of the server, and why it refused."""
 
     round: int
     kind: str
@@ -225,7 +225,7 @@ class ClientLosses:
 
 @dataclass(frozen=True, kw_only=True)
 class StageBytes:
-    """All that clients sent (up) and received (down) in one stage of the protocol, in the whole run."""
+    """Bytes and messages (frames) that clients sent (up) and received (down) in a stage, in the whole run."""
 
     stage: str
     up: int
@@ -238,7 +238,7 @@ class StageBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class ByteGrowth:
-    """The formula `a m log2 m + b m d`, fitted to the bytes of rounds with m clients and d parameters."""
+    """The formula `a m log2 m + b m d`, fitted to a round's bytes, with m clients and d model parameters."""
 
     sizes: tuple[int, ...]  # the values of m that were measured
     dims: tuple[int, ...]  # the value of d for each of them
@@ -249,7 +249,8 @@ class ByteGrowth:
 
 @dataclass(frozen=True, kw_only=True)
 class ByteTraffic:
-    """The bytes that clients sent (up) and received (down) in the whole run, measured and predicted."""
+    """Bytes that clients sent (up) and received (down) in a whole run: measured, predicted from the protocol,
+    and for comparison those of plain federated averaging."""
 
     stages: tuple[StageBytes, ...]
     sums: int  # number of sums and set-ups that were compared with the prediction
@@ -267,8 +268,9 @@ class ByteTraffic:
 
 @dataclass(frozen=True, kw_only=True)
 class Canary:
-    """The result of a canary test of one kind of sum: a measured lower bound on epsilon, and the claimed one.
-    The test compares sums with and without a canary: a client's vector of the largest allowed norm."""
+    """The result of a canary test of one kind of sum: measured lower bounds on epsilon, and the claimed
+    epsilon. The test compares sums with and without a canary: a client's vector of the largest allowed norm.
+    `bound` assumes that the noise is Gaussian, and `bound_of_any_noise` assumes nothing."""
 
     kind: str
     runs: int  # number of sums that were measured
@@ -282,7 +284,7 @@ class Canary:
 
 @dataclass(frozen=True, kw_only=True)
 class Achieved:
-    """The models' accuracy at the last measurement (None if not measured), and the run's rounds and time."""
+    """The clients' accuracy when last measured (None if never), and the run's completed rounds and time."""
 
     accuracy: float | None  # the mean over clients
     error_90: float | None  # the 90th percentile of the clients' error rates

@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from sims.audit.audit_result import Audit, RunSummary
-from sims.audit.byte_comparison import traffic
+from sims.audit.byte_comparison_and_growth import traffic
 from sims.audit.exposures import exposures
 from sims.audit.integrity import examined
-from sims.audit.privacy_cost import adjacency_of, delta_of, spending
-from sims.audit.released_sums import (
+from sims.audit.privacy_cost import (
     BudgetAccounts,
     PrivacyAccount,
-    kinds_of,
-    releases,
-    round_ranges,
+    adjacency_of,
+    canaries,
+    delta_of,
+    spending,
     wrong_charges,
 )
+from sims.audit.released_sums import kinds_of, releases, round_ranges
 from sims.audit.run_files import Evidence
-from sims.audit.run_outcomes import achieved, canaries, groups, losses, tail
+from sims.audit.run_outcomes import achieved, groups, losses, tail
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
 from sims.records.run_paths import SCENARIO
@@ -30,14 +31,10 @@ from sims.records.run_paths import SCENARIO
 def audit_run(
     run: RunDirectory | Path, *, server_key: bytes | None = None, delta: float | None = None
 ) -> Audit:
-    """Return the audit of a run directory.
-
-    `server_key`  the public key with which the server must have signed the ledger; None accepts any key.
-    `delta`       the delta at which every epsilon is computed; by default, that of the scenario.
-
-    Raises `ConfigError` if `run` is not a run directory, or if one of its files cannot be parsed. If the
-    ledger was altered, no error is raised: `Audit.integrity` reports it.
-    """
+    """Return the audit of a run directory. `server_key` is the public key with which the server must have
+    signed the ledger; None accepts any key. `delta` is the delta of every epsilon; by default, that of the
+    scenario, or 1e-5 if none is recorded. Raise `ConfigError` if `run` is not a run directory, or if a file
+    cannot be parsed. If the ledger was altered, no error is raised: `Audit.integrity` reports it."""
     path = run.path if isinstance(run, RunDirectory) else run
     try:
         return _audit(path, server_key, delta)
@@ -117,7 +114,8 @@ def _subject(evidence: Evidence) -> RunSummary:
 
 
 def as_json(audit: Audit) -> dict[str, Any]:
-    """Return the audit as a dictionary for JSON. Keys are field names, but `attackers` becomes `corrupt`."""
+    """Return the audit as a dictionary for JSON. Keys are field names, but `attackers` becomes `corrupt`. The
+    properties `intact`, `sound` and `mean` are added."""
     found = asdict(audit)
     found |= {"intact": audit.intact, "sound": audit.sound}
     found["subject"]["corrupt"] = found["subject"].pop("attackers")

@@ -1,12 +1,10 @@
-"""Predicts the bytes of a session's set-up or of one sum from the lengths of the protocol's messages.
-
-`Sizes` computes the length of every message by the formulas of docs/protocol.md, section 15. No message is
-encoded here, so a comparison with measured bytes tests both the documentation and the program. The other
-inputs are counts from the log: frames (messages) per stage, survivors, clients that revealed shares. In most
-stages, all frames are messages of one type. Some stages can have two types, for example if clients decline or
-leave, and the log does not count them separately. In such a stage, the prediction equals the measured bytes
-if some split of the frames into the two types has that length.
-"""
+"""Predicts the bytes of a session's set-up or of one sum from the lengths of the protocol's messages. `Sizes`
+computes the length of every message by the formulas of docs/protocol.md, section 15. No message is encoded
+here, so a comparison with measured bytes tests both the documentation and the program. The other inputs are
+counts from the log: frames (messages) per stage, survivors, clients that revealed shares. In most stages, all
+frames are messages of one type. In others, some clients may decline or leave, and the log does not count
+these messages separately. Then every possible number of them is tried. If one of these numbers gives exactly
+the measured bytes, these are the prediction."""
 
 from __future__ import annotations
 
@@ -14,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.trust_levels import Trust
-from sims.audit.run_files import Row, promise_of
+from sims.audit.recorded_sum_spec import promise_of
+from sims.audit.run_files import Row
 from sims.records.sum_records import SessionRecord, SumRecord
 
 STAGES: Final = tuple(stage.value for stage in Stage)
@@ -39,7 +38,7 @@ def sizes_of(session: SessionRecord, trust: str) -> Sizes:
 
 
 def set_up(session: SessionRecord, sizes: Sizes) -> tuple[Expected, Expected]:
-    """Return (sent, received): all clients' predicted bytes in set-up, by stage; each None if it failed."""
+    """Return (sent, received): predicted bytes of all clients in set-up, by stage; None if unpredictable."""
     if session.failure is not None:
         return dict.fromkeys(SET_UP), dict.fromkeys(SET_UP)
     dealt = session.frames_up.get("share", 0)
@@ -52,9 +51,9 @@ def set_up(session: SessionRecord, sizes: Sizes) -> tuple[Expected, Expected]:
 
 
 def _set_up_share_down(session: SessionRecord, sizes: Sizes, dealt: int) -> int | None:
-    """Return the predicted bytes of the key lists and of the deliveries of shares that clients received.
-    `dealt` clients sent shares. A client may drop out between its key list and its delivery. On a ring,
-    return None if a client sent no shares: the log does not say which deliveries lack them."""
+    """Return the predicted bytes that all clients receive in the second stage of set-up. Each gets a key list
+    and, unless it drops out in between, a delivery of others' shares. `dealt` clients sent shares. On a ring,
+    return None if a client sent none: the log does not say whose deliveries lack its shares."""
     frames, all_dealt = session.frames_down.get("share", 0), dealt == sizes.members
     if sizes.is_ring and not all_dealt:
         return None
@@ -81,7 +80,7 @@ class ExpectedSum:
     # --- up ---
 
     def up(self) -> Expected:
-        """Return the predicted bytes that all clients send, by stage."""
+        """Return the predicted bytes that all clients together send in the sum, by stage."""
         sizes, index = self.sizes, self.index
         refusals, masked = len(self.logged.refusals), self.logged.masked
         frames, measured = self.logged.frames_up, self.logged.bytes_up
@@ -108,7 +107,7 @@ class ExpectedSum:
         }
 
     def _reveals(self) -> int | None:
-        """Return the predicted bytes of all `Reveal` messages; None if the log lacks counts of neighbours."""
+        """Return the predicted bytes of all `Reveal` messages; None if the log has no neighbour counts."""
         around = self._around()
         if sum(clients for _asked, _survived, clients in around) != self.logged.revealed:
             return None
@@ -121,8 +120,8 @@ class ExpectedSum:
         )
 
     def _around(self) -> list[list[int]]:
-        """Return rows (asked, survived, clients): `clients` clients revealed shares and had `asked`
-        neighbours that were asked, of which `survived` sent inputs. Clients are their own neighbours."""
+        """Return rows (asked, survived, clients). Each says of `clients` clients that revealed shares: around
+        each, itself included, `asked` clients were asked, and `survived` of these sent inputs."""
         if self.sizes.is_ring:
             return [list(row) for row in self.logged.around]
         return [[self.logged.invited, self.logged.masked, self.logged.revealed]]
@@ -130,7 +129,7 @@ class ExpectedSum:
     # --- down ---
 
     def down(self) -> Expected:
-        """Return the predicted bytes that all clients receive, by stage."""
+        """Return the predicted bytes that all clients together receive in the sum, by stage."""
         sizes, index = self.sizes, self.index
         lengths = {"mask": self._query}
         if sizes.signed:
@@ -142,7 +141,7 @@ class ExpectedSum:
 
     @property
     def _query(self) -> int:
-        """The length of the `Query` message. The length of its payload follows from the row of the ledger."""
+        """The length of `Query`. The payload's length is chosen to match the ledger's byte count."""
         asked, sizes = self.asked, self.sizes
         fixed = (asked["sum index"], asked["round"], asked["kind"])
         payload = max(asked["broadcast bytes"] - sizes.query(*fixed, 0), 0)
@@ -153,8 +152,8 @@ class ExpectedSum:
         )
 
     def _down(self, stage: str, length: int) -> int:
-        """Return the predicted bytes that clients receive in a stage with messages of `length` bytes. If the
-        sum failed in this stage, some of the messages may be `GroupClosed` instead."""
+        """Return the predicted bytes that all clients receive in a stage with messages of `length` bytes. If
+        the sum failed in this stage, some messages may be the shorter `GroupClosed` instead."""
         frames = self.logged.frames_down
         last = max((stage for stage in STAGES if frames.get(stage)), key=STAGES.index, default="")
         failed = self.logged.failure is not None and stage == last
@@ -168,8 +167,9 @@ class ExpectedSum:
 
 
 def _settled(measured: int, *, frames: int, usual: int, other: int, most: int, fixed: int = 0) -> int:
-    """Return `measured` if some mix of two message types explains it, else the bytes if all are of the usual
-    one. A mix is `fixed` bytes and `frames` messages: up to `most` of length `other`, the rest `usual`."""
+    """Predict the bytes of `frames` messages of length `usual`, up to `most` of which may have the length
+    `other` instead, plus `fixed` bytes. Return `measured` if some number of these others explains it exactly,
+    and otherwise the bytes without others."""
     possible = [fixed + (frames - k) * usual + k * other for k in range(min(frames, most) + 1)]
     if measured in possible:
         return measured
@@ -204,12 +204,12 @@ def bitmap_bytes(members: int) -> int:
 
 
 def packed_bytes(parts: Iterable[Mapping[str, Any]]) -> int:
-    """Return the bytes of the packed vector in a masked input, whose `parts` are described as in a ledger."""
+    """Return the bytes of the packed vector in a masked input. `parts` has the sum's parts as in a ledger."""
     return sum((_width(part) * int(part["bits"]) + 7) // 8 for part in parts) + _HIDDEN_COUNT
 
 
 def _width(part: Mapping[str, Any]) -> int:
-    """Return how many elements are sent for a part; a noisy L2 part is padded to a power of two."""
+    """Return how many elements are sent for a part: a part with noise and an L2 bound is padded to 2^k."""
     size: int = part["size"]
     rotated = part["noise"] is not None and part["bound"]["type"] == "L2"
     return 1 << (size - 1).bit_length() if rotated else size
@@ -218,7 +218,7 @@ def _width(part: Mapping[str, Any]) -> int:
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
     """The lengths in bytes of the messages of one session. A property or method with the name of a message
-    returns its length. Letters in the comments are the symbols of docs/protocol.md."""
+    returns its length. The comments on the fields give their symbols in docs/protocol.md."""
 
     trust: str
     signed: bool  # whether clients sign, as they do under a malicious server
@@ -270,7 +270,7 @@ class Sizes:
         return _HEADER + blob_bytes(self.neighbours * self._envelope) + blob_bytes(self._sig)
 
     def delivery(self, dealt: int) -> int:
-        """Return the length of `Delivery`, which carries the encrypted shares of `dealt` neighbours."""
+        """Return the length of `Delivery`, which takes encrypted shares of `dealt` neighbours to a client."""
         return _HEADER + blob_bytes(dealt * (_ID + self._envelope + self._sig))
 
     # --- a sum ---
@@ -293,13 +293,13 @@ class Sizes:
         return _HEADER + number_bytes(index) + blob_bytes((_ID + _SIGNATURE) * signers)
 
     def reveal(self, index: int, roster: int, survivors: int, surplus: int) -> int:
-        """Return the length of `Reveal`. It has one share for each of `roster` neighbours that were asked,
-        and `surplus` shares of noise seeds for each of the `survivors` among them."""
+        """Return the length of `Reveal` for sum `index`. It has a share for each of `roster` asked neighbours
+        and, for each of the `survivors` among them, `surplus` shares of seeds of noise to remove."""
         dealers = blob_bytes(bitmap_bytes(self.neighbours + 1))
         return _HEADER + number_bytes(index) + dealers + blob_bytes(_SHARE * (roster + surplus * survivors))
 
     def short(self, index: int) -> int:
-        """Return the length of a `Decline` message. A `GroupClosed` message has the same length."""
+        """Return the length of a `Decline` message for sum `index`. `GroupClosed` has the same length."""
         return _HEADER + number_bytes(index)
 
     @property

@@ -14,8 +14,8 @@ from sims.text_format import EXACT_TOTAL, counted
 def exposures(
     evidence: Evidence, kinds: Sequence[SumKind], described: Mapping[str, Row], found: Sequence[Release]
 ) -> tuple[Exposure, ...]:
-    """Return an `Exposure` for everything in the run that is not private. `described` maps each kind of sum
-    to its row in `run.json`, and `found` has the released sums."""
+    """Return an `Exposure` for everything about clients that the run did not keep private. `described` maps
+    each kind of sum to its row in `run.json`, and `found` has the released sums."""
     released = {release.kind for release in found}
     own = [kind for kind in kinds if kind.kind in released]
     return (

@@ -1,14 +1,11 @@
-"""Checks that the records of a run were not altered after its server wrote them.
-
-The ledger is a chain of hashed rows: changing a row changes the hash of the last row (the head). The server
-signs the head. A valid signature proves that the owner of the key signed this ledger, not who the owner is.
-If the auditor gives the server's public key, a ledger that was rewritten and signed with another key is
-detected. If the key was derived from `insecure_seed`, anyone can sign, and a signature proves nothing.
-
-The signature covers only the rows of the ledger and the digest of the settings. So it is also checked that
-the scenario file has this digest, that `run.json` agrees with the scenario, and that the privacy costs in
-`spend.json` are possible for the sums in the ledger.
-"""
+"""Checks that the records of a run were not altered after its server wrote them. The ledger is a chain of
+hashed rows: changing a row changes the hash of the last row (the head). The server signs the head. A valid
+signature proves that the owner of the key signed this ledger, not who the owner is. If the auditor gives the
+server's public key, a ledger that was rewritten and signed with another key is detected. If the key was
+derived from `insecure_seed`, anyone can sign, and a signature proves nothing. The signature covers only the
+rows of the ledger and the digest of the settings. So it is also checked that the scenario file has this
+digest, that `run.json` agrees with the scenario, and that the privacy costs in `spend.json` are possible for
+the sums in the ledger."""
 
 from __future__ import annotations
 
@@ -25,13 +22,13 @@ from secagg.hashing import digest
 from secagg.ledger import Reading, read_ledger
 from secagg.noise.zcdp_cost import rho_of
 from sims.audit.audit_result import Integrity
-from sims.audit.ledger_reconciliation import MatchedSum, Records, reconciled
+from sims.audit.ledger_vs_sum_log import MatchedSum, Records, reconciled
 from sims.audit.run_files import Evidence, Row
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
 from sims.records.ledger_signature import AlteredLedger, Verified, read_heads, verify
 from sims.records.run_paths import LEDGER, LEDGER_HEAD, LEDGER_SEAL, SCENARIO
-from sims.scenario.loading import Variant
+from sims.scenario.loading_and_variants import Variant
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
 from sims.text_format import counted
 
@@ -48,7 +45,7 @@ class Examined:
 
 
 def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
-    """Check the ledger, its signature and the other files. Altered records are reported in the result; no
+    """Check a run's ledger, its signature and the other files. Altered records are reported in the result; no
     error is raised. `server_key` is the public key that must have signed the ledger; None accepts any key."""
     if evidence.is_plain:
         return _plain(evidence, server_key)
@@ -102,7 +99,7 @@ def _plain(evidence: Evidence, server_key: bytes | None) -> Examined:
 
 
 def _read(evidence: Evidence, problems: list[str]) -> Reading | None:
-    """Return the ledger, or None if it cannot be read. Append what is wrong with it to `problems`."""
+    """Return the run's ledger, or None if it is missing or damaged. Append what is wrong to `problems`."""
     path = evidence.directory / LEDGER
     if not path.exists():
         problems.append(f"{path} is missing: nothing proves what was released")
@@ -119,7 +116,7 @@ def _read(evidence: Evidence, problems: list[str]) -> Reading | None:
 
 
 def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verified | None:
-    """Return which keys signed the ledger, or None if a check fails. Append what is wrong to `problems`."""
+    """Return who signed the ledger; None if a signature is missing or wrong. Add problems to `problems`."""
     run = evidence.directory
     try:
         if not _is_as_written(run):
@@ -133,7 +130,7 @@ def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verifi
 
 
 def _is_as_written(run: RunDirectory) -> bool:
-    """Return whether the file of signed heads is byte for byte as the program writes it, so not edited."""
+    """Return whether the file of the ledger's signatures is byte for byte what this program would write."""
     *earlier, last = read_heads(run)
     content = {**last.body(), "earlier": [each.body() for each in earlier]}
     return (run / LEDGER_HEAD).read_bytes() == json.dumps(content, indent=1).encode() + b"\n"
@@ -223,7 +220,7 @@ def _disagreements_with_scenario(run: Row, settings: Settings) -> Iterator[str]:
 
 
 def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
-    """Yield a sentence for each privacy cost of clients in `spend.json` that the run's sums cannot cause."""
+    """Yield a sentence if clients' privacy costs in `spend.json` are impossible, given the run's sums."""
     spend: Row = evidence.spend or {}
     for extra, own in ((False, spend), (True, spend.get("tail") or {})):
         claimed = own.get("clients") or {}
@@ -234,8 +231,8 @@ def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
 
 
 def _impossible(claimed: Row, entries: Sequence[MatchedSum], clients: int) -> Iterator[str]:
-    """Yield a sentence if the costs that are claimed for the clients that spent most and least are
-    impossible: none can spend more than all `entries` cost, and the largest cost is at least the average."""
+    """Yield a sentence if the costs rho in `claimed`, of the clients that spent "most" and "least", are
+    impossible: least > most, most > the cost of all `entries`, or most < the mean cost of all `clients`."""
     most, least = (float(claimed[which]["rho"]) for which in ("most", "least"))
     upper = sum(_rho(entry) for entry in entries)
     # Sums that are missing in the log may have been repeated from a seed, and must not count twice.

@@ -1,17 +1,18 @@
-"""Computes a run's privacy cost by the server's ledger and by clients' own counts, and compares the two."""
+"""Computes and checks the privacy cost of a run's sums, by ledger, clients' counts and canaries."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from secagg.noise.zcdp_cost import Adjacency
-from sims.audit.audit_result import PrivacySpending, Release, Spent
-from sims.audit.ledger_reconciliation import Records
-from sims.audit.released_sums import BudgetAccounts, PrivacyAccount
+from secagg.noise.zcdp_cost import Adjacency, charge, sum_rho
+from secagg.sum_spec import SumSpec
+from sims.audit.audit_result import Canary, PrivacySpending, Release, Spent
+from sims.audit.ledger_vs_sum_log import Records
+from sims.audit.recorded_sum_spec import spec_of
 from sims.audit.run_files import Evidence, Row
-from sims.records.sum_records import SumRecord
 from sims.text_format import counted
 
 ALGORITHM: Final = "algorithm"
@@ -21,8 +22,41 @@ DELTA: Final = 1e-5  # used if neither the scenario nor the caller sets one
 _SAME: Final = 1e-9  # tolerance: a ledger rounds every charge up, by less than 2^-40
 
 
+class PrivacyAccount:
+    """Computes the privacy cost of sums as rho (zCDP), and converts rho to epsilon at a fixed delta."""
+
+    def __init__(self, adjacency: Adjacency, delta: float) -> None:
+        self._adjacency = adjacency
+        self.delta = delta
+        self._known: dict[float, float] = {}
+
+    def rho(self, spec: SumSpec, roster: int) -> float | None:
+        """Return the cost rho of one sum over `roster` clients; None if a part has no noise."""
+        return sum_rho(spec, roster=roster, adjacency=self._adjacency)
+
+    def epsilon(self, rho: float) -> float:
+        """Return epsilon at the account's delta for `rho`, the cost of one sum or the total of several."""
+        from secagg.noise.conversion import epsilon  # slow to import, and only needed for noise
+
+        if rho not in self._known:
+            self._known[rho] = epsilon([rho], delta=self.delta) if rho else 0.0
+        return self._known[rho]
+
+
+@dataclass(frozen=True)
+class BudgetAccounts:
+    """Two privacy accounts: `algorithm` for the sums of the training, `tail` for all other (extra) sums."""
+
+    algorithm: PrivacyAccount
+    tail: PrivacyAccount
+
+    def of(self, *, extra: bool) -> PrivacyAccount:
+        return self.tail if extra else self.algorithm
+
+
 def delta_of(evidence: Evidence, settings: Row, given: float | None) -> tuple[float, str]:
-    """Return the delta for all epsilons, and a remark, which is empty unless the delta is the default."""
+    """Return the delta for all epsilons: `given`, else that of the scenario (`settings`) or `spend.json`,
+    else 1e-5. Also return a remark about the last case, which is empty in all others."""
     if given is not None:
         return given, ""
     spend = evidence.spend or {}
@@ -33,7 +67,8 @@ def delta_of(evidence: Evidence, settings: Row, given: float | None) -> tuple[fl
 
 
 def adjacency_of(evidence: Evidence, records: Records) -> Adjacency:
-    """Return the adjacency of the privacy costs: of the ledger's first noisy sum, else of `spend.json`."""
+    """Return the adjacency of the run's privacy costs: which change of one client's input the noise hides. It
+    is that of the ledger's first sum with noise, else that in `spend.json`, else zero-out."""
     for entry in records.entries:
         if entry.asked is not None and entry.asked["charge"] is not None:
             return Adjacency(entry.asked["adjacency"])
@@ -47,8 +82,8 @@ def spending(
     found: Sequence[Release],
     budget_accounts: BudgetAccounts,
 ) -> PrivacySpending:
-    """Return the privacy cost of the released sums `found`, by the server's and by the clients' count. Sums
-    of the kinds in `extra`, which the training does not use, have their own budget."""
+    """Return the privacy cost of the released sums `found`, by the server's ledger and by the clients' counts
+    in `spend.json`. Sums of the kinds in `extra`, which the training does not use, are counted separately."""
     accounts = budget_accounts.algorithm
     own = [release for release in found if release.kind not in extra]
     extra_releases = [release for release in found if release.kind in extra]
@@ -89,12 +124,12 @@ def _of_client(spend: Row | None, which: str, accounts: PrivacyAccount) -> Spent
 
 def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evidence) -> tuple[str, str]:
     """Return whose count of the privacy cost is larger ("server", "clients" or "equal"), and a sentence why.
-    Clients also count sums that failed after inputs were sent. The server counts released sums alone, but as
-    if a single client had contributed to all of them."""
+    Clients also count sums that failed after inputs were sent. The server counts only released sums, as if
+    one client were in all of them. If the clients' count, `most`, is None, return "equal"."""
     if most is None:
         return "equal", "the run has no record of what clients have spent"
-    own = [entry for entry in records.entries if not entry.extra]
-    in_vain = sum(entry.contributors is None and _masked(entry.logged) for entry in own)
+    failed = [entry for entry in records.entries if not entry.extra and entry.contributors is None]
+    in_vain = sum(entry.logged is None or entry.logged.masked > 0 for entry in failed)
     same = math.isclose(server.rho, most.rho, rel_tol=_SAME, abs_tol=_SAME)
     if same and server.unnoised == most.unnoised:
         return "equal", "some client was in every sum that was released, and in no other"
@@ -109,6 +144,39 @@ def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evi
     return "server", away + (": each round is over a draw of them" if drawn else ", as some were missing")
 
 
-def _masked(logged: SumRecord | None) -> bool:
-    """Return whether any client sent an input to a sum. This is assumed if the log does not have the sum."""
-    return logged is None or logged.masked > 0
+def wrong_charges(records: Records, accounts: PrivacyAccount) -> Iterator[str]:
+    """Yield a sentence for each sum whose privacy cost in the ledger is not what follows from its noise."""
+    for entry in records.entries:
+        if entry.asked is None:
+            continue
+        rho = accounts.rho(spec_of(entry.asked), entry.invited)
+        own = None if rho is None else charge(rho)
+        if own != entry.asked["charge"]:
+            yield (
+                f"a sum of {entry.kind} in round {entry.round}: the ledger charges {entry.asked['charge']} "
+                f"for it, and its noise costs {own}"
+            )
+
+
+def canaries(evidence: Evidence) -> tuple[Canary, ...]:
+    """Return the results in `canaries.json`, one for each kind of sum: lower bounds on epsilon, measured with
+    sums with and without a known client (the canary). Empty if there is no such file."""
+    return tuple(
+        Canary(
+            kind=row["kind"],
+            runs=2 * row["runs_per_arm"],
+            bound=row["epsilon_gaussian"],
+            bound_of_any_noise=row["epsilon_clopper_pearson"],
+            claimed=row["epsilon"],
+            delta=row["delta"],
+            confidence=row["confidence"],
+            holds=bool(row["holds"]) and not _refutes(row),
+        )
+        for row in (evidence.canaries or {}).get("specs") or ()
+    )
+
+
+def _refutes(row: Row) -> bool:
+    """Return whether a lower bound on epsilon that a canary test measured exceeds the claimed epsilon."""
+    bounds = (row["epsilon_gaussian"], row["epsilon_clopper_pearson"])
+    return any(bound is not None and bound > row["epsilon"] for bound in bounds)

@@ -1,58 +1,28 @@
-"""Lists the released sums of a run: what each kind reveals, the noise on each total, and the privacy cost.
-
-A kind is a type of sum, such as the sum of all updates. The ledger has the sizes, bounds and noise of each
-sum. What the totals of a kind reveal about clients is described in words in `run.json`.
-"""
+"""Lists the released sums of a run: what each kind reveals, the noise on each total, and the privacy cost. A
+kind is a type of sum, such as the sum of all updates. The ledger has the sizes, bounds and noise of each sum.
+What the totals of a kind reveal about clients is described in words in `run.json`."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, assert_never
 
-from secagg.distributed_noise import Noise, NoiseAssumptions
-from secagg.noise.zcdp_cost import Adjacency, charge, sum_rho
+from secagg.distributed_noise import NoiseAssumptions
 from secagg.sum_spec import L2, Bound, Count, LInf, Residue, SumSpec
-from secagg.sum_spec import Part as SpecPart
 from sims.audit.audit_result import Release, RoundRange, SumKind, SumPart
-from sims.audit.ledger_reconciliation import MatchedSum, Records
-from sims.audit.run_files import Row, promise_of, variance_of
-
-_BOUNDS: Mapping[str, type[L2 | LInf]] = {"L2": L2, "LInf": LInf}
-
-
-# --- the specification of a sum, from its description in a ledger -------------------------------------
-
-
-def spec_of(row: Row) -> SumSpec:
-    """Parse `row`, the description of a sum in a ledger or in `run.json`, and return it as a `SumSpec`."""
-    return SumSpec(parts=tuple(map(_part, row["parts"])), promise=promise_of(row["promise"]))
-
-
-def _part(row: Row) -> SpecPart:
-    noise, variance = row["noise"], variance_of(row)
-    return SpecPart(
-        name=row["name"],
-        size=row["size"],
-        bits=row["bits"],
-        bound=_bound(row["bound"]),
-        noise=None if variance is None else Noise(scale=noise["scale"], variance=variance),
-    )
-
-
-def _bound(row: Row) -> Bound:
-    kind = row["type"]
-    if kind in _BOUNDS:
-        return _BOUNDS[kind](row["limit"])
-    return Count(row["limit"], row["total"]) if kind == "Count" else Residue()
+from sims.audit.ledger_vs_sum_log import MatchedSum, Records
+from sims.audit.privacy_cost import BudgetAccounts, PrivacyAccount
+from sims.audit.recorded_sum_spec import bound_of, spec_of
+from sims.audit.run_files import Row
 
 
 def sigmas(spec: SumSpec, roster: int, contributors: int) -> tuple[float | None, ...]:
-    """Return the standard deviation of the noise on each number of a total, one value for each part. It is in
-    the unit of the part, and None for a part without noise. `roster` clients were asked, of which
+    """Return the standard deviation of the noise on each number of a total, one value for each part of the
+    sum. It is in the unit of the clients' values; None without noise. `roster` clients were asked, and
     `contributors` are in the total. The noise of all of these counts, even if some collude."""
     left = _left(spec.promise, roster, contributors)
     return tuple(
@@ -65,7 +35,8 @@ def sigmas(spec: SumSpec, roster: int, contributors: int) -> tuple[float | None,
 
 @lru_cache(maxsize=4096)
 def _left(promise: NoiseAssumptions | None, roster: int, contributors: int) -> float:
-    """Return which fraction of a total's planned noise variance one client adds, after removal of surplus."""
+    """Return the variance of one client's noise that stays in the total (surplus noise is removed), as a
+    fraction of the variance that the total needs. Return 0 if `promise` is None."""
     if promise is None:
         return 0.0
     removed = promise.surplus(roster, contributors)
@@ -74,38 +45,6 @@ def _left(promise: NoiseAssumptions | None, roster: int, contributors: int) -> f
 
 
 # --- releases ---------------------------------------------------------------------------------------
-
-
-class PrivacyAccount:
-    """Computes the privacy cost of sums as rho (zCDP), and converts rho to epsilon at a fixed delta."""
-
-    def __init__(self, adjacency: Adjacency, delta: float) -> None:
-        self._adjacency = adjacency
-        self.delta = delta
-        self._known: dict[float, float] = {}
-
-    def rho(self, spec: SumSpec, roster: int) -> float | None:
-        """Return the cost rho of one sum over `roster` clients; None if a part has no noise."""
-        return sum_rho(spec, roster=roster, adjacency=self._adjacency)
-
-    def epsilon(self, rho: float) -> float:
-        """Return epsilon at the account's delta for `rho`, the cost of one sum or the total of several."""
-        from secagg.noise.conversion import epsilon  # slow to import, and only needed for noise
-
-        if rho not in self._known:
-            self._known[rho] = epsilon([rho], delta=self.delta) if rho else 0.0
-        return self._known[rho]
-
-
-@dataclass(frozen=True)
-class BudgetAccounts:
-    """Two privacy accounts: `algorithm` for the sums of the training, `tail` for all other (extra) sums."""
-
-    algorithm: PrivacyAccount
-    tail: PrivacyAccount
-
-    def of(self, *, extra: bool) -> PrivacyAccount:
-        return self.tail if extra else self.algorithm
 
 
 def releases(
@@ -127,7 +66,7 @@ def releases(
 def _release(
     entry: MatchedSum, number: int, described: Mapping[str, Row], accounts: PrivacyAccount, costs: list[float]
 ) -> Release:
-    """Return the `Release` of one sum. Append its cost to `costs`, the earlier costs of the same budget."""
+    """Return the sum's `Release`. `costs` has rhos of earlier sums of its budget; append its own, if any."""
     source = described.get(entry.kind) if entry.asked is None else entry.asked
     spec = None if source is None else spec_of(source)
     rho = None if spec is None else accounts.rho(spec, entry.invited)
@@ -157,26 +96,12 @@ def _index(entry: MatchedSum) -> int:
     return entry.logged.index
 
 
-def wrong_charges(records: Records, accounts: PrivacyAccount) -> Iterator[str]:
-    """Yield a sentence for each sum whose privacy cost in the ledger is not the one that its noise has."""
-    for entry in records.entries:
-        if entry.asked is None:
-            continue
-        rho = accounts.rho(spec_of(entry.asked), entry.invited)
-        own = None if rho is None else charge(rho)
-        if own != entry.asked["charge"]:
-            yield (
-                f"a sum of {entry.kind} in round {entry.round}: the ledger charges {entry.asked['charge']} "
-                f"for it, and its noise costs {own}"
-            )
-
-
 # --- ranges of rounds -------------------------------------------------------------------------------
 
 
 def round_ranges(found: Sequence[Release], extra: Container[str]) -> tuple[RoundRange, ...]:
-    """Return ranges of consecutive rounds that released the same number of sums of each kind. The cost so far
-    is that of the training's sums, or that of `extra` kinds in rounds that released no others."""
+    """Return ranges of consecutive rounds that released the same number of sums of each kind. The privacy
+    cost of a range is that of all training sums so far or, if it has only `extra` kinds, all extra sums."""
     rounds: dict[int, list[Release]] = {}
     for release in found:
         rounds.setdefault(release.round, []).append(release)
@@ -185,7 +110,11 @@ def round_ranges(found: Sequence[Release], extra: Container[str]) -> tuple[Round
         one = _round_range(number, own, extra)
         last = made[-1] if made else None
         if last is not None and last.last + 1 == number and last.sums == one.sums:
-            made[-1] = _joined(last, one)
+            least = min(last.least_contributors, one.least_contributors)
+            most = max(last.most_contributors, one.most_contributors)
+            made[-1] = replace(
+                one, first=last.first, sums=last.sums, least_contributors=least, most_contributors=most
+            )
         else:
             made.append(one)
     return tuple(made)
@@ -205,23 +134,11 @@ def _round_range(number: int, own: Sequence[Release], extra: Container[str]) -> 
     )
 
 
-def _joined(one: RoundRange, other: RoundRange) -> RoundRange:
-    return RoundRange(
-        first=one.first,
-        last=other.last,
-        sums=one.sums,
-        least_contributors=min(one.least_contributors, other.least_contributors),
-        most_contributors=max(one.most_contributors, other.most_contributors),
-        rho_so_far=other.rho_so_far,
-        epsilon_so_far=other.epsilon_so_far,
-    )
-
-
 _UNKNOWN = "nothing is written down about what it reveals"
 
 
 def kinds_of(written: Iterable[Mapping[str, Any]], entries: Iterable[MatchedSum]) -> tuple[SumKind, ...]:
-    """Return all kinds of sums in `run.json` (`written`) and `entries`, with their parts as in the ledger."""
+    """Return all kinds of sums in `run.json` (`written`) and `entries`. The ledger overrides their parts."""
     found = {row["kind"]: dict(row) for row in written}
     for entry in entries:
         if entry.asked is not None:
@@ -244,13 +161,12 @@ def _kind(name: str, row: Mapping[str, Any]) -> SumKind:
 
 
 def _sum_part(row: Mapping[str, Any]) -> SumPart:
-    noisy = row["noise"] is not None
     return SumPart(
         name=row["name"],
         size=row["size"],
         bits=row["bits"],
-        bound=_bound_text(_bound(row["bound"])),
-        noisy=noisy,
+        bound=_bound_text(bound_of(row["bound"])),
+        noisy=row["noise"] is not None,
     )
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-from secagg.distributed_noise import NoiseAssumptions
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.run_paths import CANARIES, LEDGER, LEDGER_HEAD, LEDGER_SEAL, METRICS, RUN, SPEND, SUMS
@@ -21,7 +19,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Evidence:
-    """The contents of all files that an audit reads, except the ledger."""
+    """The contents of all files of a run that an audit reads, except the ledger."""
 
     directory: RunDirectory
     run: Row  # `run.json`
@@ -35,10 +33,11 @@ class Evidence:
 
     @classmethod
     def of(cls, path: Path) -> Evidence:
-        """Read the run directory `path`. Raise `ConfigError` if it is none, or a file cannot be parsed."""
+        """Read the run directory `path`. Raise `ConfigError` if it is not one, or a file is damaged."""
         directory = _directory(path)
         run = directory.facts()
-        _check(f"{directory / RUN}", run, (*_OF_RUNS, "done"))
+        if lacking := [name for name in (*_OF_RUNS, "done") if name not in run]:
+            raise ConfigError(f"{directory / RUN} is damaged: it does not say {', '.join(lacking)}")
         if not (directory / SUMS).exists():
             raise ConfigError(f"{directory / SUMS} is missing: it lists the sums of the run")
         history = SumHistory.of(directory.read_lines(SUMS), f"{directory / SUMS}")
@@ -82,21 +81,3 @@ def _expected(run: Row) -> tuple[str, ...]:
 
 def _optional(directory: RunDirectory, name: str) -> Row | None:
     return directory.read_json(name) if (directory / name).exists() else None
-
-
-def _check(where: str, row: Row, names: tuple[str, ...]) -> None:
-    if lacking := [name for name in names if name not in row]:
-        raise ConfigError(f"{where} is damaged: it does not say {', '.join(lacking)}")
-
-
-# --- the noise of a sum, from its description in a ledger or in `run.json` ---
-
-
-def promise_of(described: Row | None) -> NoiseAssumptions | None:
-    """Return the assumed clients, drop-outs and colluders behind a sum's noise; None if it has no noise."""
-    return None if described is None else NoiseAssumptions(**described)
-
-
-def variance_of(part: Row) -> Fraction | None:
-    """Return the variance of a part's noise, in squared steps of the rounding grid; None without noise."""
-    return None if part["noise"] is None else Fraction(part["noise"]["variance"])

@@ -1,4 +1,4 @@
-"""Collects the outcomes of a run's rounds: accuracy, canary tests, drop-outs, refusals, and failed sums."""
+"""Collects a run's outcomes: accuracy, drop-outs, refusals, and failed sums."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Final
 from secagg.trust_levels import Trust
 from sims.audit.audit_result import (
     Achieved,
-    Canary,
     ClientDropouts,
     ClientLosses,
     ClientRefusal,
@@ -18,7 +17,7 @@ from sims.audit.audit_result import (
     GroupSteps,
     SumKind,
 )
-from sims.audit.ledger_reconciliation import MatchedSum, Records
+from sims.audit.ledger_vs_sum_log import MatchedSum, Records
 from sims.audit.run_files import Evidence, Row
 from sims.records.sum_records import SessionRecord, SumRecord
 
@@ -42,31 +41,6 @@ def achieved(evidence: Evidence) -> Achieved:
 def tail(evidence: Evidence) -> Mapping[str, Any]:
     """Return the last private histogram of clients' error rates in the metrics; empty if there is none."""
     return next((row["tail"] for row in reversed(evidence.metrics) if row.get("tail")), {})
-
-
-def canaries(evidence: Evidence) -> tuple[Canary, ...]:
-    """Return the result of the canary test (see `Canary`) of each kind of sum, if `canaries.json` exists."""
-    return tuple(_canaries(evidence.canaries)) if evidence.canaries else ()
-
-
-def _canaries(content: Row) -> Iterator[Canary]:
-    for row in content.get("specs") or ():
-        yield Canary(
-            kind=row["kind"],
-            runs=2 * row["runs_per_arm"],
-            bound=row["epsilon_gaussian"],
-            bound_of_any_noise=row["epsilon_clopper_pearson"],
-            claimed=row["epsilon"],
-            delta=row["delta"],
-            confidence=row["confidence"],
-            holds=bool(row["holds"]) and not _refutes(row),
-        )
-
-
-def _refutes(row: Row) -> bool:
-    """Return whether a canary test's bound exceeds the claimed epsilon, whatever its stored verdict says."""
-    bounds = (row["epsilon_gaussian"], row["epsilon_clopper_pearson"])
-    return any(bound is not None and bound > row["epsilon"] for bound in bounds)
 
 
 def losses(evidence: Evidence) -> ClientLosses:
@@ -121,7 +95,8 @@ def _failed(evidence: Evidence) -> Iterator[FailedSum]:
 
 
 def groups(evidence: Evidence, kinds: Iterable[SumKind], records: Records) -> tuple[GroupSteps, ...]:
-    """Return how many sums were released per round, for each group (see `GroupSteps`) of several sums."""
+    """Return how many sums of each group were released per round. A group's sums are over the same private
+    vectors. Left out are groups of at most one sum per round, and sums that the training does not use."""
     members: dict[str, list[SumKind]] = {}
     for kind in kinds:
         if kind.times is not None and not kind.extra:
@@ -155,7 +130,8 @@ def _group(name: str, planned: int, rounds: dict[int, list[MatchedSum]], evidenc
 def _cut_short(
     rounds: dict[int, list[MatchedSum]], achieved: dict[int, int], evidence: Evidence
 ) -> Iterator[CutShort]:
-    """Yield the rounds that a failed sum ended early; not those that ended early by converging."""
+    """Yield the rounds in which a sum of one group failed. `rounds` has the group's sums by round, `achieved`
+    how many were released. A round with fewer sums because the algorithm converged is not included."""
     given_up = {row["round"]: row for row in evidence.metrics if not row.get("completed", True)}
     for number, own in rounds.items():
         failures = [entry.logged.failure for entry in own if entry.logged is not None]

@@ -87,12 +87,12 @@ def _installed(name: str) -> str:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that reports an error as one sentence, without the usage text."""
+    """An argparse parser that raises each error as a `UserError` of one sentence, without the usage text."""
 
     def parse_known_args(  # type: ignore[override]  # the overloads add nothing that is used here
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse as the base class does, but let a command's own parser report its unknown arguments."""
+        """Parse as the base class does, but raise `UserError` if an argument is unknown to this command."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -112,7 +112,7 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, err
 
 
 def guarded(run: Callable[[], int]) -> int:
-    """Call `run` and return its exit status; another one after Ctrl-C, or if output cannot be written."""
+    """Call `run` and return its exit status; 130 after Ctrl-C, 141 if a pipe is closed, 1 if output fails."""
     _replace_unknown_characters()
     try:
         try:
@@ -143,7 +143,7 @@ def _replace_unknown_characters() -> None:
 
 
 def _discard_output() -> None:
-    """Redirect standard output to the null device, because its flush at the program's exit would fail."""
+    """Redirect standard output, which failed, to the null device: its flush at exit would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -86,7 +86,7 @@ def _wrapped(line: str) -> str:
 
 
 def _compare(args: argparse.Namespace, audits: "list[Audit]") -> None:
-    from sims.audit.comparison import as_json, compared
+    from sims.audit.run_comparison import as_json, compared
     from sims.cli.audit_text import printable, table
 
     found = compared(audits)
@@ -97,7 +97,8 @@ def _compare(args: argparse.Namespace, audits: "list[Audit]") -> None:
 
 
 def _key(text: str) -> bytes:
-    """Return the server's public key. `text` is the key in hex, or a file with the key or a certificate."""
+    """Return the public key that `text` gives: 64 hex digits, or a file with these or a certificate. Raise
+    `UserError` if it is neither."""
     if HEX_KEY.fullmatch(text):
         return bytes.fromhex(text)
     try:
@@ -111,8 +112,8 @@ def _key(text: str) -> bytes:
 
 def _of_certificate(path: Path) -> bytes:
     from secagg.errors import SecaggError
-    from secagg.net.key_files import read_certificate
-    from secagg.net.tls import certificate_key
+    from secagg.net.certificates import certificate_key
+    from secagg.net.identity_and_registry_files import read_certificate
 
     with user_errors("audit: --server-key", SecaggError):
         return certificate_key(read_certificate(path))

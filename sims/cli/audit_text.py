@@ -1,4 +1,4 @@
-"""Renders an audit as lines of text for ``secagg audit``."""
+"""Renders the audit of a run, or a comparison of several, as lines of text for ``secagg audit``."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         StageBytes,
         SumKind,
     )
-    from sims.audit.comparison import RunComparison
+    from sims.audit.run_comparison import RunComparison
 
 MOST_SHOWN = 10
 
@@ -116,7 +116,7 @@ def _kind(kind: "SumKind", times: int, sigmas: Sequence[str]) -> Iterator[str]:
 
 
 def _sigmas(kind: "SumKind", releases: "Sequence[Release]") -> list[str]:
-    """Return a text for each part of a kind of sum: its noise's smallest and largest standard deviation."""
+    """Return a text for each part of a kind of sum: the range of its noise's standard deviation, if any."""
     own = [release.sigmas for release in releases if release.kind == kind.kind and release.sigmas]
     texts = []
     for index, part in enumerate(kind.parts):
@@ -280,7 +280,7 @@ def _canaries(audit: "Audit") -> Iterator[str]:
 
 
 def table(found: "RunComparison") -> Iterator[str]:
-    """Yield the lines of a table with one row for each measure and one column for each run."""
+    """Yield a table, one row per measure and one column per run, and a line on how bytes grow, if known."""
     rows = [("", found.names), *((name, tuple(map(_cell, values))) for name, values in found.rows)]
     first = max(len(name) for name, _ in rows)
     widths = [max(len(values[index]) for _, values in rows) for index in range(len(found.names))]

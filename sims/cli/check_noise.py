@@ -9,7 +9,7 @@ from sims.cli.options import add_choice, add_value, add_whole, delta, fraction, 
 from sims.text_format import counted
 
 if TYPE_CHECKING:
-    from sims.noise_audit.trial import NoiseTrial, NoiseTrialResult
+    from sims.noise_audit.noise_check import NoiseTrial, NoiseTrialResult
 
 FAULTS = ("none", "halved", "silent", "unscaled", "reused")
 
@@ -58,8 +58,8 @@ def _multiplier(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import LocalError
-    from sims.console import bar
-    from sims.noise_audit.trial import run_trial
+    from sims.console_progress import bar
+    from sims.noise_audit.noise_check import run_trial
 
     with user_errors("check-noise", LocalError), bar() as progress:
         outcome = run_trial(_trial(args), progress)
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trial(args: argparse.Namespace) -> "NoiseTrial":
-    from sims.noise_audit.trial import NoiseTrial
+    from sims.noise_audit.noise_check import NoiseTrial
     from sims.noise_audit.unmasked_sums import Fault
 
     return NoiseTrial(

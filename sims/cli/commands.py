@@ -7,7 +7,7 @@ A command is a module in this folder that defines ``add``, and a function that r
         parser.set_defaults(run=run, extra="sims")
 
     def run(args: argparse.Namespace) -> int:
-        from sims.console import Console
+        from sims.console_progress import Console
         ...
 
 ``extra`` names the extra (optional dependencies in pyproject.toml) that the command needs, if any. Each start

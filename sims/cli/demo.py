@@ -42,9 +42,9 @@ def run(args: argparse.Namespace) -> int:
 def _sums(args: argparse.Namespace) -> int:
     from secagg import Trust
     from secagg.errors import LocalError
-    from sims.console import Console
-    from sims.demo.session_demo import watch
-    from sims.demo.session_result import DemoSetting, show
+    from sims.console_progress import Console
+    from sims.demo.demo_session import watch
+    from sims.demo.session_result_and_text import DemoSetting, show
 
     console = Console()
     setting = DemoSetting(args.clients, args.dim, args.sums, Trust.parse(args.trust), args.seed)
@@ -57,8 +57,8 @@ def _sums(args: argparse.Namespace) -> int:
 def _learning(args: argparse.Namespace) -> int:
     from secagg.errors import LocalError
     from sims import cli
-    from sims.console import Console
-    from sims.demo.training_result import (
+    from sims.console_progress import Console
+    from sims.demo.training_result_and_text import (
         SCENARIO,
         TrainingSetting,
         announce,

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from secagg import Trust
     from secagg.errors import LocalError
     from secagg.params import SessionParams
-    from sims.console import Console
+    from sims.console_progress import Console
     from sims.drill.config import DrillConfig
     from sims.drill.report import print_report
     from sims.drill.run import run_with_progress

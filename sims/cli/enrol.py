@@ -68,15 +68,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _enrol(args: argparse.Namespace) -> "Enrolled":
-    from secagg.net.key_files import read_key
+    from secagg.net.identity_and_registry_files import read_key
     from sims.deploy.enrolment import enrol
 
     return enrol(args.registry, read_key(args.authority), _changes(args), now=int(time.time()))
 
 
 def _show(args: argparse.Namespace) -> "Enrolled":
-    from secagg.net.key_files import read_certificate, read_key
-    from secagg.net.tls import certificate_key
+    from secagg.net.certificates import certificate_key
+    from secagg.net.identity_and_registry_files import read_certificate, read_key
     from sims.deploy.enrolment import look
 
     if args.member or args.remove or args.expires != UNCHANGED:
@@ -101,7 +101,7 @@ def _changes(args: argparse.Namespace) -> "Changes":
 
 
 def _as_json(enrolled: "Enrolled", path: Path) -> dict[str, Any]:
-    from secagg.net.key_files import bundle_path
+    from secagg.net.identity_and_registry_files import bundle_path
 
     registry = enrolled.registry
     return {
@@ -116,7 +116,7 @@ def _as_json(enrolled: "Enrolled", path: Path) -> dict[str, Any]:
 
 
 def _row(enrolled: "Enrolled", member: int) -> dict[str, Any]:
-    from secagg.net.tls import expiry
+    from secagg.net.certificates import expiry
 
     key, certificate = enrolled.registry.members[member], enrolled.certificates.get(member)
     end = None if certificate is None else _day(expiry(certificate))

@@ -26,7 +26,8 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import SecaggError
-    from sims.deploy.join import join, load_client_setup, new_ledger
+    from sims.deploy.client_setup import load_client_setup, new_ledger
+    from sims.deploy.join import join
 
     with user_errors("join", SecaggError):
         if args.check:

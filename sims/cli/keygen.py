@@ -32,8 +32,8 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import KeyFileError
     from secagg.keys import Identity
-    from secagg.net.key_files import write_certificate, write_key
-    from secagg.net.tls import make_certificate
+    from secagg.net.certificates import make_certificate
+    from secagg.net.identity_and_registry_files import write_certificate, write_key
 
     key_file, certificate_file = (args.directory / f"{args.name}.{ending}" for ending in ("key", "pem"))
     identity = Identity.generate()

@@ -78,7 +78,7 @@ def _add_real(parser: argparse.ArgumentParser, name: str, default: Fraction, tex
 
 
 def _positive(text: str) -> Fraction:
-    """Parse a number for argparse. Refuse it if it is not above zero, or does not fit into a float."""
+    """Parse a number from 1e-300 to 1e300 for argparse, as an exact fraction."""
     number = fraction(text)
     if not SMALLEST <= number <= LARGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0, or is too small or too large")
@@ -86,7 +86,7 @@ def _positive(text: str) -> Fraction:
 
 
 def _bits(text: str) -> int | None:
-    """Parse the number of bits per element for argparse; "auto" gives None."""
+    """Parse the number of bits per element, 1 to 64, for argparse; "auto" gives None."""
     return None if text == AUTO else whole(1, 64)(text)
 
 
@@ -188,5 +188,5 @@ def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
 
 
 def _is_coarse(plan: "Plan") -> bool:
-    """Return whether rounding is so coarse that one sum costs noticeably more rho than the goal allows."""
+    """Return whether, due to coarse rounding, a sum costs noticeably more rho than its part of the goal."""
     return plan.rho > plan.goal.rho_per_sum * NOTICEABLE

@@ -11,7 +11,7 @@ TRUST_LEVELS = ("curious_server", "malicious_server")
 
 @dataclass(frozen=True)
 class WholeNumberOption:
-    """An option for a whole number from `least` to `most`. `text` is the start of its help text."""
+    """A command-line option for a whole number from `least` to `most`. `text` begins its help text."""
 
     name: str
     least: int
@@ -38,7 +38,7 @@ def add_value(
     unit: str,
     text: str,
 ) -> None:
-    """Add an option that `parse` converts. `text` and the default are its help, and `unit` its metavar."""
+    """Add an option that `parse` converts. Its help is `text` and the default, and its metavar `unit`."""
     parser.add_argument(name, type=parse, default=default, metavar=unit, help=f"{text} (default {default})")
 
 
@@ -71,7 +71,7 @@ def add_dropout(parser: argparse.ArgumentParser, when: str) -> None:
 
 
 def colluders(args: argparse.Namespace) -> int:
-    """Return the number of clients that `--corrupt` gives. A fraction of all clients is rounded down."""
+    """Return the number of colluders that `--corrupt` gives; a fraction of `--clients` is rounded down."""
     corrupt: int | Fraction = args.corrupt
     return corrupt if isinstance(corrupt, int) else floor(corrupt * args.clients)
 

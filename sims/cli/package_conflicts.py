@@ -1,9 +1,7 @@
-"""Checks that the names `protocols`, `fl` and `sims` lead to the packages of this distribution.
-
-These names are common. If another package with the same name is earlier on the path, it would be imported,
-with obscure errors or none. This module looks up each package and reads its `__init__.py` without importing
-it. `secagg.__main__` runs this file by its path, because the name `sims` might lead to another package.
-"""
+"""Checks that the names `protocols`, `fl` and `sims` lead to the packages of this distribution. These names
+are common. If another package with the same name is earlier on the path, it would be imported, with obscure
+errors or none. This module looks up each package and reads its `__init__.py` without importing it.
+`secagg.__main__` runs this file by its path, because the name `sims` might lead to another package."""
 
 from __future__ import annotations
 
@@ -20,12 +18,13 @@ MARK = f'__distribution__ = "{DISTRIBUTION}"'
 
 
 def complaint() -> str | None:
-    """Return a text with a line for each package in conflict, and its remedy; None without a conflict."""
+    """Return a line with a remedy for each package of secagg that is missing or shadowed; None if none is."""
     return "\n".join(map(_sentence, conflicts())) or None
 
 
 def conflicts() -> Iterator[tuple[str, Path | None]]:
-    """Yield (name, location) for each name in `PACKAGES` that leads to another package, or to none (None)."""
+    """Yield (name, location) for each name in `PACKAGES` whose import would not give secagg's own package:
+    `location` is that of the other package, or None if there is none."""
     for name in PACKAGES:
         location = _location(name)
         if location is None or location.parent != ROOT or not _is_marked(location / "__init__.py"):
@@ -66,5 +65,5 @@ def _sentence(found: tuple[str, Path | None]) -> str:
 
 
 def _owners(name: str) -> list[str]:
-    """Return the other distributions that installed `name`. This is slow, so call it only on a conflict."""
+    """Return other distributions that provide `name`. This is slow, so call it only on a conflict."""
     return sorted({each for each in metadata.packages_distributions().get(name, ()) if each != DISTRIBUTION})

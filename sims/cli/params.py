@@ -73,7 +73,7 @@ def _add_graph_and_form(parser: argparse.ArgumentParser) -> None:
 
 
 class _Given(argparse.Action):
-    """An argparse action that stores the value and notes in `given` that the user gave the option."""
+    """An argparse action that stores the value and notes in `args.given` that the user gave the option."""
 
     def __call__(
         self,
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Case:
-    """How many clients are corrupt and how many drop out, as fractions of all clients and as numbers."""
+    """How many clients are corrupt, and how many drop out over all sums, as fractions and as numbers."""
 
     corrupt_part: Fraction
     dropout: Fraction  # the fraction over all sums
@@ -139,7 +139,7 @@ def _find(case: _Case, args: argparse.Namespace) -> "GraphParameters":
 
 
 def _graph(args: argparse.Namespace) -> str:
-    """Return --graph, or "ring" if --form is given without --graph, unless the server is malicious."""
+    """Return --graph, but "ring" if --form is given, --graph is not, and the server is not malicious."""
     form_only = "form" in args.given and "graph" not in args.given
     return "ring" if form_only and args.trust != "malicious_server" else str(args.graph)
 

@@ -137,7 +137,7 @@ def _cost_plan(args: argparse.Namespace) -> "CostPlan":
 
 
 def _explained(error: "LocalError", args: argparse.Namespace) -> str:
-    """Return the text of an error, with a hint which option of the command to change, if one helps."""
+    """Return the text of an error, and which option of ``secagg plan`` to change, if that helps."""
     from protocols.checks import MissingBound, MissingBounds
     from secagg.errors import SpecTooLarge
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def lines(name: str, outlook: "CostPlan") -> Iterator[str]:
-    """Yield the lines that describe the plan of the algorithm `name`."""
+    """Yield lines of text that say what a round of the algorithm `name` costs clients and reveals."""
     yield f"{name}: {outlook.clients:,} clients, {outlook.dim:,} parameters, {outlook.trust}"
     if not outlook.sums:
         yield "no sums: the server learns nothing, and clients send nothing"
@@ -104,7 +104,7 @@ def _consequence(group: "GroupCost") -> str:
 
 
 def _chance(probability: float) -> str:
-    """Return a probability as text with four digits. A probability below 1 is never written as 1."""
+    """Return a probability as text with four significant digits. One below 1 is never written as 1."""
     text = f"{probability:.4g}"
     return "more than 0.9999" if text == "1" and probability < 1 else text
 

@@ -94,7 +94,8 @@ def _made(entry: "CatalogueEntry", args: argparse.Namespace, settings: dict[str,
 
 
 def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, Any]) -> "PrivacyBudget":
-    """Return the privacy budget, of the type `entry.budget`. `own` has its parameters from --set, by name."""
+    """Return the privacy budget, of the type `entry.budget`. `own` has its parameters from --set, by name.
+    Raise `UserError` if the algorithm has no private variant."""
     from secagg.distributed_noise import NoiseAssumptions
     from secagg.noise.privacy_goal import Goal
 
@@ -109,7 +110,8 @@ def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, A
 
 
 def _dropouts(args: argparse.Namespace) -> int:
-    """Return how many drop-outs to plan noise for: --dropouts, or a number that few sums exceed."""
+    """Return how many drop-outs per sum the noise is planned for: --dropouts or, if not given, a number that
+    at most one sum in a hundred exceeds. The latter is lowered if it would leave only colluders."""
     from sims.plan.completion_probability import dropouts_to_plan_for
 
     if args.dropouts is not None:
@@ -125,7 +127,7 @@ def _float(number: Fraction | None) -> float | None:
 
 
 def _value(text: str) -> object:
-    """Parse a value of --set: a number, a truth value or a list, as in Python. Return other text as it is."""
+    """Parse VALUE of --set NAME=VALUE: true/yes, false/no, none or a Python literal; else return the text."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:

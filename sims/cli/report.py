@@ -1,4 +1,4 @@
-"""``secagg report``: writes the report of a run as one page of HTML."""
+"""``secagg report``: writes the report of a run, or of all runs of a sweep, as one page of HTML."""
 
 import argparse
 import sys

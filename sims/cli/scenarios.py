@@ -1,4 +1,4 @@
-"""``secagg scenarios``: lists the scenarios (settings of simulations) that come with the package."""
+"""``secagg scenarios``: lists the scenarios (settings of simulations) of the package, or prints one."""
 
 import argparse
 import json
@@ -60,7 +60,7 @@ def _show(chosen: "list[Shipped]") -> None:
 def _draw(chosen: "list[Shipped]") -> None:
     import rich.table
 
-    from sims.console import Console
+    from sims.console_progress import Console
 
     drawn = rich.table.Table(title="shipped scenarios")
     for heading in ("name", "cells", "channel", "data", "what it is"):

@@ -32,7 +32,8 @@ def add_alternatives(parser: argparse.ArgumentParser, action: str, role: str) ->
 
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import SecaggError
-    from sims.deploy.serve import load_server_setup, new_ledger, serve
+    from sims.deploy.serve import serve
+    from sims.deploy.server_setup import load_server_setup, new_ledger
 
     with user_errors("serve", SecaggError):
         if args.check:

@@ -103,14 +103,14 @@ def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
 
 
 def _known(kept: Path) -> set[str]:
-    """Return the digests of cells (sets of settings) with results in file `kept`; empty if unreadable."""
+    """Return the digests of all cells (sets of settings) in the results file `kept`; empty if unreadable."""
     from sims.sweep import read_records
 
     return {each.digest for each in read_records(kept)} if os.access(kept, os.R_OK) else set()
 
 
 def _data(args: argparse.Namespace) -> Path:
-    """Return the directory that contains the data directories that the scenario names."""
+    """Return the directory with the scenario's data: --data, else $SECAGG_DATA, else the current one."""
     return args.data if args.data is not None else Path(os.environ.get(DATA_VARIABLE, ""))
 
 
@@ -125,7 +125,7 @@ def _planned(args: argparse.Namespace, scenario: "Scenario", results: "Results")
 def _swept(
     args: argparse.Namespace, scenario: "Scenario", results: "Results", tasks: "Mapping[str, CellTask]"
 ) -> "SweepSummary":
-    from sims.console import shown_progress
+    from sims.console_progress import shown_progress
     from sims.sweep import run_sweep
     from sims.sweep.cell_tasks import run_task
     from sims.sweep.parallel_tasks import StopRequest
@@ -166,7 +166,7 @@ def _say_stopping() -> None:
 
 
 def _say_stopped(args: argparse.Namespace, summary: "SweepSummary", tasks: "Mapping[str, CellTask]") -> int:
-    """Print where the stopped runs are saved, and which command resumes them. Return the exit status."""
+    """Print where runs that a signal stopped are saved, and how to resume them. Return exit status 130."""
     for cell in summary.stopped:
         directory = tasks[cell.digest].directory
         assert directory is not None  # only runs with a directory can be stopped
@@ -177,7 +177,7 @@ def _say_stopped(args: argparse.Namespace, summary: "SweepSummary", tasks: "Mapp
 
 
 def _again(args: argparse.Namespace) -> str:
-    """Return the command line with which a user resumes the sweep."""
+    """Return the command line with which a user resumes this stopped `secagg simulate`."""
     words = ["secagg", "simulate", str(args.scenario), "--resume"]
     for change in args.set or ():
         words += ["--set", change]
@@ -195,7 +195,7 @@ def _say(text: str) -> None:
 def _say_kept(
     args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "SweepSummary"
 ) -> None:
-    """Print where the run directories are, and how many results no longer have a run directory."""
+    """Write missing reports. Print where the runs are, and how many results have lost their run directory."""
     from sims.sweep.cell_tasks import without_run
     from sims.text_format import counted
 
@@ -212,8 +212,8 @@ def _say_kept(
 
 
 def _page(where: Path) -> str:
-    """Write missing reports of single runs, and the report of all runs. Return where the latter is, as text,
-    or how to write it if this failed."""
+    """Write the reports of single runs in `where` that lack one, and the report of all runs. Return the path
+    of the latter. If this fails, print why, and return words that say how to write the report."""
     from secagg.errors import LocalError
     from sims.records import find_runs
     from sims.report import write_report
@@ -231,7 +231,7 @@ def _page(where: Path) -> str:
 def _show(
     args: argparse.Namespace, scenario: "Scenario", results: "Results", summary: "SweepSummary"
 ) -> None:
-    from sims.console import Console
+    from sims.console_progress import Console
     from sims.sweep.summary_view import as_json, lines, remarks, table, troubles
 
     for remark in remarks(summary):

@@ -1,8 +1,5 @@
-"""Reads the configuration files `serve.toml` (of a server) and `join.toml` (of a client).
-
-Every key is checked. An unknown key is an error, because a misspelt limit would have no effect. File names
-are relative to the directory of the configuration.
-"""
+"""Reads `serve.toml` and `join.toml`, the configurations of a server and a client. An unknown key is an
+error, because a misspelt limit would have no effect. File names are relative to the file's directory."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Val
 
 from secagg.errors import LocalError
 from secagg.graph_parameters import GraphChoice
-from secagg.ledger.file_path import tag_key_path
+from secagg.ledger.path_checks import tag_key_path
 from secagg.ledger.rollback_seal import seal_path
-from secagg.net.key_files import bundle_path
+from secagg.net.identity_and_registry_files import bundle_path
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.noise.zcdp_cost import Adjacency
 from secagg.params import LIVENESS_BITS, SECURITY_BITS, SessionParams
@@ -103,7 +100,7 @@ class ServeFileServer(ConfigSection):
 
 
 class SessionSection(ConfigSection):
-    """The table [session]: parameters of a session, the number of sessions, and the pause between them."""
+    """The table [session] of `serve.toml`: parameters of sessions, their number, and the pause in between."""
 
     trust: TrustName
     corrupt: int
@@ -138,7 +135,8 @@ class SessionSection(ConfigSection):
 
 
 class AskSection(ConfigSection):
-    """A question that the server asks in every session: a kind of sum, and a file to send with it."""
+    """A table [[ask]] of `serve.toml`: a kind of sum that the server asks for in every session, and
+    optionally a file to send with the question."""
 
     kind: str
     payload: File | None = None
@@ -165,7 +163,7 @@ class CapacitySection(ConfigSection):
 
 
 class ServeConfig(ConfigSection):
-    """The content of `serve.toml`."""
+    """The content of `serve.toml`, the configuration of a server: one field for each table."""
 
     server: ServeFileServer
     session: SessionSection
@@ -194,7 +192,7 @@ class ClientSection(ConfigSection):
 
 
 class PolicySection(ConfigSection):
-    """The table [policy]: the fields of `Policy`, the least protection under which a client takes part."""
+    """The table [policy] of `join.toml`: the least protection under which a client takes part."""
 
     trust: TrustName
     corrupt: int
@@ -215,14 +213,14 @@ class PolicySection(ConfigSection):
 
 
 class InputSection(ConfigSection):
-    """The source of a client's values: either a file, `values`, or a function, `answer`."""
+    """The table [input] of `join.toml`: the source of a client's values, either a file or a function."""
 
     values: File | None = None
     answer: str | None = None
 
 
 class JoinConfig(ConfigSection):
-    """The content of `join.toml`."""
+    """The content of `join.toml`, the configuration of a client: one field for each table."""
 
     client: ClientSection
     policy: PolicySection
@@ -250,8 +248,8 @@ Named: TypeAlias = tuple[str, Path]
 
 
 def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> bool:
-    """Return whether all keys of the configuration name different files. Add a problem for each file that is
-    named twice. Several questions may have the same payload file."""
+    """Check that each file of a server's configuration, itself included, has only one purpose. Add a problem
+    for each that has two. Return whether there is none. Questions may share a payload file."""
     payloads: dict[Path, str] = {}
     for number, ask in enumerate(config.ask, start=1):
         if ask.payload is not None:
@@ -264,7 +262,8 @@ def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> b
 
 
 def check_client_files(path: Path, config: JoinConfig, problems: Problems) -> bool:
-    """Return whether all keys of the configuration name different files. Add a problem if two are equal."""
+    """Check that each file of a client's configuration, itself included, has only one purpose. Add a problem
+    for each that has two. Return whether there is none."""
     ledger = config.client.ledger
     beside = [("the configuration", path), ("the seal of client.ledger", seal_path(ledger))]
     beside.append(("the tag key of client.ledger", tag_key_path(ledger)))

@@ -1,8 +1,6 @@
-"""Loads and checks the keys, certificates and registry of a server or client, before it connects.
-
-The registry is signed by an authority, which must not be the server: the server could otherwise enrol clients
-that it controls. Under `curious_server` no message is signed: the registry only lists who may connect.
-"""
+"""Loads and checks the keys, certificates and registry (list of clients) of a server or client, before it
+connects. The registry is signed by an authority. This must not be the server, which could enrol clients that
+it controls. Under `curious_server` no message is signed: the registry only lists who may connect."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from pathlib import Path
 from secagg.errors import CertificateError
 from secagg.identity_registry import MAX_ID, Registry
 from secagg.keys import Identity
-from secagg.net.key_files import read_bundle, read_certificate, read_key, read_registry
-from secagg.net.tls import certificate_key, check_dates, expiry
+from secagg.net.certificates import certificate_key, check_dates, expiry
+from secagg.net.identity_and_registry_files import read_bundle, read_certificate, read_key, read_registry
 from sims.config_problems import ConfigError, Problems
 from sims.deploy.config import ClientSection, ServeFileServer
 
@@ -39,8 +37,8 @@ class ClientCredentials(OwnCredentials):
 
 
 def server_credentials(section: ServeFileServer, problems: Problems, *, now: int) -> ServerCredentials | None:
-    """Return the server's identity, certificate and registry, and the clients' certificates. Add errors to
-    `problems`; return None if a file is unusable. `now` is Unix time, for expiry dates."""
+    """Read the server's identity, certificate and registry, and the clients' certificates. Return None if a
+    file is unusable. Add all problems to `problems`, also those of usable files. `now` is Unix time."""
     own = _own(section, "server", problems, now)
     registry, authority = _registry(section, "server", problems, now)
     clients = None
@@ -55,8 +53,8 @@ def server_credentials(section: ServeFileServer, problems: Problems, *, now: int
 
 
 def client_credentials(section: ClientSection, problems: Problems, *, now: int) -> ClientCredentials | None:
-    """Return the client's identity, certificate and registry, and the server's certificate. Add errors to
-    `problems`; return None if a file is unusable. `now` is Unix time, for expiry dates."""
+    """Read the client's identity, certificate and registry, and the server's certificate. Return None if a
+    file is unusable. Add all problems to `problems`, also those of usable files. `now` is Unix time."""
     own = _own(section, "client", problems, now)
     registry, authority = _registry(section, "client", problems, now)
     if own is not None and registry is not None:
@@ -82,7 +80,8 @@ class _Own:
 
 
 def _own(section: ServeFileServer | ClientSection, name: str, problems: Problems, now: int) -> _Own | None:
-    """Return the party's own key and certificate; None if one is unusable or they do not belong together."""
+    """Return a server's or client's own key and certificate. Add a problem and return None if one is
+    unusable, or if they do not belong together."""
     identity = certificate = None
     with problems.about(f"{name}.key"):
         identity = read_key(section.key)
@@ -115,7 +114,8 @@ def _certificate(path: Path, now: int) -> bytes:
 def _registry(
     section: ServeFileServer | ClientSection, name: str, problems: Problems, now: int
 ) -> tuple[Registry | None, bytes | None]:
-    """Return the registry and the key of the authority that signed it; None for what cannot be read."""
+    """Return the registry, and the public key of the authority that must have signed it. Add a problem if one
+    is unusable, and return None in its place. Without the key, both are None."""
     authority = None
     with problems.about(f"{name}.authority"):
         authority = certificate_key(read_certificate(section.authority))

@@ -1,5 +1,5 @@
 """Creates and changes the registry: the list of all clients and their keys, signed by an authority. The
-authority is not the server, which could otherwise enrol clients that it controls, nor a client."""
+authority must not be a client, nor the server, which could otherwise enrol clients that it controls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 from secagg.errors import CertificateError, ForeignRegistry, KeyFileError, RegistryError
 from secagg.identity_registry import NEVER_EXPIRES, Registry
 from secagg.keys import Identity
-from secagg.net.key_files import (
+from secagg.net.certificates import certificate_key, check_dates, expiry, split_bundle
+from secagg.net.identity_and_registry_files import (
     BUNDLE,
     bundle_path,
     read_bundle,
@@ -21,14 +22,14 @@ from secagg.net.key_files import (
     read_signed,
     write_registry,
 )
-from secagg.net.tls import certificate_key, check_dates, expiry, split_bundle
 
 FIRST_VERSION = 1
 
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes to make to a registry."""
+    """Changes to a registry of clients: certificate files of members to enrol, by id; ids of members to
+    remove; and a new time of expiry."""
 
     members: Mapping[int, Path]  # certificate files of new or changed members
     remove: frozenset[int] = frozenset()
@@ -37,7 +38,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Enrolled:
-    """A registry, the certificates of its members by id (if available), and whether it was just changed."""
+    """A registry, its members' certificates by id (empty if there is no file), and whether it was changed."""
 
     registry: Registry
     certificates: Mapping[int, bytes]
@@ -45,7 +46,8 @@ class Enrolled:
 
 
 def look(path: Path, authority: bytes) -> Enrolled:
-    """Return the registry at `path`, expired or not. Raise `RegistryError` if `authority` did not sign it."""
+    """Return the registry at `path`, even if expired, and its members' certificates, if their file exists.
+    Raise `RegistryError` if a file is damaged, or if the key `authority` did not sign the registry."""
     registry = read_signed(path, authority=authority)
     # On the machine of a client, there is no file of certificates.
     certificates = read_bundle(path, registry) if bundle_path(path).exists() else {}
@@ -53,8 +55,9 @@ def look(path: Path, authority: bytes) -> Enrolled:
 
 
 def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enrolled:
-    """Create or change the registry at `path` and return it; `now` is Unix time in seconds. A changed
-    registry gets the next version number. A new certificate for the same key is not a change."""
+    """Create or change the registry at `path` and return it; `now` is Unix time. A changed registry gets the
+    next version number; a new certificate for the same key is stored, but does not count as a change. Raise
+    `RegistryError` or `KeyFileError` if the changes are impossible."""
     _check_changes(bundle_path(path), changes)
     given = {member: _given(file, authority, now) for member, file in changes.members.items()}
     with _alone(path):
@@ -76,7 +79,7 @@ def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enr
 
 
 def _given(file: Path, authority: Identity, now: int) -> bytes:
-    """Return the certificate in a new member's file. Raise `KeyFileError` if it cannot be enrolled."""
+    """Return a new member's certificate. Raise `KeyFileError` if it is invalid or that of the authority."""
     certificate = read_certificate(file)
     try:
         check_dates(certificate, now=now)
@@ -90,7 +93,8 @@ def _given(file: Path, authority: Identity, now: int) -> bytes:
 
 
 def _stored(bundle: Path) -> dict[bytes, bytes]:
-    """Return the stored certificates by public key. After a crash, some may belong to no member."""
+    """Return the certificates in the file `bundle`, by public key; empty if there is no file. After a crash,
+    some may belong to no member. Raise `RegistryError` if the file is damaged."""
     if not bundle.exists():
         return {}
     try:
@@ -141,8 +145,8 @@ def _check_changes(bundle: Path, changes: Changes) -> None:
 
 
 def _check_new(path: Path, stored: Mapping[bytes, bytes], given: Mapping[int, bytes]) -> None:
-    """Raise `RegistryError` if a new registry has no members, or if other certificates are stored beside it.
-    Certificates of the given members are accepted: an earlier attempt that crashed has stored them."""
+    """Raise `RegistryError` if a new registry has no members, or if its file of certificates exists already.
+    The file may exist if all its certificates are of the given members: then an earlier attempt crashed."""
     if not given:
         raise RegistryError(f"{path} does not exist; give its first members, or correct the path")
     beside = bundle_path(path)
@@ -178,7 +182,7 @@ def _check_complete(bundle: Path, certificates: Mapping[int, bytes]) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Lock the directory of `path` within the context, so that no two processes write the same version."""
+    """Lock the registry's directory during the context. Raise `RegistryError` if it is locked or unusable."""
     handle = _open_directory(path.parent)
     try:
         _lock(handle, path.parent)

@@ -1,8 +1,5 @@
-"""The log of a server or client: one line for each event.
-
-Lines are JSON in a file or a pipe, and text on a terminal. If the log cannot be written, the program
-continues, and the first failure is reported on standard error.
-"""
+"""The log of a server or client: one line for each event, as JSON in a file or a pipe, as text on a terminal.
+If it cannot be written, the program continues, and reports the first failure on standard error."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ class LogWriter:
 
 @contextmanager
 def open_log(path: Path | None) -> Iterator[LogWriter]:
-    """Yield a log to the file `path`, or to standard output if None. Raise `ConfigError` if that fails."""
+    """Yield a writer to the log `path` (None: standard output). Raise `ConfigError` if opening it fails."""
     if path is None:
         yield LogWriter(sys.stdout, plain=sys.stdout.isatty())
         return
@@ -67,7 +64,7 @@ def open_log(path: Path | None) -> Iterator[LogWriter]:
 
 
 def check_log(path: Path | None) -> None:
-    """Raise `ConfigError` if the log file cannot be opened."""
+    """Create the log file if it does not exist, unless `path` is None. Raise `ConfigError` if this fails."""
     if path is not None:
         _appending(path).close()
 
@@ -94,12 +91,12 @@ def _as_json(time: datetime, event: str, facts: Mapping[str, Fact]) -> str:
 
 
 def _words(time: datetime, event: str, facts: Mapping[str, Fact]) -> str:
-    """Return an event as a line of text, with the local time."""
+    """Return an event and its facts as a line of text that begins with the local time."""
     shown = "  ".join(f"{name} {_word(value)}" for name, value in facts.items())
     return f"{time.astimezone():%H:%M:%S}  {event:<14}  {shown}".rstrip()
 
 
 def _word(value: Fact) -> str:
-    """Return a value as text, with control characters escaped because they could affect a terminal."""
+    """Return a value as text; as a JSON string if control characters in it could affect a terminal."""
     text = str(value)
     return text if text.isprintable() else json.dumps(text)

@@ -1,8 +1,7 @@
-"""Runs a server or client until a signal arrives or its registry expires, and sets resource limits."""
+"""Runs a server or client until it ends, gets a signal, or its registry expires; sets its limit of files."""
 
 from __future__ import annotations
 
-import resource
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,12 +13,13 @@ from secagg.errors import ParameterError, SecaggError
 from secagg.identity_registry import NEVER_EXPIRES, Registry
 from secagg.net.event_log import EventLog
 from sims.config_problems import ConfigError
-from sims.workers.process_lifetime import raise_open_file_limit
+from sims.process_resources import raise_open_file_limit
 
 Clock: TypeAlias = Callable[[], float]
 
 _CLOCK_INTERVAL: Final = 60.0  # most seconds between two checks of the clock, which may be adjusted
 _REPEAT_INTERVAL: Final = 600.0  # seconds between two reports of repeated events
+_OWN: Final = 64  # open files besides connections: ledger, log, totals, libraries
 
 
 def run_watched(
@@ -60,7 +60,7 @@ async def _stop_on_signal(
 
 
 async def _stop_on_expiry(registry: Registry, clock: Clock) -> None:
-    """Raise `ExpiredRegistry` when the registry expires, which cancels all other tasks."""
+    """Wait until the registry expires, if ever, then raise `ExpiredRegistry`, which cancels other tasks."""
     while registry.expires != NEVER_EXPIRES:
         registry.check_current(int(clock()))
         await trio.sleep(min(_CLOCK_INTERVAL, max(registry.expires - clock(), 0.0)))
@@ -90,17 +90,8 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-_OWN: Final = 64  # open files besides connections: ledger, log, totals, libraries
-
-
-def forbid_core_dumps() -> None:
-    """Disable core dumps, which would write keys and values to disk."""
-    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
-
-
 def allow_connections(most: int) -> None:
-    """Allow as many open files as `most` connections need. Raise `ConfigError` if the system forbids it."""
+    """Increase the limit of open files for `most` connections. Raise `ConfigError` if this is forbidden."""
     try:
         raise_open_file_limit(most + _OWN)
     except ParameterError as error:

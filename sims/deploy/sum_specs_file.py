@@ -31,7 +31,7 @@ _MOST_DIGITS: Final = 1000
 
 
 def _bound(value: object) -> Bound:
-    """Parse the bound of a part, such as {l2 = 1.0}. Raise `ValueError` if it is unknown or invalid."""
+    """Parse the bound of a part of a sum, such as {l2 = 1.0}. Raise `ValueError` if it is invalid."""
     try:
         match value:
             case "residue":
@@ -96,13 +96,13 @@ class SumSection(ConfigSection):
 
 
 class SumsFile(ConfigSection):
-    """The whole content of `sums.toml`."""
+    """The whole content of `sums.toml`: a table [[sum]] for each kind of sum."""
 
     sum: list[SumSection]
 
 
 def read_table(path: Path) -> Table:
-    """Return the table of sums in the file at `path`. Raise one `ConfigError` that lists all problems."""
+    """Return the specifications of sums in the file `path`. Raise one `ConfigError` with all problems."""
     sections = load(path, SumsFile).sum
     problems = Problems(path)
     specs: dict[str, SumSpec] = {}

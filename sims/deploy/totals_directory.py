@@ -1,9 +1,6 @@
-"""The directory in which a server stores released totals.
-
-Each total is a file: `00000012-03-mean.npz` is sum 3 of its session, in round 12. It holds an array for each
-part, by its name, and `_kind`, `_round`, `_clients` (how many are in the total) and `_invited`. Names of
-parts begin with a letter, so they never collide with these.
-"""
+"""The directory in which a server stores released totals. Each total is a file: `00000012-03-mean.npz` is sum
+3 of its session, in round 12. It holds an array for each part, by its name, and `_kind`, `_round`, `_clients`
+(how many are in the total) and `_invited` (how many were asked). Names of parts never begin with "_"."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.net.key_files import PRIVATE, FileKind
+from secagg.net.atomic_files import PRIVATE, FileKind
 from secagg.sum_spec import Total
 from sims.config_problems import ConfigError
-from sims.deploy.scheduled_sums import ScheduledSum
+from sims.deploy.sum_schedule import ScheduledSum
 
 _NAME: Final = re.compile(r"([0-9]{8,18})-[0-9]{2}-.*\.npz", re.DOTALL)
 TOTAL: Final = FileKind("a total", "correct the path", ConfigError)
@@ -52,13 +49,14 @@ class TotalsDirectory:
         probe.unlink(missing_ok=True)
 
     def check_free(self, question: ScheduledSum) -> None:
-        """Raise `ConfigError` if there is already a total of this sum."""
+        """Raise `ConfigError` if there is already a file for the total of this sum."""
         path = self._path(question)
         if os.path.lexists(path):
             raise ConfigError(f"{path} is there already; move it away, or set session.first_round beyond it")
 
     def round_after(self) -> int:
-        """Return the first round number above those of all totals here. Raise `ConfigError` if this fails."""
+        """Return the largest round number of any stored total plus 1, or 0 if nothing is stored. Raise
+        `ConfigError` if the directory cannot be read."""
         try:
             found = [_NAME.match(name) for name in os.listdir(self.directory)]
         except OSError as error:
@@ -67,7 +65,7 @@ class TotalsDirectory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the directory within the context, because two servers could use the same file names."""
+        """Lock the directory while the context lasts. Raise `ConfigError` if another server has locked it."""
         try:
             handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Defines the parameters of a drill."""
+"""Defines the parameters of a drill: a session in which some client processes are killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _BITS: Final = 32
 
 @dataclass(frozen=True, kw_only=True)
 class DrillConfig:
-    """Parameters of a drill. `kill` is the largest fraction of clients killed over the whole session."""
+    """Parameters of a drill: a session in which at most the fraction `kill` of all clients is killed. Raise
+    `ParameterError` if they are invalid."""
 
     clients: int
     dim: int  # length of the vector that each client adds to a sum
@@ -61,7 +62,7 @@ class DrillConfig:
 
     @property
     def limit(self) -> int:
-        """Return the largest element of a client's vector: 2^k - 1, so that totals fit 32 bits."""
+        """Return the largest number in a client's vector: the largest 2^k - 1 so that sums fit 32 bits."""
         return (1 << (((1 << _BITS) - 1) // self.clients).bit_length() - 1) - 1
 
     @property
@@ -82,7 +83,7 @@ class DrillConfig:
         )
 
     def make_server(self, registry: Registry) -> ServerMachine:
-        """Return the server's protocol state machine. `registry` is used only under `malicious_server`."""
+        """Return the server's state machine. `registry` (public keys) is used only for `malicious_server`."""
         return ServerMachine(
             table=self.table,
             params=replace(
@@ -97,7 +98,8 @@ class DrillConfig:
 
     @property
     def dropout(self) -> Fraction:
-        """Return the tolerated fraction of drop-outs: all that the kills cause, or what privacy allows."""
+        """Return the fraction of clients that may drop out: all that may be killed, or fewer if the privacy
+        of inputs requires that more clients stay."""
         most = self.clients - self.corrupt - 2
         if self.trust is Trust.MALICIOUS:
             most = self.clients - (self.clients + self.corrupt) // 2 - 1

@@ -21,25 +21,24 @@ _MESSAGES: Final = (m.Advertisement, m.Shares, m.MaskedInput, m.Confirmation, m.
 
 @dataclass(frozen=True)
 class ScheduledKill:
-    """Says when a client is killed. A point is the sending of one message of the protocol.
-
-    If `delay` is None, the client kills itself when it has sent a fraction `part` of its message at `point`,
-    or when it sends a later one. Otherwise the main process kills it `delay` seconds after that sum began.
-    """
+    """Says when the process of a client is killed, with all its clients. If `delay` is None, the client kills
+    it when a fraction `part` of its message at `point` of the protocol is sent, or when it sends a later
+    message. Otherwise the main process kills it `delay` seconds after the sum of `point` began."""
 
     point: ProtocolPoint
     part: float  # 0: before the first byte; 1: after the last
     delay: float | None = None
 
     def is_due(self, point: ProtocolPoint, sent: int, size: int) -> bool:
-        """Return whether the client kills itself once it has sent `sent` of `size` bytes at `point`."""
+        """Return whether the client kills itself now, after it has sent `sent` of the `size` bytes of its
+        message at `point`. False if `delay` is set, because then the main process kills it."""
         if self.delay is not None:
             return False
         return point > self.point or (point == self.point and sent >= self.part * size)
 
 
 def point_of(message: type[m.Message], sum_index: int) -> ProtocolPoint | None:
-    """Return the point at which a client sends this type of message; None if no client is killed there."""
+    """Return the point (sum, message) at which a client sends `message`; None if drills never kill there."""
     if message not in _MESSAGES:
         return None
     place = _MESSAGES.index(message)
@@ -47,14 +46,15 @@ def point_of(message: type[m.Message], sum_index: int) -> ProtocolPoint | None:
 
 
 def protocol_points(setting: DrillConfig) -> list[list[ProtocolPoint]]:
-    """Return the points at which clients can be killed: a list for the set-up, then a list for each sum."""
+    """Return the points (sum, message) at which clients can be killed: a list for set-up and one per sum."""
     steps = (2, 3, 4) if setting.trust is Trust.MALICIOUS else (2, 4)
     return [[(SETUP, 0), (SETUP, 1)], *([(k, step) for step in steps] for k in range(setting.sums))]
 
 
 def draw_kills(setting: DrillConfig, groups: Sequence[Sequence[int]]) -> dict[int, ScheduledKill]:
-    """Draw from the seed which clients are killed and when. Return kills by client, at most one per process.
-    A kill ends a process with all its clients, which `groups` lists; at most `setting.killed` clients end."""
+    """Draw from the seed which clients are killed and when. `groups` has the clients of each process, which
+    are killed together: at most one kill per process, and at most `setting.killed` clients in all. Return
+    each kill by the client that it is drawn for."""
     chance = random.Random(setting.seed)
     left, kills = setting.killed, {}
     for group in chance.sample(list(groups), len(groups)):

@@ -1,4 +1,4 @@
-"""Represents the result of a drill: as a dataclass, as JSON, and as text on a terminal."""
+"""Represents the result of a drill (sums during which client processes are killed) as data, JSON and text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fingerprint(values: ArrayLike) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SumOutcome:
-    """The outcome of one sum of a drill: a total, or an abort, such as if too few clients are left."""
+    """The outcome of one sum of a drill: a total, or an abort, for example if too few clients are left."""
 
     sum: int
     contributors: int
@@ -46,7 +46,7 @@ class SumOutcome:
 
 @dataclass(kw_only=True)
 class DrillReport:
-    """The result of a drill: the outcome of each sum, counts of clients and processes, times and bytes."""
+    """The result of a drill (sums while client processes are killed): outcomes, counts, times and bytes."""
 
     setting: DrillConfig
     sums: list[SumOutcome] = field(default_factory=list)
@@ -87,7 +87,7 @@ class DrillReport:
     @property
     def missed(self) -> int:
         """Return how many clients are missing from a total although no kill was scheduled for them by then,
-        summed over all totals. It is counted without the server's own list of members, which may be wrong."""
+        added up over all totals. All clients of the drill count, not only those that the server admitted."""
         return sum(
             len(set(range(self.setting.clients)) - set(each.contributor_ids) - self._dead_by(each.sum))
             for each in self.sums
@@ -99,7 +99,7 @@ class DrillReport:
         return {member for member, kill in self.kills.items() if kill <= sum_index}
 
     def _excused(self, each: SumOutcome) -> bool:
-        """Return whether the scheduled kills explain why this sum was aborted."""
+        """Return whether the kills that were scheduled up to the sum `each` explain why it was aborted."""
         dead = len(self._dead_by(each.sum))
         if each.threshold is None:
             return self.setting.neighbours > 0 and dead > 0  # A ring can be cut by any kill.
@@ -108,7 +108,7 @@ class DrillReport:
 
     @property
     def as_promised(self) -> bool:
-        """Return whether the drill passed: all totals are exact, and scheduled kills explain all failures."""
+        """Return whether all totals are exact and nothing failed except sums that scheduled kills explain."""
         excused = all(self._excused(each) for each in self.sums if each.aborted)
         failures = (self.hung, self.orphans, self.released_after_abort, self.crashed, self.refused)
         return self.exact and excused and not any(failures) and not self.missed

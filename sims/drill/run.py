@@ -16,13 +16,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from secagg import Identity, Registry
 from secagg.errors import SumFailed, TooFewClients
 from secagg.events import Missing, ServerEvent, SessionReady, SumAborted, SumReleased
+from secagg.net.certificates import certificate_key, make_certificate
 from secagg.net.event_log import render
 from secagg.net.events import ClientExcluded, ClientLeft, ConnectionRefused, ServerNetworkEvent
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
 from secagg.net.settings import Capacity, Deadlines, Patience
-from secagg.net.tls import certificate_key, make_certificate, server_context
-from sims.drill.clients import (
+from secagg.net.tls import server_context
+from sims.drill.client_worker import (
     PRELOAD,
     ClientCertificates,
     ClientSessionEnd,
@@ -34,9 +35,8 @@ from sims.drill.clients import (
 from sims.drill.config import KIND, PART, DrillConfig
 from sims.drill.kill_schedule import draw_kills
 from sims.drill.report import DrillReport, SumOutcome, fingerprint
-from sims.process_memory import peak_bytes
+from sims.process_resources import peak_bytes, raise_open_file_limit
 from sims.workers import WorkerExited, WorkerMessage, WorkerPool, WorkerUnavailable, open_worker_pool
-from sims.workers.process_lifetime import raise_open_file_limit
 
 # A stage ends when every client has answered or is known to be gone. Only a hanging client takes this long.
 _DEADLINES: Final = Deadlines(join=120, share=120, mask=300, confirm=120, reveal=120)
@@ -58,7 +58,7 @@ OnProgress: TypeAlias = Callable[[DrillProgress], None]
 
 
 class Drill:
-    """Runs one drill. Its method `run` can be called once."""
+    """Runs one drill: sums during which worker processes of clients are killed. Call `run` only once."""
 
     def __init__(self, setting: DrillConfig, on_progress: OnProgress) -> None:
         self._setting = setting
@@ -114,7 +114,7 @@ class Drill:
         self._changed.set()
 
     def _schedule_kills(self, sum_index: int) -> None:
-        """Start a timer for each kill in sum `sum_index` that happens after a `delay`."""
+        """Start a timer for each worker that is to be killed some seconds after sum `sum_index` began."""
         for index, members in enumerate(self._groups):
             for kill in (self._kills[k] for k in members if k in self._kills):
                 if kill.delay is not None and kill.point[0] == sum_index:
@@ -122,7 +122,7 @@ class Drill:
                     self._kill_later(index, kill.delay)
 
     async def _until_killed(self) -> None:
-        """Wait until all timers started by `_schedule_kills` have ended."""
+        """Wait until all timers that `_schedule_kills` started have killed their workers."""
         while self._to_kill:
             await self._change()
 
@@ -131,7 +131,8 @@ class Drill:
         await self._changed.wait()
 
     async def _certificates(self, pool: WorkerPool) -> dict[int, bytes]:
-        """Wait until every worker process has sent certificates or has ended. Return them by client."""
+        """Wait until each worker has sent its clients' certificates or ended. Return these certificates by
+        client id, without those of ended workers."""
         certificates: dict[int, bytes] = {}
         received = 0
         async for event in pool.events():
@@ -267,7 +268,7 @@ class Drill:
                 self._report.released_after_abort += event.sum_index in self._aborted
 
     async def _wait_for_clients_to_end(self) -> None:
-        """Wait until all clients know that the session is over. Count those that take too long as hung."""
+        """Wait until all clients know that the session is over. After 30 seconds, count the rest as hung."""
         with trio.move_on_after(_ENDING):
             while self._waited_for():
                 await self._change()
@@ -278,7 +279,8 @@ class Drill:
 
 
 def run_drill(setting: DrillConfig, on_progress: OnProgress) -> DrillReport:
-    """Run a drill and return its report. Raise `WorkerStartError` if a worker process cannot be started."""
+    """Run a drill and return its report. Raise `WorkerStartError` if a worker process cannot be started, and
+    `ParameterError` if the system allows too few open files."""
     raise_open_file_limit(2 * setting.clients + _DESCRIPTORS)
     try:
         return trio.run(Drill(setting, on_progress).run)

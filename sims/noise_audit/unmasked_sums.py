@@ -1,7 +1,7 @@
-"""Computes noisy sums without masks: inputs are encoded and added, and surplus noise is removed.
+"""Computes noisy sums as the protocol does, but without masks, which is much faster.
 
-Masks do not change a total, so these totals have the same distribution as those of the protocol, and many
-thousands of them can be computed quickly. A `Fault` can be simulated, to check that tests detect it.
+Masks cancel in a total, so these totals have the same distribution as those of the protocol. Noise that is
+needed only if more clients drop out is removed. A `Fault` can be simulated, to check that tests detect it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from secagg import residue_packing
-from secagg.distributed_noise import Noise, NoiseAssumptions, bits_for_noise
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import SpecError
 from secagg.input_encoding import Encoding
 from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.noise.gaussian import Layers
 from secagg.residue_packing import Residues
+from secagg.sensitivity_and_headroom import bits_for_noise
 from secagg.sum_spec import L2, Part, SumSpec, Total
 from sims.text_format import counted
 
@@ -54,7 +55,8 @@ class Seeds:
 
 
 class UnmaskedSums:
-    """Computes sums of `spec` over `clients` clients without masks. The last `dropped` of them drop out."""
+    """Computes sums of `spec` without masks over `clients` clients, of which the last `dropped` drop out.
+    Raise `SpecError` if the noise of `spec` is planned for fewer drop-outs."""
 
     def __init__(
         self,
@@ -105,8 +107,8 @@ class UnmaskedSums:
                 assert_never(self._fault)
 
     def run(self, values: Callable[[int], Mapping[str, ArrayLike]]) -> tuple[Total, list[Residues]]:
-        """Add up `values(client)` (part name -> vector) of clients that stay. Return the total, and for each
-        part its residues before decoding."""
+        """Add up the vectors `values(client)` (part name -> vector) of all clients that do not drop out.
+        Return the decoded total, and its residues (integers modulo 2^bits) for each part."""
         total = list(self._honest.zeros())
         last: list[bytes] = []
         for member, encoding in enumerate(self._encodings):
@@ -126,7 +128,7 @@ class UnmaskedSums:
 
 
 def grid_points(part: Part, residues: Residues) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return residues of a part as signed grid points, from -2^(bits - 1) to 2^(bits - 1) - 1."""
+    """Return residues modulo 2^b as integers from -2^(b - 1) to 2^(b - 1) - 1, where b is `part.bits`."""
     shift = 64 - part.bits
     wide = residues.astype(np.uint64)
     residue_packing.reduce(wide, part.bits)
@@ -172,12 +174,10 @@ def audited_spec(
     least_scale: float = 1.0,
     clients: int | None = None,
 ) -> SumSpec:
-    """Return the specification of a sum of one vector with an L2 norm of at most `CLIP`, and with noise.
-
-    The noise has a standard deviation of `multiplier` times the largest norm of an encoded vector. The grid
-    has at least `least_scale` points per unit, and more if needed so that, with `clients` clients in the sum,
-    every component of the noise has a standard deviation of at least `_LEAST_SIGMA` points.
-    """
+    """Return the specification of a sum, with noise, of one vector of L2 norm at most `CLIP`. The noise has a
+    standard deviation of `multiplier` times the largest norm of an encoded vector. The rounding grid has at
+    least `least_scale` points per unit, and more if needed so that, in a sum of `clients` clients, every
+    component of a client's noise has a standard deviation of at least `_LEAST_SIGMA` points."""
     least = float(min(promise.components(clients or promise.clients)))
     scale = max(least_scale, math.ceil(_LEAST_SIGMA / math.sqrt(least) / multiplier))
     trial = _part(size, 64, Noise(scale=scale, variance=Fraction(1)))

@@ -1,18 +1,16 @@
 """Computes the probability that sums are released if clients drop out independently of each other.
 
-Each client drops out of the training with probability p, before it sends anything. In each sum, it drops
-out with probability q. It is then absent for the rest of the round. The sums of a round form groups, and all
-sums of a group must be over the same clients. So no client may drop out in a sum of a group except in the
-last one, and at least m clients must stay to the end of the group.
+Each of n clients drops out of the training with probability p, before it sends anything. In each sum, it
+drops out with probability q. It is then absent for the rest of the round. The sums of a round form groups,
+and all sums of a group must be over the same clients. So no client may drop out in a sum of a group except in
+the last one, and at least m clients must stay to the end of the group.
 
 If a client drops out of a sum before its input arrives, it is not in the total. If it drops out later, the
 other clients must remove its mask. The model does not distinguish the two cases: it demands that m clients
 stay until the end of the sum, although fewer could unmask the total in the second case. So the result is a
-lower bound of the probability.
+lower bound of the probability. A client is present at the end of all groups with probability
 
-A client is present at the end of all groups with probability
-
-    A = (1 - p) * product over groups of (1 - q)^sums.
+    A = (1 - p) * product over groups of (1 - q)^(number of sums in the group).
 
 B is the probability that a client drops out without harm: in training, or in the last sum of a group. Sums
 are released if at least m of n clients are present at the end and all others dropped out without harm. The
@@ -41,8 +39,8 @@ class CompletionProbability:
         self._log_ways = _log_ways(clients)
 
     def released(self, groups: Sequence[int], least: int) -> float:
-        """Return the probability that all sums of a round are released. `groups` has the number of sums in
-        each group, and `least` clients must stay to the end."""
+        """Return the probability that all sums of a round are released, if at least `least` clients must stay
+        to the end. `groups` has the number of sums in each group (sums over the same clients)."""
         stays, lost = self._arrives, self._lost
         for sums in groups:
             before = stays * self._stays ** (sums - 1)
@@ -50,7 +48,8 @@ class CompletionProbability:
         return self._at_least(least, stays, lost)
 
     def _at_least(self, least: int, stays: float, lost: float) -> float:
-        """Return the probability that at least `least` clients stay and all others drop out without harm."""
+        """Return the probability that at least `least` clients stay, each with probability `stays`, and that
+        all others drop out where no sum fails because of it, each with probability `lost`."""
         if stays <= 0:
             return 0.0
         if lost <= 0:
@@ -62,7 +61,7 @@ class CompletionProbability:
 
 def dropouts_to_plan_for(clients: int, lost: Fraction, *, exceeded: float = 0.01) -> int:
     """Return the smallest number of drop-outs that a round exceeds with probability at most `exceeded`, if
-    each of `clients` clients drops out with probability `lost`."""
+    each of `clients` clients drops out independently with probability `lost`."""
     stays = float(1 - lost)
     if not lost or not stays:
         return clients if lost else 0

@@ -1,22 +1,19 @@
-"""Computes the cost of a run before it starts: its sums and bytes, and what each sum reveals.
-
-`sims.plan.completion_probability` computes the probability that all sums are released.
-"""
+"""Computes, before a run starts, its sums and bytes, what they reveal, and how likely a round completes."""
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from math import sqrt
-from typing import Any, Final, assert_never
+from typing import Final, assert_never, get_type_hints
 
 import numpy as np
 
 from protocols.algorithm import AnyAlgorithm, Sum
-from protocols.queries import RoundInfo, encode_query
-from protocols.serialisation import Vector, as_vector, vectors_of
+from protocols.query_encoding import encode_query
+from protocols.rounds import RoundInfo
+from protocols.serialisation import as_vector, vectors_of
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
 from secagg.messages import MAX_SUMS
@@ -31,10 +28,8 @@ from sims.plan.completion_probability import CompletionProbability
 @dataclass(frozen=True)
 class PartCost:
     """One vector that a sum adds up: `size` numbers of `bits` bits. `meaning` says which values are allowed.
-
-    `sigma_total` is the standard deviation of the noise on each number of the total, in the unit of the part,
-    if all clients contribute, and `sigma_mean` that of the noise on the mean. Both are None without noise.
-    """
+    If all clients contribute, `sigma_total` is the standard deviation of the noise on each number of the
+    total, in the unit of the numbers, and `sigma_mean` that of the noise on the mean; None without noise."""
 
     name: str
     size: int
@@ -75,11 +70,9 @@ class GroupCost:
 
 @dataclass(frozen=True)
 class CostPlan:
-    """The planned cost of a run. Unless noted, bytes are those that one client sends.
-
-    `round_completes` is the probability that all sums which a round needs are released. On a ring, it assumes
-    that at most `margin` clients drop out.
-    """
+    """The planned cost of a run. One client sends `setup_bytes` in the set-up of a session and `round_bytes`
+    in all sums of a round. `round_completes` is a lower bound of the probability that all sums which a round
+    needs are released. It ignores a rare case on a ring: a client keeps too few neighbours."""
 
     clients: int
     dim: int  # number of model parameters
@@ -100,12 +93,12 @@ class CostPlan:
     unsafe: str  # why the algorithm is refused under a malicious server; empty if it is allowed
 
 
-_UNCONDITIONAL: typing.Final = SessionParams(trust=Trust.CURIOUS, corrupt=0, sums=MAX_SUMS)
+_UNCONDITIONAL: Final = SessionParams(trust=Trust.CURIOUS, corrupt=0, sums=MAX_SUMS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """The assumptions of a plan: session parameters (`dropout` is ignored) and drop-out probabilities."""
+    """What a plan assumes: drop-out probabilities, and session parameters (their `dropout` is ignored)."""
 
     params: SessionParams = _UNCONDITIONAL
     dropout_training: Fraction = Fraction(0)  # the probability that a client drops out of the training
@@ -156,7 +149,7 @@ def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
 
 
 def _alone(algorithm: AnyAlgorithm, trust: Trust) -> CostPlan:
-    """Return the cost plan of an algorithm without sums, in which each client trains without sending."""
+    """Return the cost plan of an algorithm without sums: each client trains alone and sends nothing."""
     return CostPlan(
         clients=algorithm.clients, dim=algorithm.dim, trust=trust, threshold=0, quorum=0, margin=0,
         ring=False, needs_all_clients=False, sums_per_round=0, rounds_per_session=0, setup_bytes=0,
@@ -258,8 +251,8 @@ def _round_completes(
     groups: list[GroupCost],
     completion: CompletionProbability,
 ) -> float:
-    """Return the probability that all needed sums of a round are released. The result may be too small,
-    because groups before the last needed one are counted with all their sums, needed or not."""
+    """Return a lower bound on the probability that all sums that a round needs are released. It demands all
+    sums of earlier groups (sums over the same clients), and the needed sums of the last group with any."""
     while groups and not groups[-1].needed:
         groups = groups[:-1]
     if not groups:
@@ -269,7 +262,7 @@ def _round_completes(
 
 
 def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumCost, ...], group: str) -> int:
-    """Return how many clients must stay so that all sums up to the end of `group` are released."""
+    """Return how many clients must stay so that all sums up to the last one of `group` are released."""
     if algorithm.needs_all_clients:
         return algorithm.clients
     last = max(place for place, each in enumerate(sums) if each.group == group)
@@ -290,7 +283,7 @@ _EXAMPLES: Final[dict[object, object]] = {int: 0, float: 0.0, str: "", bool: Fal
 
 
 def query_bytes(each: Sum, dim: int) -> list[int]:
-    """Return the payload bytes of each query for one kind of sum in round 1, with `dim` model parameters."""
+    """Return the payload bytes of each query of a round for one kind of sum, with `dim` model parameters."""
     lengths = []
     for number in range(each.spec.times):
         left_out = {name for name, times in each.seldom.items() if number >= times}
@@ -299,18 +292,14 @@ def query_bytes(each: Sum, dim: int) -> list[int]:
 
 
 def _length(asked: Sum, left_out: set[str], dim: int) -> int:
-    hints = typing.get_type_hints(asked.query)
+    hints = get_type_hints(asked.query)
     sizes = {each.name: asked.lengths.get(each.name, dim) for each in fields(asked.query)}
+    vectors = {name: as_vector(np.zeros(min(size, _ENOUGH))) for name, size in sizes.items()}
+    # A field whose type is not in `_EXAMPLES` is a vector, or an optional vector.
     values = {
-        name: None if name in left_out else _example(hints[name], as_vector(np.zeros(min(size, _ENOUGH))))
-        for name, size in sizes.items()
+        name: None if name in left_out else _EXAMPLES.get(hints[name], vector)
+        for name, vector in vectors.items()
     }
     query = asked.query(**values)
     rest = sum(_NUMBER_BYTES * (sizes[name] - len(vector)) for name, vector in vectors_of(query).items())
     return len(encode_query(RoundInfo(), query)) + rest
-
-
-def _example(hint: Any, vector: Vector) -> object:
-    if hint in _EXAMPLES:
-        return _EXAMPLES[hint]
-    return vector  # The type is a vector, or an optional vector.

@@ -41,7 +41,8 @@ class PartState:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state of a run after `done` rounds. `digest` is the hash of the settings of the run."""
+    """The state of a run after `done` rounds: that of the training and, if there is one, of the private
+    histogram of errors (`tail`). `digest` is the hash of the settings of the run."""
 
     digest: str
     done: int
@@ -57,7 +58,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, run: RunDirectory, *, digest: str) -> Checkpoint:
-        """Return the checkpoint of a run. Raise `ConfigError` if it is damaged or has another digest."""
+        """Return a run's checkpoint. Raise `ConfigError` if it is missing, damaged or of another digest."""
         path = run / CHECKPOINT
         data = read_file(path, f"the run cannot go on: {_REMEDY}")
         start = len(_MAGIC) + hashlib.sha256().digest_size

@@ -16,7 +16,7 @@ from secagg.hashing import DIGEST_BYTES
 from secagg.keys import KEY_BYTES, Identity
 from secagg.keys import verify as verify_signature
 from secagg.ledger import Head, Row
-from secagg.ledger.chain import START, text_of
+from secagg.ledger.chained_rows import START, text_of
 from sims.config_problems import ConfigError
 from sims.records.run_directory import RunDirectory
 from sims.records.run_paths import LEDGER_HEAD
@@ -63,7 +63,7 @@ class SignedHead:
 
 @dataclass(frozen=True)
 class Verified:
-    """The result of `verify`, if all signatures on a ledger are valid."""
+    """The result of `verify`: the signers' public keys, and the number of rows after the last signature."""
 
     keys: tuple[bytes, ...]  # public keys of the signers; the last one signed last
     unsigned: int  # rows after the last signature
@@ -108,11 +108,9 @@ def _hex(text: str, size: int) -> bytes:
 
 def verify(run: RunDirectory, rows: Sequence[Row], *, digest: str, key: bytes | None = None) -> Verified:
     """Check all signatures on the ledger of a run. Return the signers' keys and the number of unsigned rows.
-
-    `rows` is the ledger, `digest` the digest in `run.json`, and `key` the public key of the last
-    signer, if known. Without `key`, an attacker that altered the ledger may have signed it again with another
-    key. Raise `AlteredLedger` if a check fails, and `ConfigError` if there is no signature.
-    """
+    `rows` is the ledger, `digest` the digest of the run's settings in `run.json`, and `key` the public key of
+    the last signer, if known. Without `key`, an attacker that altered the ledger may have signed it again
+    with another key. Raise `AlteredLedger` if a check fails, and `ConfigError` if there is no signature."""
     heads, hashes = read_heads(run), list(_hashes(rows))
     for signed in heads:
         signed.check(digest)
@@ -132,7 +130,7 @@ def verify(run: RunDirectory, rows: Sequence[Row], *, digest: str, key: bytes | 
 
 
 def _hashes(rows: Sequence[Row]) -> Iterator[bytes]:
-    """Yield the hash of the ledger after 0, 1, 2, ... rows."""
+    """Yield the hash of the first 0, 1, 2, ... rows of the ledger."""
     head = START
     yield head.hash
     for row in rows:

@@ -1,7 +1,4 @@
-"""Reads, writes and locks a run directory: JSON files, and files with one JSON object per line.
-
-Files are replaced atomically. A line is either appended completely or not at all.
-"""
+"""Reads, writes and locks a run directory: JSON files, replaced atomically, and files of JSON lines."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ class RunDirectory:
         return (self / RUN).is_file()
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts in `run.json`. Raise `ConfigError` if it is missing or of another version."""
+        """Return the object in `run.json`. Raise `ConfigError` if missing, damaged or of another version."""
         if not self.exists:
             raise ConfigError(f"{self.path} is not the directory of a run: there is no {RUN} in it")
         facts = self.read_json(RUN)
@@ -70,7 +67,8 @@ class RunDirectory:
     # --- writing ---
 
     def make(self) -> None:
-        """Create the directory if needed. Raise `ConfigError` if it holds other files and no run."""
+        """Create the directory if needed. Raise `ConfigError` if this fails, or if the directory holds other
+        files and no run."""
         with disk_errors(self.path, "made"):
             self.path.mkdir(parents=True, exist_ok=True)
             strangers = sorted(set(os.listdir(self.path)) - {*RUN_FILES, *map(draft_of, RUN_FILES), LOCK})
@@ -80,14 +78,14 @@ class RunDirectory:
             )
 
     def clear(self) -> None:
-        """Remove all files that a run writes, and no others."""
+        """Remove the files that a run writes, except its lock. Raise `ConfigError` on a disk error."""
         with disk_errors(self.path, "cleared"):
             for name in (*RUN_FILES, *map(draft_of, RUN_FILES)):
                 with suppress(FileNotFoundError):
                     (self / name).unlink()
 
     def remove(self) -> None:
-        """Remove the files of the run and the directory. Raise `ConfigError` if it holds other files."""
+        """Remove the run's files, then the directory. Raise `ConfigError` if other files remain in it."""
         self.clear()
         with disk_errors(self.path, "removed"):
             (self / LOCK).unlink(missing_ok=True)
@@ -101,7 +99,7 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[Self]:
-        """Lock the directory until the block ends. Raise `ConfigError` if another process has the lock."""
+        """Lock the directory during the block. Raise `ConfigError` if it is locked or cannot be opened."""
         with disk_errors(self.path, "opened"):
             handle = os.open(self / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PUBLIC)
         try:
@@ -172,7 +170,7 @@ def json_object(data: bytes) -> dict[str, Any] | None:
 
 
 def read_file(path: Path, remedy: str) -> bytes:
-    """Return the content of a file. Raise `ConfigError` if that fails, with `remedy` if there is no file."""
+    """Return a file's content. Raise `ConfigError` if that fails, with the text `remedy` if it is missing."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -193,14 +191,14 @@ class LinesFile:
 
     @classmethod
     def create(cls, path: Path) -> Self:
-        """Open the file at `path` and delete its content."""
+        """Create an empty file at `path`, or empty an existing one. Raise `ConfigError` on a disk error."""
         file = cls(path)
         file._cut(0)
         return file
 
     @classmethod
     def resume(cls, path: Path, count: int) -> Self:
-        """Open the file at `path` and delete everything after its first `count` lines."""
+        """Open the file and cut it after `count` lines. Raise `ConfigError` if it is missing or has fewer."""
         kept = _first(path, read_file(path, _LOST), count)
         file = cls(path)
         file._cut(len(kept))
@@ -245,7 +243,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _first(path: Path, content: bytes, count: int) -> bytes:
-    """Return the first `count` lines of `content`. Raise `ConfigError` if there are fewer."""
+    """Return the first `count` lines of `content`. If there are fewer, raise `ConfigError` about `path`."""
     end = 0
     for number in range(count):
         end = content.find(b"\n", end) + 1

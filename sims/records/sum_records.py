@@ -6,13 +6,12 @@ progress display, audit and report use them. Only `to_json` and `from_json` use 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, TypedDict
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
 
 from secagg.errors import SecaggError
-from secagg.local import Stage
+from secagg.local_session import Stage
 from sims.config_problems import ConfigError
 
 TRAINING: Final = "training"  # the part of a run that trains the model
@@ -20,16 +19,7 @@ TAIL: Final = "tail"  # the part that asks for the private histogram of errors
 SET_UP: Final = -1  # used in place of the index of a sum for the set-up of a session
 
 ByStage: TypeAlias = Mapping[str, int]
-_COUNTS: Final = ("bytes_up", "bytes_down", "frames_up", "frames_down")
-
-
-class CountsByStage(TypedDict):
-    """The four counts of `TrafficCounts` as a typed dictionary, to be passed as keyword arguments."""
-
-    bytes_up: ByStage
-    bytes_down: ByStage
-    frames_up: ByStage
-    frames_down: ByStage
+COUNTS: Final = ("bytes_up", "bytes_down", "frames_up", "frames_down")  # the fields of `TrafficCounts`
 
 
 class Refusal(NamedTuple):
@@ -46,7 +36,7 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficCounts:
-    """Bytes and frames of a set-up or sum by stage name, up to the server and down; zeros are left out."""
+    """Bytes and frames of a set-up or sum, by stage, up to the server and down from it, without zeros."""
 
     bytes_up: ByStage = field(default_factory=dict)
     bytes_down: ByStage = field(default_factory=dict)
@@ -55,11 +45,11 @@ class TrafficCounts:
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the four counts for JSON: name of the count -> name of the stage -> count."""
-        return {name: dict(getattr(self, name)) for name in _COUNTS}
+        return {name: dict(getattr(self, name)) for name in COUNTS}
 
     @property
     def total_bytes(self) -> int:
-        """Return the number of bytes in both directions."""
+        """Return the number of bytes of all stages, to and from the server."""
         return sum(self.bytes_up.values()) + sum(self.bytes_down.values())
 
 
@@ -81,26 +71,23 @@ class SessionRecord(TrafficCounts):
     training_round: int = 0  # counted from 1; `SumHistory` sets it, it is not in the file
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as a JSON object, to be written as a line of the file of sums."""
         about = _values(self, ("session", "round", "members", "id", "graph", "neighbours", "threshold"))
         limits = _values(self, ("sums", "seeds", "failure"))
         return {"entry": "session", **about, **limits, **self.counts(), "part": self.part}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """Return the record in a line of the file of sums. Raise `ConfigError` if a key is missing."""
-        names = ("session", "round", "members", "neighbours", "threshold", "failure", *_COUNTS)
+        """Return the record in a line of `sums.jsonl`. Raise `ConfigError` if a key is missing."""
+        names = ("session", "round", "members", "neighbours", "threshold", "failure", *COUNTS)
         optional = ("id", "graph", "sums", "seeds", "part")
         return cls(**_chosen(line, names, optional))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumRecord(TrafficCounts):
-    """The record of one sum that has ended, with or without a total.
-
-    A row (asked, survived, clients) of `around` says: of the clients that revealed shares, `clients` had
-    `asked` neighbours in the sum, of which `survived` sent a masked input. A plain channel has no rows.
-    """
+    """The record of one sum that has ended, with or without a total. A row (a, s, n) of `around` says: n of
+    the clients that revealed shares each had a neighbourhood, the client included, of which a clients were
+    asked and s sent a masked input. A channel without protection has no such rows."""
 
     session: int  # the number of its session
     round: int
@@ -118,7 +105,6 @@ class SumRecord(TrafficCounts):
     training_round: int = 0  # as in `SessionRecord`
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as a JSON object, to be written as a line of the file of sums."""
         return {
             "entry": "sum",
             **_values(self, ("session", "round", "kind", "count", "failure")),
@@ -133,9 +119,9 @@ class SumRecord(TrafficCounts):
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """Return the record in a line of the file of sums. Raise `ConfigError` if a key is missing."""
+        """Return the record in a line of `sums.jsonl`. Raise `ConfigError` if a key is missing."""
         names = ("session", "sum", "round", "kind", "invited", "masked", "count", "revealed", "failure")
-        found = _chosen(line, (*names, "refusals", *_COUNTS), ("seconds", "part"))
+        found = _chosen(line, (*names, "refusals", *COUNTS), ("seconds", "part"))
         found["index"] = found.pop("sum")
         found["refusals"] = tuple(Refusal(*row) for row in found["refusals"])
         around = tuple(tuple(row) for row in line.get("around") or ())
@@ -144,12 +130,10 @@ class SumRecord(TrafficCounts):
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeRecord:
-    """Records that a run was resumed from a checkpoint before round `round`.
-
-    Rows of the ledger from `checkpoint_rows` to `ledger_rows` were written after the checkpoint. The lines of
-    their sums were removed from the file of sums. `cut_off` says whether a round was interrupted, and
-    `repeats` whether the sums of that round are computed again with the same noise.
-    """
+    """Records that a run was resumed from a checkpoint before round `round`. Rows of the ledger from
+    `checkpoint_rows` to `ledger_rows` were written after the checkpoint; the lines of their sums were removed
+    from `sums.jsonl`. `cut_off` says whether a round was interrupted, and `repeats` whether the sums of that
+    round are computed again with the same noise."""
 
     round: int
     ledger_rows: int | None
@@ -158,18 +142,17 @@ class ResumeRecord:
     repeats: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as a JSON object, to be written as a line of the file of sums."""
         return {"entry": "resumed", **asdict(self)}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
-        """Return the record in a line of the file of sums. Raise `ConfigError` if a key is missing."""
+        """Return the record in a line of `sums.jsonl`. Raise `ConfigError` if a key is missing."""
         return cls(**_chosen(line, ("round", "ledger_rows", "checkpoint_rows", "cut_off", "repeats"), ()))
 
 
 @dataclass(frozen=True)
 class StageRecord:
-    """Records the start of a stage of sum `index`. In set-up, `index` is `SET_UP` and `kind` is empty."""
+    """Records the start of a stage: of sum `index` of a round or, if it is `SET_UP`, of set-up."""
 
     round: int
     index: int
@@ -203,7 +186,7 @@ no_sum_logger: Final = NullSumLogger()
 
 @dataclass(frozen=True)
 class SumHistory:
-    """All records in the file of sums of a run, with `training_round` set in those of sessions and sums."""
+    """All records in a run's `sums.jsonl`. In those of sessions and sums, `training_round` is also set."""
 
     sessions: tuple[SessionRecord, ...]
     sums: tuple[SumRecord, ...]
@@ -211,10 +194,9 @@ class SumHistory:
 
     @classmethod
     def of(cls, lines: Iterable[Mapping[str, Any]], where: str) -> Self:
-        """Return the records in `lines` of the file named `where`. Raise `ConfigError` if a line lacks a key.
-
-        Records of the private histogram, which numbers its rounds separately, get the last training round.
-        """
+        """Return the records in `lines` of file `where`. Add the training round to sessions and sums; those
+        of the private histogram get that of the last training line. Raise `ConfigError` if a key is
+        missing."""
         number, sessions, sums, resumed = 0, [], [], []
         for line in lines:
             if line.get("part", TRAINING) == TRAINING and isinstance(line.get("round"), int):
@@ -237,64 +219,10 @@ def _values(record: object, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _chosen(line: Mapping[str, Any], names: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
-    """Return the entries of `line` at all these keys. Raise `ConfigError` if one of `names` is missing."""
+    """Return the entries of `line` at these keys. Raise `ConfigError` if one of `names` is missing."""
     if lacking := [name for name in names if name not in line]:
         raise ConfigError(f"it does not say {', '.join(lacking)}")
     return {name: line[name] for name in (*names, *optional) if name in line}
-
-
-# --- state of a running session ---
-
-
-@dataclass(frozen=True)
-class SessionGraph:
-    """The graph of a session, in which neighbours share secrets with each other."""
-
-    kind: str  # "complete" or "ring"
-    neighbours: int  # of each client
-    threshold: int  # shares that reconstruct a secret
-    id: str = ""  # the identifier of the session in the ledger
-
-
-@dataclass
-class SumStats:
-    """Counts of a sum while it runs; fields as in `SumRecord`. `index` is None until a client is asked."""
-
-    index: int | None = None
-    invited: int = 0
-    masked: int = 0
-    revealed: int = 0
-    around: tuple[tuple[int, ...], ...] = ()
-    refusals: list[Refusal] = field(default_factory=list)
-
-
-class TrafficCounter(Protocol):
-    """An object that counts bytes and frames by stage, such as a session."""
-
-    bytes_up: Counter[Stage]
-    bytes_down: Counter[Stage]
-    frames_up: Counter[Stage]
-    frames_down: Counter[Stage]
-
-
-class TrafficMeter:
-    """Counts a session's bytes and frames since this object was made; if `whole`, since the session began."""
-
-    def __init__(self, session: TrafficCounter, *, whole: bool = False) -> None:
-        self._session = session
-        self._before = {name: Counter() if whole else Counter(getattr(session, name)) for name in _COUNTS}
-
-    def counts(self) -> CountsByStage:
-        """Return the bytes and frames counted so far, by the name of the stage."""
-        return CountsByStage(
-            bytes_up=self._since("bytes_up"),
-            bytes_down=self._since("bytes_down"),
-            frames_up=self._since("frames_up"),
-            frames_down=self._since("frames_down"),
-        )
-
-    def _since(self, name: str) -> ByStage:
-        return by_stage(getattr(self._session, name) - self._before[name])
 
 
 def by_stage(counts: Mapping[Stage, int]) -> dict[str, int]:

@@ -40,7 +40,7 @@ class _Method:
 
 
 def sentence(runs: Sequence[ReportedRun]) -> str:
-    """Return one sentence that states what the runs achieved."""
+    """Return one sentence about what the runs achieved, such as accuracy, number of clients and epsilon."""
     return _of_one(runs[0]) if len(runs) == 1 else _of_several(runs)
 
 
@@ -113,11 +113,8 @@ def _privacy(run: ReportedRun) -> str:
     return seen if spent is None else f"{seen}, at an epsilon of {text_format.short(spent.epsilon)}"
 
 
-# --- figures ---
-
-
 def figures(runs: Sequence[ReportedRun]) -> tuple[KeyFigure, ...]:
-    """Return the key figures. With several runs, accuracy and bytes are those of the most accurate run."""
+    """Return the report's key figures. Of several runs, the most accurate one gives accuracy and bytes."""
     best = max(runs, key=lambda each: each.final("mean_accuracy") or -1.0)
     of = f"{best.title}; " if len(runs) > 1 else ""
     released = sum(len(each.audit.releases) for each in runs)
@@ -151,7 +148,7 @@ def _sent(best: ReportedRun, of: str) -> list[KeyFigure]:
 
 
 def _epsilon(runs: Sequence[ReportedRun]) -> KeyFigure:
-    """Return the key figure of the largest epsilon: of training if it has noise, else of error histograms."""
+    """Return the figure of the largest epsilon: of training if it has noise, else of histograms, or none."""
     trained = [spent for each in runs if (spent := each.training_spent) is not None]
     tails = [spent for each in runs if (spent := each.tail_spent) is not None]
     if trained:

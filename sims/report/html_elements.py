@@ -87,7 +87,7 @@ def boxed(content: Child, label: str) -> Markup:
 
 
 def _numeric(table: ReportTable) -> Sequence[bool]:
-    """Return, for each column, whether it has only numbers and missing values; always False for the first."""
+    """Return, for each column, whether it has numbers and else only missing values; False for the first."""
     return [
         at > 0
         and any(row[at].is_number for row in table.rows)
@@ -122,11 +122,9 @@ NOTHING: Final = Markup("")
 
 
 def element(tag: str, /, *children: Child, **attributes: Value) -> Markup:
-    """Return an HTML or SVG element with the given children and attributes.
-
-    In names of attributes, a trailing underscore is removed, and other underscores become hyphens. An
-    attribute that is None or False is left out. An attribute that is True is written without a value.
-    """
+    """Return an HTML or SVG element with the given children and attributes. In names of attributes, a
+    trailing underscore is removed, and other underscores become hyphens. An attribute that is None or False
+    is left out. An attribute that is True is written without a value."""
     start = f"<{tag}{''.join(_attribute(name, value) for name, value in attributes.items())}"
     if tag in _VOID or tag in _SHAPES:
         return Markup(f"{start}/>" if tag in _SHAPES else f"{start}>")

@@ -30,7 +30,7 @@ _DETAILS: Final = ((240, 400, 24), (120, 150, 24), (60, 60, 24), (30, 20, 24), (
 
 
 def page(runs: Sequence[ReportedRun], *, most_bytes: int = MOST_BYTES) -> str:
-    """Return the HTML page with as much detail as fits `most_bytes`, or with the least if nothing fits."""
+    """Return the report as HTML, with the most detail that fits `most_bytes`, or the least if none fits."""
     for detail in _DETAILS:
         text = _page(runs, sections.Detail(*detail))
         if len(text.encode()) < most_bytes:

@@ -20,11 +20,9 @@ DASHES: Final = ("", "7 3", "2 3", "9 3 2 3")
 
 @dataclass(frozen=True)
 class Series:
-    """A named series of a plot, with one value for every position on the horizontal axis.
-
-    A value of None was not measured: a line connects its neighbours. A value that is not finite, as after
-    training has diverged, is a gap in the line. `look` is a number that selects colour and dash pattern.
-    """
+    """A named series of a plot, with one value for every position on the horizontal axis. A value of None was
+    not measured: a line connects its neighbours. A value that is not finite, as after training has diverged,
+    is a gap in the line. `look` is a number that selects colour and dash pattern."""
 
     name: str
     values: tuple[float | None, ...]
@@ -74,11 +72,11 @@ class Plot:
         return [value for value in each if value is not None and math.isfinite(value)]
 
     def named(self, index: int) -> str:
-        """Return the label of the position at `index`."""
+        """Return the label of `places[index]` on the horizontal axis, such as "Round 3"."""
         return self.names[index] if self.names else self.place.format(text_format.plain(self.places[index]))
 
     def thinned(self, most: int) -> Plot:
-        """Return the plot with at most `most` evenly spaced positions, including the first and the last."""
+        """Return the plot with at most `most` evenly spaced positions; its note says if any are left out."""
         if len(self.places) <= most:
             return self
         kept = spread(len(self.places), most)
@@ -93,7 +91,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class StackedBars:
-    """A chart of horizontal bars, named by `rows`. A series has the length of one segment in each bar."""
+    """A chart of horizontal bars, named by `rows`. Each series has the length of one segment of every bar."""
 
     key: str
     title: str
@@ -113,7 +111,7 @@ class StackedBars:
 
 
 def spread(count: int, most: int) -> tuple[int, ...]:
-    """Return at most `most` evenly spaced indices below `count`, which include the first and the last."""
+    """Return at most `most` (but 2 or more) evenly spaced indices below `count`, with the first and last."""
     if count <= most:
         return tuple(range(count))
     most = max(2, most)
@@ -143,11 +141,9 @@ def over_rounds(
     empty: str = _NO_MEASUREMENTS,
     order: Sequence[str] = (),
 ) -> Plot:
-    """Return a plot by round with one line for each of `curves` (name -> curve). `scale` multiplies values.
-
-    The positions are all rounds of all curves. A curve's colour follows from its index in `order`, by default
-    in `curves`. Plots with the same `order` therefore give a run the same colour.
-    """
+    """Return a plot, over all rounds of `curves` (name -> value by round), with one line per curve. Values
+    are multiplied by `scale`. A curve's colour follows from the index of its name in `order` (default: in
+    `curves`), so plots with the same `order` give a run the same colour."""
     names = list(order) or list(curves)
     places = tuple(sorted({place for curve in curves.values() for place in curve}))
     series = []

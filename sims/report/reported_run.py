@@ -38,7 +38,7 @@ def algorithm_label(name: str) -> str:
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """One run that a report shows, with the contents of its files. `MEASURES` explains what a measure is."""
+    """One run of a report, read from its files. A measure is the score of some models on some clients."""
 
     title: str  # unique among the runs of the page
     audit: Audit
@@ -60,19 +60,20 @@ class ReportedRun:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The names of the measures of the run, such as "common", in the order of `MEASURES`."""
+        """The names of the run's measures, such as "common" (common model, all clients), main ones first."""
         found = {name for line in self.metrics for name in (line.get("measured") or {})}
         return (*(name for name in MEASURES if name in found), *sorted(found - MEASURES.keys()))
 
     @property
     def headline(self) -> str | None:
-        """The name of the main measure: of personal models if any, of benign clients if others attack."""
+        """The name of the main measure: of personal models if they differ from the common one, and of benign
+        clients if others attack. None if nothing was measured."""
         found = [name for name in self.measures if not self.is_copy(name)]
         order = ("personal", "common") if not self.attacked else ("personal_benign", "common_benign")
         return next((name for name in (*order, "personal", "common") if name in found), None)
 
     def is_copy(self, measure: str) -> bool:
-        """Return whether a measure is of personal models, but equals the common model's in every round."""
+        """Return whether `measure` is of personal models, but equals the common model's in every round."""
         common = measure.replace("personal", "common")
         lines = [line.get("measured") or {} for line in self.metrics]
         return common != measure and all(each.get(measure) == each.get(common) for each in lines)
@@ -93,7 +94,8 @@ class ReportedRun:
         return {number: math.nan if value is None else float(value) for number, value in found.items()}
 
     def final(self, key: str, measure: str | None = None) -> float | None:
-        """Return the last score `key` of a measure, by default of `headline`; None if it is not finite."""
+        """Return the last recorded value of score `key` in `measure`, or by default in the measure
+        `headline`. Return None if there is no such value, or if it is not finite."""
         measure = measure or self.headline
         curve = self.curve(measure, key) if measure else {}
         value = list(curve.values())[-1] if curve else math.nan
@@ -108,18 +110,19 @@ class ReportedRun:
 
     @property
     def training_spent(self) -> Spent | None:
-        """The privacy cost of the training: the largest that the server's ledger or a client counts. It is
-        None if the training has no noise."""
+        """The privacy cost of the training: the larger of the server's count and that of the client that
+        spent most; None if the training has no noise."""
         return self._budget("algorithm", self.audit.spending.most)
 
     @property
     def tail_spent(self) -> Spent | None:
-        """The privacy cost of the histogram of errors, which has its own budget; None if it has no noise."""
+        """The privacy cost of the error histogram, which has its own budget; None if it has no noise."""
         return self._budget("tail", self.audit.spending.most_of_tail)
 
     @property
     def all_spent(self) -> Spent | None:
-        """The privacy cost of training plus histogram, at the training's delta; None if one has no noise."""
+        """The joint privacy cost of training and error histogram; None if either has no noise. Epsilon is
+        computed for the delta of the training."""
         training, tail = self.training_spent, self.tail_spent
         if training is None or tail is None or training.delta is None:
             return None
@@ -138,12 +141,12 @@ class ReportedRun:
         return None if not heights else [float(height) for height in heights]
 
     def line(self, key: str) -> dict[float, Any]:
-        """Return, by round, the value of `key` in the metrics of the round; None if a round lacks the key."""
+        """Return round -> the value of `key` in the metrics of that round, or None if they lack the key."""
         return {float(line["round"]): line.get(key) for line in self.metrics}
 
 
 def judged(runs: Sequence[ReportedRun]) -> list[str]:
-    """Return the names of the measures by which to compare runs: of benign clients if others attack."""
+    """Return the measures by which to compare runs; under attack, those of benign clients instead of all."""
     found = dict.fromkeys(name for each in runs for name in each.measures)
     attacked = any(each.attacked for each in runs)
     shown = [name for name in found if f"{name}_benign" not in found or not attacked]
@@ -162,7 +165,7 @@ def read_runs(path: Path) -> tuple[ReportedRun, ...]:
 
 
 def _read_run(run: RunDirectory, facts: Mapping[str, Any], title: str) -> ReportedRun:
-    result = _optional(run, RESULT)
+    result, scenario = _optional(run, RESULT), run / SCENARIO
     return ReportedRun(
         title=title,
         audit=audit_run(run),
@@ -171,7 +174,7 @@ def _read_run(run: RunDirectory, facts: Mapping[str, Any], title: str) -> Report
         sums=SumHistory.of(run.read_lines(SUMS), str(run / SUMS)).sums,
         clients=_optional(run, CLIENTS),
         corrupt=frozenset(result.get("corrupt") or ()),
-        scenario=_text(run / SCENARIO),
+        scenario=read_file(scenario, "").decode(errors="replace") if scenario.exists() else "",
         versions={
             name: str(facts[key])
             for name, key in {"secagg": "secagg", "Python": "python"}.items()
@@ -181,7 +184,7 @@ def _read_run(run: RunDirectory, facts: Mapping[str, Any], title: str) -> Report
 
 
 def _titles(facts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a unique title for each run, from its facts in `run.json`: its swept values, or its algorithm."""
+    """Yield a unique title for each run's `run.json`: its values of settings that vary, or its algorithm."""
     names = [
         " · ".join(values_of(own.get("cell") or {})) or algorithm_label(str(own.get("algorithm")))
         for own in facts
@@ -193,7 +196,3 @@ def _titles(facts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _optional(run: RunDirectory, name: str) -> dict[str, Any]:
     return run.read_json(name) if (run / name).exists() else {}
-
-
-def _text(path: Path) -> str:
-    return read_file(path, "").decode(errors="replace") if path.exists() else ""

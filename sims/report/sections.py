@@ -10,12 +10,13 @@ from typing import Final
 
 from sims import text_format
 from sims.audit.audit_result import Exposure, Integrity
-from sims.report.audit_tables import compared, findings
+from sims.report.audit_and_comparison_tables import compared, findings
 from sims.report.headline import KeyFigure, figures, sentence
 from sims.report.html_elements import NOTHING, Child, Markup, element, tabulated
 from sims.report.reported_run import ReportedRun
-from sims.report.svg_plots import figure
-from sims.report.training_plots import plots
+from sims.report.sum_and_privacy_plots import privacy, steps, survivors, traffic
+from sims.report.svg_plots import Drawable, figure
+from sims.report.training_plots import training_plots
 from sims.text_format import counted, sentence_of
 
 _CHANNELS: Final = {
@@ -28,7 +29,7 @@ _TRUST: Final = {"curious_server": "a curious server", "malicious_server": "a ma
 
 @dataclass(frozen=True)
 class Detail:
-    """Limits on what a page shows, so that its size in bytes stays small."""
+    """Limits that keep a page small: the most positions of a plot, rows of a table, and runs on the page."""
 
     places: int  # positions of a plot
     rows: int  # rows of a table
@@ -147,7 +148,7 @@ def _card(shown: KeyFigure) -> Markup:
 
 
 def _exposed(runs: Sequence[ReportedRun], _detail: Detail) -> Markup:
-    """Return the section about what is not private. Each entry names the runs that it concerns."""
+    """Return the section on what is not private. An entry that does not hold for all runs names its runs."""
     found: dict[Exposure, list[str]] = {}
     for each in runs:
         for exposure in each.audit.exposures:
@@ -168,6 +169,11 @@ def _exposure(exposure: Exposure, titles: Sequence[str], of: int) -> Markup:
 
 
 # --- what happened ---
+
+
+def plots(runs: Sequence[ReportedRun]) -> tuple[Drawable, ...]:
+    """Return all plots of a report. A plot without data has a text that says why (`empty`) instead."""
+    return (*training_plots(runs), survivors(runs), traffic(runs), privacy(runs), *steps(runs))
 
 
 def _course(runs: Sequence[ReportedRun], detail: Detail) -> Markup:
@@ -287,7 +293,7 @@ def foot() -> Markup:
 
 
 def _list(texts: Sequence[str], style: str | None = None) -> Markup:
-    """Return an HTML list of the texts, each as a sentence; empty markup if there are no texts."""
+    """Return an HTML list of the texts, with capital letter and full stop; empty markup without texts."""
     entries = [element("li", sentence_of(text)) for text in texts]
     return element("ul", entries, class_=style) if entries else NOTHING
 

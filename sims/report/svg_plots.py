@@ -1,12 +1,10 @@
-"""Draws plots as small SVG elements.
+"""Draws plots as small SVG elements, with colours from the page's style sheet.
 
 Matplotlib is not used: its SVGs have thousands of elements, so that a dozen plots would exceed a megabyte, a
 style sheet cannot change their colours for a dark page, and screen readers cannot read their letters, which
-are paths. As in `papers.plots`, colour-blind people can tell the colours apart, dashes work without colours,
-ticks are at round numbers, and values that are not finite are gaps.
-
-Colours are classes of the style sheet. Below every plot, the page has a table of the same numbers. The
-attribute `data-stops` has the coordinate of each row of this table, at which the script shows a tooltip.
+are paths. Here, colour-blind people can tell the colours apart, and dashes work without colours. Below every
+plot, the page has a table of the same numbers. The attribute `data-stops` of a plot has the coordinate of
+each row of this table, at which the page's script shows a tooltip.
 """
 
 from __future__ import annotations
@@ -171,7 +169,7 @@ def _line(series: Series, points: Sequence[tuple[float, float]]) -> Markup:
 
 
 def _ends(runs: Sequence[Sequence[tuple[float, float]]]) -> Iterator[Markup]:
-    """Yield a dot at each point if there are few, otherwise only at points that no line touches."""
+    """Yield a dot at each point of a line if these are few; otherwise only at points between two gaps."""
     few = sum(map(len, runs)) <= _DOTS
     for run in runs:
         if few or len(run) == 1:
@@ -186,7 +184,7 @@ def _area(points: Sequence[tuple[float, float]], floor: float) -> Markup:
 
 
 def _uprights(plot: Plot, series: Series, x: Scale, y: Scale, floor: float) -> Iterator[Markup]:
-    """Yield the columns of one series as rectangles. At each position, several series stand side by side."""
+    """Yield a rectangle for each nonzero value of a series. Columns of several series stand side by side."""
     others = _columns(plot)
     gap = (WIDTH - _RIGHT - _LEFT) / len(plot.places)
     width = gap * 0.84 / len(others)
@@ -202,7 +200,7 @@ def _uprights(plot: Plot, series: Series, x: Scale, y: Scale, floor: float) -> I
 def _runs(
     places: Sequence[float], values: Sequence[float | None], x: Scale, y: Scale
 ) -> list[list[tuple[float, float]]]:
-    """Return the points (x, y) of a series in pixels: one list for each stretch of values without a gap."""
+    """Return a series' points in pixels: a list per stretch between gaps. NaN is a gap, None is skipped."""
     runs: list[list[tuple[float, float]]] = [[]]
     for place, value in zip(places, values, strict=True):
         if value is not None and math.isfinite(value):
@@ -279,7 +277,8 @@ class Scale:
 
 
 def around(low: float, high: float, *, start: float, end: float, whole: bool = False, most: int = 5) -> Scale:
-    """Return a scale that covers `low` to `high`, ends at round numbers, and has about `most` steps."""
+    """Return a scale that covers `low` to `high`, ends at round numbers (integers if `whole`), and has about
+    `most` ticks."""
     if high <= low:
         high = low + (1.0 if whole or low == 0 else abs(low) * 0.5)
     step = _step((high - low) / max(1, most - 1), whole=whole)
@@ -288,7 +287,7 @@ def around(low: float, high: float, *, start: float, end: float, whole: bool = F
 
 
 def _step(least: float, *, whole: bool) -> float:
-    """Return the smallest round number (see `_STEPS`) that is at least `least`; if `whole`, an integer."""
+    """Return the least of 1, 2, 2.5 or 5 times any power of ten that is >= `least`; rounded up if `whole`."""
     power = 10.0 ** math.floor(math.log10(least))
     step = next(power * each for each in _STEPS if power * each >= least * (1 - 1e-9))
     return max(1.0, math.ceil(step)) if whole else step
@@ -298,7 +297,8 @@ Drawable: TypeAlias = Plot | StackedBars
 
 
 def figure(shown: Drawable, *, places: int) -> Markup:
-    """Return the HTML of a plot with title, note, legend and number table, at up to `places` positions."""
+    """Return the HTML of a plot at up to `places` positions, with title, note, legend and a table of its
+    numbers. If there is nothing to draw, return only its title and the reason."""
     if isinstance(shown, Plot):
         shown = shown.thinned(places)
     title = element("h3", shown.title, id=f"{shown.key}-title")
@@ -318,7 +318,7 @@ def figure(shown: Drawable, *, places: int) -> Markup:
 
 
 def _legend(series: Sequence[Series]) -> Markup:
-    """Return the legend. The script of the page makes each entry a switch that hides its series."""
+    """Return the legend of a plot. The page's script makes each entry a switch that hides its series."""
     entries = (
         element("li", key_of(each), element("span", each.name), data_series=each.name) for each in series
     )
@@ -326,7 +326,7 @@ def _legend(series: Sequence[Series]) -> Markup:
 
 
 def _number_table(shown: Drawable) -> Markup:
-    head = _head(shown)
+    head = [shown.x if isinstance(shown, Plot) else "what", *(each.name for each in shown.series)]
     caption = f"The numbers of: {shown.title}"
     table = element(
         "table",
@@ -336,11 +336,6 @@ def _number_table(shown: Drawable) -> Markup:
         class_="numbers",
     )
     return element("details", element("summary", "The numbers"), boxed(table, caption), class_="data")
-
-
-def _head(shown: Drawable) -> list[str]:
-    first = shown.x if isinstance(shown, Plot) else "what"
-    return [first, *(each.name for each in shown.series)]
 
 
 def _number_rows(shown: Drawable) -> Iterator[Markup]:

@@ -1,4 +1,4 @@
-"""Makes the plots of accuracy, loss and clients' errors, and collects all plots of a report.
+"""Makes the plots of the training: accuracy or loss by round, and the errors of clients.
 
 With several runs, a plot has one curve per run. With a single run, it has one curve per measure, which is the
 score of the common or the personal models on some of the clients.
@@ -13,27 +13,14 @@ from typing import Final
 from sims import text_format
 from sims.report.plot_types import Curve, Plot, Series, over_rounds
 from sims.report.reported_run import MEASURES, ReportedRun, judged
-from sims.report.sum_plots import privacy, steps, survivors, traffic
-from sims.report.svg_plots import Drawable
 
 _BINS: Final = 20  # bins of the histogram of errors
 
 
-def plots(runs: Sequence[ReportedRun]) -> tuple[Drawable, ...]:
-    """Return all plots of a report. A plot without data has a text that says why (`empty`) instead."""
-    return (
-        *_accuracy(runs),
-        _histogram(runs),
-        *_private(runs),
-        *_tail(runs),
-        survivors(runs),
-        traffic(runs),
-        privacy(runs),
-        *steps(runs),
-    )
-
-
-# --- accuracy ---
+def training_plots(runs: Sequence[ReportedRun]) -> tuple[Plot, ...]:
+    """Return the plots of accuracy or loss by round, and of clients' errors: a histogram at the end of the
+    run, the noisy histogram that the server saw, and the largest errors by round."""
+    return (*_accuracy(runs), _histogram(runs), *_private(runs), *_tail(runs))
 
 
 def _accuracy(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
@@ -65,9 +52,6 @@ def _accuracy(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
 
 def _titles(runs: Sequence[ReportedRun]) -> tuple[str, ...]:
     return tuple(each.title for each in runs)
-
-
-# --- clients' errors ---
 
 
 def _histogram(runs: Sequence[ReportedRun]) -> Plot:
@@ -108,7 +92,7 @@ def _counts(values: Iterable[float], bins: int = _BINS) -> tuple[float, ...]:
 
 
 def _private(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
-    """Yield a plot of the noisy error histogram that the server sees; for one run, also the true one."""
+    """Yield a plot of the noisy error histograms that servers saw, if any; for one run, with the true one."""
     seen = {each.title: each.private_tail for each in runs}
     found = {title: tuple(heights) for title, heights in seen.items() if heights is not None}
     bins = max(map(len, found.values()), default=0)
@@ -149,9 +133,6 @@ def _over_errors(key: str, title: str, note: str, series: tuple[Series, ...], em
         ticks=(0.0, 20.0, 40.0, 60.0, 80.0, 100.0),
         empty=empty,
     )
-
-
-# --- the tail ---
 
 
 def _tail(runs: Sequence[ReportedRun]) -> Iterable[Plot]:

@@ -14,13 +14,13 @@ from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
 from secagg.hashing import digest
 from secagg.ledger import ServerLedger
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.zcdp_cost import Adjacency
 from secagg.params import SessionParams, check_whole
 from secagg.trust_levels import Trust, dropouts_allowed
 from sims.records.sum_records import SumLogger, no_sum_logger
-from sims.runtime.session_hooks import Tamper
+from sims.runtime.residue_tampering import Tamper
 
 # (member, stage, round, sum within the round or -1 in set-up) -> whether the client drops out there.
 DropoutSchedule: TypeAlias = Callable[[int, Stage, int, int], bool]
@@ -43,17 +43,15 @@ class Setting:
     `corrupt`           how many clients may collude with the server.
     `dropout`           which fraction of the cohort may be missing by the end of a session.
     `graph`             which pairs of clients share secrets; by default, chosen by the size of the cohort.
-    `sums`              the largest number of sums of one session. If a round needs more than are left, it
-                        begins a new session.
+    `sums`              most sums of one session; a round that needs more than are left begins a new one.
     `each_round`        whether every round begins a new session. Then a round of a seeded run does not depend
                         on earlier rounds, so a resumed run repeats it exactly.
-    `dropouts`          function that says which clients drop out, and at which stage. It must return the same
-                        value whenever it is called with the same arguments.
+    `dropouts`          function that says who drops out, and at which stage. It must return the same value
+                        whenever it is called with the same arguments.
     `dropout_law`       probabilities of further drop-outs.
     `sample_cohort`     function that returns the clients invited to a round; by default, all are.
-    `max_rho`           privacy budget of each client, for all sums with noise. With a budget, clients refuse
-                        sums without noise. By default, the budget is that of the algorithm's noise; an
-                        algorithm without noise has no budget.
+    `max_rho`           privacy budget of each client for all sums with noise. A client with a budget refuses
+                        sums without noise. By default, the algorithm's budget; without noise, it has none.
     `adjacency`         which data sets count as neighbours in the definition of rho.
     `tamper`            functions, by client id, that replace the values of clients that attack the sums.
     `log`               receives a record of every session and sum, for observers.
@@ -98,7 +96,7 @@ class Setting:
 
     @cached_property
     def params(self) -> SessionParams:
-        """Return the parameters that all sessions have in common, so without the size of a cohort."""
+        """Return the protocol parameters that all sessions share. The size of a cohort is not one of them."""
         return SessionParams(
             trust=Trust.parse(self.trust),
             corrupt=self.corrupt,
@@ -109,7 +107,7 @@ class Setting:
 
     @property
     def unnoised_sums(self) -> int:
-        """Return how many sums without noise a client may answer: 0 with a budget, else practically any."""
+        """Return how many sums without noise a client may answer: 0 with a privacy budget, else no limit."""
         return _MANY if self.max_rho is None else 0
 
 
@@ -118,14 +116,13 @@ _BITS: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutLaw:
-    """The probabilities that a client drops out at each point of a round. `seed` determines who does. Raise
-    `ParameterError` if a probability is below 0, or 1 or more."""
+    """The probabilities that a client drops out: before it sends its input to the first sum of a round
+    (`training`), to a later sum of the same vector (`group`) or of a new one (`between`), and after it
+    (`reveal`). `seed` determines who. Raise `ParameterError` if a probability is not from 0 to below 1."""
 
     seed: bytes
     training: float = 0.0  # before masking in the first sum of a round
-    between: float = (
-        0.0  # before masking in a later sum that is the first of its group (`secagg.same_vector_sums`)
-    )
+    between: float = 0.0  # before masking in a later sum that begins a group (`secagg.same_vector_sums`)
     group: float = 0.0  # before masking in any other sum; this ends the group
     reveal: float = 0.0  # after masking in any sum
 

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import msgpack
 import numpy as np
-from numpy.typing import ArrayLike
 
 from protocols.participant import Participant
-from protocols.queries import Query
 from protocols.serialisation import RecordError
 from secagg.client_budget import Spend
 from secagg.client_memory import AnswerEntry, VolatileMemory
+from secagg.differencing_rules import Rule, SetLog, SumSequence
 from secagg.noise.zcdp_cost import Adjacency
-from secagg.sequence_rules import Rule, SetLog, SumSequence
-from secagg.sum_spec import Count
 
 SHARED: Final = -1  # the key, besides client ids, of the state that all clients share
 
@@ -59,7 +55,7 @@ class SimulatedMemory(VolatileMemory):
 
 
 class DigestIndex:
-    """Numbers the byte strings (digests) that clients store, so that a client's set takes one bit each."""
+    """Numbers the byte strings (digests) that clients store, so that a set of them can be a bit string."""
 
     def __init__(self, digests: Sequence[bytes] = ()) -> None:
         self._digests = list(digests)
@@ -75,7 +71,7 @@ class DigestIndex:
         return cls(msgpack.unpackb(content))
 
     def bits(self, digests: set[bytes]) -> bytes:
-        """Return a set of digests as bits: bit n is 1 if digest n is in the set. Number new digests first."""
+        """Return a set as bits: bit n is 1 if it has digest n. New digests get the next free numbers."""
         for digest in sorted(digests - self._positions.keys()):
             self._positions[digest] = len(self._digests)
             self._digests.append(digest)
@@ -114,7 +110,7 @@ def restore_clients(
     memories: Mapping[int, SimulatedMemory],
     tamper: Mapping[int, object],
 ) -> None:
-    """Restore clients from a result of `save_clients`. Raise `RecordError` if it is not of these clients."""
+    """Restore clients from `saved`. Raise `RecordError` if it is damaged or not a save of these clients."""
     if saved.keys() != {*participants, SHARED}:
         raise RecordError("the saved clients are not those of this run")
     known = DigestIndex.of(saved[SHARED])
@@ -133,8 +129,8 @@ def restore_clients(
 
 
 def learner_state(learner: object) -> dict[str, Any]:
-    """Return the number of trainings of a learner, and the states of the random generators of this learner
-    and of the learners that it wraps, as an attacker's learner does."""
+    """Return how often a learner has trained, and the states of its random generators. If it wraps other
+    learners, as an attacker's does, the innermost one is counted, and the generators of all are included."""
     layers = list(_layers(learner))
     generators = [json.dumps(each.bit_generator.state) for each in _generators(layers)]
     return {"calls": getattr(layers[-1], "calls", None), "generators": generators}
@@ -159,36 +155,3 @@ def _generators(layers: Sequence[Any]) -> Iterator[np.random.Generator]:
         for value in getattr(layer, "__dict__", {}).values():
             if isinstance(value, np.random.Generator):
                 yield value
-
-
-@runtime_checkable
-class ForgingLearner(Protocol):
-    """The learner of an attacker that changes answers after they are computed: see `fl.attacks.updates`."""
-
-    def answered(self, values: Mapping[str, Any], most: Mapping[str, int], sent: Any) -> Mapping[str, Any]:
-        """Return what to send instead of `values`, by part name. `most` has the largest allowed values of
-        parts that hold counts, by part name; `sent` has the vectors that came with the query."""
-        ...
-
-
-class SimulatedParticipant(Participant):
-    """A client's side of a run, which sends a forged answer if its learner is a `ForgingLearner`. Counts with
-    a limit on their sum, as in a histogram, are not forged, because their sum could exceed that limit."""
-
-    def answer(
-        self, kind: str, payload: bytes, *, round_number: int, invited: int
-    ) -> Mapping[str, ArrayLike] | None:
-        values = super().answer(kind, payload, round_number=round_number, invited=invited)
-        if values is None or not isinstance(self.learner, ForgingLearner):
-            return values
-        assert self._algorithm.table is not None  # there was a query
-        bounds = {part.name: part.bound for part in self._algorithm.table[kind].parts}
-        free = {name: values[name] for name, bound in bounds.items() if getattr(bound, "total", None) is None}
-        most = {name: bound.limit for name, bound in bounds.items() if isinstance(bound, Count)}
-        sent = _vectors(self._algorithm.query_decoder.decode(kind, payload)[1])
-        return {**values, **self.learner.answered(free, most, sent)}
-
-
-def _vectors(query: Query) -> list[Any]:
-    values = (getattr(query, each.name) for each in fields(query))
-    return [each for each in values if isinstance(each, np.ndarray)]

@@ -14,31 +14,32 @@ from collections.abc import Mapping
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from protocols.queries import query_content
+from protocols.query_encoding import query_content
 from secagg import client_checks
 from secagg.bitmap import PositionSet
 from secagg.client_budget import check_priced, sum_charge
 from secagg.client_memory import AnswerEntry
+from secagg.differencing_rules import refuse
 from secagg.errors import CohortChanged, ParameterError, PeerError, TooFewClients
 from secagg.events import Abandoned, Asked, Confirmed
 from secagg.hashing import digest
 from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import insecure_rounding
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.messages import Query
 from secagg.noise.zcdp_cost import Adjacency
-from secagg.question import content_digest
+from secagg.query_context import content_digest
+from secagg.repeated_query_roster import RepeatPlanner
 from secagg.same_vector_sums import Agenda, GroupBook
-from secagg.sequence_rules import RepeatPlanner, refuse
 from secagg.sum_spec import SumSpec, Total
 from secagg.topology import plan
 from secagg.trust_levels import Trust
-from sims.records.sum_records import Refusal, SessionGraph, SumStats
+from sims.records.sum_records import Refusal
+from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats
 from sims.runtime.channel_setting import Setting
-from sims.runtime.interfaces import SessionPlan
+from sims.runtime.residue_tampering import tampered
 from sims.runtime.session_channel import SessionChannel
-from sims.runtime.session_hooks import tampered
 
 _SET_UP = -1
 _NO_SESSION = bytes(32)
@@ -63,7 +64,7 @@ def insecure_plain_sum(
 
 
 class PlainSession:
-    """A session without protection, which has the same interface as `secagg.local.LocalSession`."""
+    """A session without protection, which has the same interface as `secagg.local_session.LocalSession`."""
 
     is_plain = True
 
@@ -143,7 +144,8 @@ class PlainSession:
         return adding.total()
 
     def _roster(self, kind: str, payload: bytes) -> PositionSet:
-        """Return the positions in the cohort of the clients to ask. None of them refuses a repeated query."""
+        """Return the positions in the cohort of the clients to ask. If the query was asked before, these are
+        chosen so that none refuses it. Raise `TooFewClients` if that is impossible."""
         here = tuple(self._cohort[position] for position in sorted(self._members - self._gone))
         need = max(self._least, self._table[kind].least_roster)
         chosen = set(self._repeats.roster(kind, payload, here, need=need))
@@ -159,7 +161,7 @@ class PlainSession:
             self._plan.listener(self._cohort[position], Abandoned(adding.query.sum_index))
 
     def _check_roster(self, roster: PositionSet, kind: str, round_number: int) -> None:
-        """Raise `SumFailed` if too few clients are left to ask, or if one left between sums of one vector."""
+        """Raise `SumFailed` if too few clients can be asked, or one left since a sum of the same vector."""
         if roster & self._gone:
             self._agenda.close(kind, round_number)
             raise CohortChanged("a client of this group has left; its last total stands")
@@ -178,7 +180,7 @@ class PlainSession:
                 self._leave(position, error)
 
     def _willing(self, adding: _Adding) -> dict[int, int]:
-        """Return present clients that accept the query: id -> position in the cohort. Let others leave."""
+        """Return id -> cohort position of present clients that accept the query. Those that refuse leave."""
         willing: dict[int, int] = {}
         for position in self._positions(Stage.MASK, adding.roster, adding.query.sum_index):
             member = self._cohort[position]
@@ -224,8 +226,8 @@ class PlainSession:
         self._repeats.confirm(adding.query, self._ids(survivors), later=self._later)
 
     def _confirm(self, adding: _Adding, survivors: PositionSet) -> set[int]:
-        """Run the stages after masking. Notify the clients that stay to the end. Return their positions in
-        the cohort. Raise `TooFewClients` if too few clients stay."""
+        """Simulate the stages after masking, and send `Confirmed` to the clients that stay to the end. Return
+        their positions in the cohort. Raise `TooFewClients` if too few clients stay."""
         query, stayed = adding.query, set(survivors)
         if self._policy.trust is Trust.MALICIOUS:
             self._stage = Stage.CONFIRM
@@ -256,7 +258,7 @@ class PlainSession:
 
 
 class _Adding:
-    """A sum in progress: its query, and the sum of the encoded answers so far."""
+    """A sum in progress: its query, and the total so far of the answers, encoded as integers."""
 
     def __init__(
         self,

@@ -7,21 +7,21 @@ from functools import cache, partial
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from protocols.queries import query_content
+from protocols.query_encoding import query_content
 from secagg.client import ClientMachine
 from secagg.errors import PeerError
 from secagg.events import SessionReady
 from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
-from secagg.local import LocalSession, local_machines
+from secagg.local_session import LocalSession, local_machines
 from secagg.messages import MaskedInput, Reveal, message_type
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
-from sims.records.sum_records import Refusal, SessionGraph, SumStats
+from sims.records.sum_records import Refusal
+from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats
 from sims.runtime.channel_setting import Setting
-from sims.runtime.interfaces import SessionPlan
+from sims.runtime.seeded_hooks import client_hooks, server_hooks
 from sims.runtime.session_channel import SessionChannel
-from sims.runtime.session_hooks import client_hooks, server_hooks
 
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:
@@ -42,7 +42,7 @@ def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting
 
 
 class ObservedSession(LocalSession):
-    """A `LocalSession` that counts in `stats` the masked inputs, reveal messages and refusals of each sum."""
+    """A secure session in one process. `stats` counts a sum's masked inputs, reveal messages and refusals."""
 
     is_plain = False
 
@@ -93,7 +93,7 @@ class ObservedSession(LocalSession):
 
 
 class SecureSessions:
-    """Makes sessions from `SessionPlan`s. A client has the same identity (signing key) in all sessions."""
+    """Makes secure sessions in this process from `SessionPlan`s. A client has the same signing key in all."""
 
     def __init__(self, enrolled: tuple[int, ...], setting: Setting) -> None:
         self._enrolled = enrolled
@@ -122,7 +122,7 @@ class SecureSessions:
 
 
 def _identities(seed: bytes | None) -> Callable[[int], Identity]:
-    """Return a function from a client id to that client's signing key, which stays the same."""
+    """Return a function from client id to signing key, derived from `seed` or else drawn once and kept."""
     if seed is not None:
         return partial(seeded_identity, seed)
     return cache(lambda _member: Identity.generate())

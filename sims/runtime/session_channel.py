@@ -1,7 +1,4 @@
-"""A channel that runs rounds in sessions: it invites clients, asks for sums, and reports outcomes to clients.
-
-It works with any `SumSession`: plain sums, secure sums in this process, or with clients in worker processes.
-"""
+"""A channel that runs rounds in sessions: it invites clients, asks for sums, and reports the outcomes."""
 
 from __future__ import annotations
 
@@ -9,24 +6,26 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypedDict
 
 from numpy.typing import ArrayLike
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from protocols.queries import Query, RoundInfo, UnacknowledgedAnswer, encode_query
+from protocols.query_encoding import encode_query
+from protocols.rounds import Query, RoundInfo, UnacknowledgedAnswer
 from secagg.client_budget import Spend
 from secagg.client_memory import AnswerEntry
+from secagg.differencing_rules import SetLog
 from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
-from secagg.local import Stage
-from secagg.sequence_rules import SetLog
+from secagg.local_session import Stage
 from secagg.sum_spec import Table, Total
-from sims.records.sum_records import SET_UP, SessionRecord, StageRecord, SumRecord, SumStats, TrafficMeter
+from sims.records.sum_records import COUNTS, SET_UP, ByStage, SessionRecord, StageRecord, SumRecord, by_stage
+from sims.runtime.channel_interfaces import SessionFactory, SessionPlan, SumSession, SumStats, TrafficCounter
 from sims.runtime.channel_setting import Setting, check_cohort, with_budget
-from sims.runtime.client_state import SimulatedMemory, SimulatedParticipant, restore_clients, save_clients
-from sims.runtime.interfaces import SessionFactory, SessionPlan, SumSession
+from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
+from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 
 
 class PreparedAnswer(Protocol):
@@ -40,13 +39,10 @@ Together: TypeAlias = Callable[[Mapping[int, Callable[[], Any]]], Mapping[int, P
 
 
 class SessionChannel:
-    """Asks simulated clients for sums, in sessions from `make_session`. Implements `ObservedChannel`.
-
-    `learners` has the object that trains for each client, by client id. If it has a method `together`, as
-    `fl.crowd.Crowd` has, that method computes the answers of all clients in one batch, which is faster.
-
-    The algorithm learns only what `ask` returns. Everything else, such as `participants`, is for observers.
-    """
+    """Asks simulated clients for sums, in sessions of any kind that `make_session` makes. Implements
+    `ObservedChannel`, which describes its methods. `learners` has the object that trains for each client, by
+    id. If it has a method `together`, as `fl.crowd.Crowd` has, that method computes the answers of all
+    clients in one batch, which is faster. The algorithm learns only what `ask` returns."""
 
     def __init__(
         self,
@@ -89,7 +85,8 @@ class SessionChannel:
     # --- called by a run ---
 
     def begin(self, round_info: RoundInfo) -> None:
-        """Begin a round, in a new session if needed. Raise `SumFailed` if too few clients join."""
+        """Begin a round, in a new session if needed. Raise `SumFailed` if too few clients join, and
+        `ParameterError` if `Setting.sample_cohort` returns clients that cannot be invited."""
         again = self._setting.insecure_replay and self._forget(round_info)
         self._round_info, self._next_sum, self._groups = round_info, 0, set()
         self._left.clear()
@@ -157,7 +154,8 @@ class SessionChannel:
         self._groups.add(group)
 
     def finish(self, round_info: RoundInfo) -> None:
-        """Report the outcome of the round to all clients. After a failure or drop-out, end the session."""
+        """Report the round's outcome to all clients. End the session if the round failed, or if `dropout_law`
+        made a client drop out."""
         self._report(round_info.with_unacknowledged(self._unacknowledged))
         self._unacknowledged = []
         if self._left or not round_info.completed(self._round_info.number):
@@ -170,7 +168,6 @@ class SessionChannel:
         )
 
     def close(self) -> None:
-        """End the session, if there is one."""
         self._end_session()
 
     def _end_session(self) -> None:
@@ -181,18 +178,17 @@ class SessionChannel:
 
     @property
     def bytes_up(self) -> Counter[Stage]:
-        """Return the bytes that all clients have sent so far, by stage."""
         return self._bytes_up + (Counter() if self._session is None else self._session.bytes_up)
 
     @property
     def bytes_down(self) -> Counter[Stage]:
-        """Return the bytes that all clients have received so far, by stage."""
         return self._bytes_down + (Counter() if self._session is None else self._session.bytes_down)
 
     # --- sessions ---
 
     def _forget(self, round_info: RoundInfo) -> bool:
-        """Let clients answer again in a round. Return True if the session in which it began is still open."""
+        """Make clients forget this round and later ones, so that these can be repeated. Return whether this
+        also needs a new session."""
         for participant in self.participants.values():
             participant.insecure_rewind(round_info.number)
         return round_info.number <= self._round_info.number and self._session is not None
@@ -273,23 +269,20 @@ class SessionChannel:
 
     @property
     def sessions(self) -> int:
-        """Return the number of sessions so far."""
         return self._sessions
 
     def memories(self) -> dict[int, Any]:
-        """Return what each client keeps from completed rounds, such as a personal model, by client id."""
         return {member: each.memory for member, each in self.participants.items()}
 
     def spends(self) -> dict[int, Spend]:
-        """Return the privacy cost that every client has recorded, by client id."""
         return {member: each.spend for member, each in self._memories.items()}
 
     def save(self) -> dict[int, bytes]:
-        """Return the state of every client by id, between two rounds: see `sims.runtime.client_state`."""
+        """Return each client's state by id, and what all share under `SHARED`. Call only between rounds."""
         return save_clients(self.participants, self._memories, self._setting.tamper)
 
     def take_lost(self, answer: AnswerEntry) -> None:
-        """Charge every client for a sum that it may have answered after its state was saved."""
+        """Charge all clients the privacy cost of a sum they may have answered after their state was saved."""
         for memory in self._memories.values():
             memory.take_lost(answer)
 
@@ -306,7 +299,8 @@ class SessionChannel:
     # --- called by a session ---
 
     def _prepare(self, asked: Mapping[int, Asked]) -> None:
-        """Compute all answers to the queries, given by client id, in one batch if the learners support it."""
+        """Compute the answers to `asked` (queries by client id) in one batch and keep them for `_answer`. Do
+        nothing if the learners cannot compute in batches."""
         self._prepared = {}
         if self._together is not None:
             jobs = {member: partial(self._compute, member, each) for member, each in asked.items()}
@@ -344,13 +338,13 @@ class SessionChannel:
         return self._missing(member, stage)
 
     def _missing(self, member: int, stage: Stage) -> bool:
-        """Return whether the client is missing from this stage of the current sum."""
+        """Return whether the client is absent from this stage: it drops out now, or left the round before."""
         if member in self._left or self._leaves(member, stage):
             return True
         return self._setting.dropouts(member, stage, self._round_info.number, self._next_sum)
 
     def _leaves(self, member: int, stage: Stage) -> bool:
-        """Return whether `dropout_law` removes the client at this stage, for the rest of the round."""
+        """Return whether `Setting.dropout_law` makes the client leave the round at this stage."""
         number, index, law = self._round_info.number, self._next_sum, self._setting.dropout_law
         return law is not None and law.missing(member, stage, number, index, later=self._later)
 
@@ -361,3 +355,32 @@ class SessionChannel:
                 self.participants[member].confirmed()
             case Abandoned(sum_index) if self._answering.get(member) == sum_index:
                 self.participants[member].abandoned()
+
+
+class CountsByStage(TypedDict):
+    """The four counts of `TrafficCounts` as a typed dictionary, to be passed as keyword arguments."""
+
+    bytes_up: ByStage
+    bytes_down: ByStage
+    frames_up: ByStage
+    frames_down: ByStage
+
+
+class TrafficMeter:
+    """Counts a session's bytes and frames from now on; with `whole=True`, from the start of the session."""
+
+    def __init__(self, session: TrafficCounter, *, whole: bool = False) -> None:
+        self._session = session
+        self._before = {name: Counter() if whole else Counter(getattr(session, name)) for name in COUNTS}
+
+    def counts(self) -> CountsByStage:
+        """Return the bytes and frames counted so far, by the name of the stage."""
+        return CountsByStage(
+            bytes_up=self._since("bytes_up"),
+            bytes_down=self._since("bytes_down"),
+            frames_up=self._since("frames_up"),
+            frames_down=self._since("frames_down"),
+        )
+
+    def _since(self, name: str) -> ByStage:
+        return by_stage(getattr(self._session, name) - self._before[name])

@@ -8,17 +8,15 @@ from functools import lru_cache
 from typing import Final
 
 from protocols.algorithm import AnyAlgorithm
-from secagg.errors import ParameterError, SecaggError
+from secagg.errors import ParameterError
 from secagg.params import SessionParams
 from secagg.topology import GraphPlan, plan
 from sims.config_problems import Problems
 from sims.plan.completion_probability import dropouts_to_plan_for
-from sims.scenario.settings import ChannelSection, Settings, TailSection
+from sims.scenario.settings import ChannelSection, Settings
 
-_LIKELY: Final = 0.5  # a limit on drop-outs is refused if half of the rounds exceed it
+LIKELY: Final = 0.5  # a limit on drop-outs is refused if half of the rounds exceed it
 _SELDOM: Final = 0.01  # the suggested limit is exceeded in one of a hundred rounds
-# Data sets for regression have no classes, and so no classification errors.
-_REGRESSION: Final = frozenset({"least-squares", "fedplus-regression"})
 
 
 def training_clients(settings: Settings) -> int | None:
@@ -75,7 +73,7 @@ def _blamed(channel: ChannelSection) -> str:
 
 
 def _unplanned(asked: int, channel: ChannelSection) -> str:
-    """Return the reason why a session with `asked` clients cannot be secure; an empty text if it can."""
+    """Return why a session with `asked` clients and these settings cannot be secure; empty text if it can."""
     found = _planned(asked, channel.params)
     return found if isinstance(found, str) else ""
 
@@ -92,7 +90,7 @@ def _planned(clients: int, params: SessionParams) -> GraphPlan | str:
 
 
 def check_dropouts(settings: Settings, algorithm: AnyAlgorithm, problems: Problems) -> None:
-    """Add a problem if, in most rounds, more clients drop out than the session or its noise tolerates."""
+    """Add a problem if half of the rounds or more have more drop-outs than session or noise tolerates."""
     asked, law, channel = invited(settings), settings.dropout, settings.channel
     if asked is None or not law.happens:
         return
@@ -100,7 +98,7 @@ def check_dropouts(settings: Settings, algorithm: AnyAlgorithm, problems: Proble
     silent = 1 - _decimal(1 - law.training) * _decimal(1 - law.between) ** later
     gone = 1 - (1 - silent) * _decimal(1 - law.reveal)
     planned = _planned(asked, channel.params)
-    likely = dropouts_to_plan_for(asked, gone, exceeded=_LIKELY)
+    likely = dropouts_to_plan_for(asked, gone, exceeded=LIKELY)
     if isinstance(planned, GraphPlan) and likely > planned.spare:
         problems.add(
             "dropout",
@@ -111,19 +109,20 @@ def check_dropouts(settings: Settings, algorithm: AnyAlgorithm, problems: Proble
 
 
 def _later_sums(algorithm: AnyAlgorithm) -> int:
-    """Return how many later sums of a round clients may newly miss: those in no group with an earlier sum."""
+    """Return how many groups of sums (over one vector) follow a round's first; a lone sum is a group, too."""
     specs = () if algorithm.table is None else tuple(algorithm.table.values())
     groups = {spec.group for spec in specs if spec.group is not None}
     return max(len(groups) + sum(spec.times for spec in specs if spec.group is None) - 1, 0)
 
 
-def _enough_dropout(asked: int, gone: Fraction) -> float:
-    """Return a channel.dropout that at most 1% of rounds exceed if clients drop out at rate `gone`."""
+def enough_dropout(asked: int, gone: Fraction) -> float:
+    """Return a value for `channel.dropout`, a fraction of the `asked` clients, that at most 1% of rounds
+    exceed if each client drops out with probability `gone`."""
     return math.ceil(100 * dropouts_to_plan_for(asked, gone, exceeded=_SELDOM) / asked) / 100
 
 
 def _remedy(asked: int, gone: Fraction, channel: ChannelSection) -> str:
-    enough = _enough_dropout(asked, gone)
+    enough = enough_dropout(asked, gone)
     if enough < 1 and not _unplanned(asked, channel.model_copy(update={"dropout": enough})):
         return f"set channel.dropout to {enough:g}, or lower the rates of [dropout]"
     return "lower the rates of [dropout]: no session tolerates that many"
@@ -131,7 +130,7 @@ def _remedy(asked: int, gone: Fraction, channel: ChannelSection) -> str:
 
 def _check_noise(settings: Settings, asked: int, silent: Fraction, problems: Problems) -> None:
     privacy = settings.privacy
-    likely = dropouts_to_plan_for(asked, silent, exceeded=_LIKELY)
+    likely = dropouts_to_plan_for(asked, silent, exceeded=LIKELY)
     if privacy is not None and likely > privacy.dropouts:
         enough = dropouts_to_plan_for(asked, silent, exceeded=_SELDOM)
         problems.add(
@@ -143,45 +142,3 @@ def _check_noise(settings: Settings, asked: int, silent: Fraction, problems: Pro
 
 def _decimal(value: float) -> Fraction:
     return Fraction(str(round(value, 12)))
-
-
-# --- the private histogram of errors ---
-
-
-def check_tail(settings: Settings, problems: Problems) -> None:
-    """Add the problems of `[tail]`, the private histogram of errors, if the settings have one."""
-    tail, clients = settings.tail, invited(settings)
-    if tail is None:
-        return
-    if settings.data.kind in _REGRESSION:
-        problems.add("tail", f"{settings.data.kind} has no classes, and so no errors to count: remove [tail]")
-    if clients is not None and clients >= 1:
-        _check_tail_noise(settings, tail, clients, problems)
-
-
-def _check_tail_noise(settings: Settings, tail: TailSection, clients: int, problems: Problems) -> None:
-    from sims.scenario.algorithm_builder import tail_measures
-
-    try:
-        measures = tail_measures(settings, tail, clients)
-        measures.sums(clients)
-        assert measures.privacy is not None
-        noise = measures.privacy.histogram(tail.bins)
-    except SecaggError as error:
-        problems.add("tail", str(error))
-        return
-    if noise.noise_norm >= clients:
-        problems.add(
-            "tail.epsilon",
-            f"a noise of {noise.sigma_central:.3g} in each of {tail.bins} bins hides all {clients} clients: "
-            "set a larger epsilon, fewer bins, or more clients",
-        )
-    lost = Fraction(str(settings.dropout.training))
-    likely = dropouts_to_plan_for(clients, lost, exceeded=_LIKELY)
-    if likely > noise.promise.dropouts:
-        problems.add(
-            "tail",
-            f"its noise is planned for {noise.promise.dropouts} clients that send nothing, as "
-            f"channel.dropout says, but about {likely} of {clients} do so: set channel.dropout to "
-            f"{_enough_dropout(clients, lost):g}",
-        )

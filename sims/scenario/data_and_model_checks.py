@@ -1,33 +1,28 @@
-"""Checks that data, partition and model of a scenario fit together, and loads the initial model of a run."""
+"""Checks that data, partition and model of a scenario fit together, and that the files they need exist."""
 
 from __future__ import annotations
 
 import inspect
-import zipfile
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, get_type_hints
+from typing import Any, get_type_hints
 
-import numpy as np
 from torch import nn
 
 from fl.data import look
 from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
 from fl.federation import Federation
-from fl.flat_model import flatten
-from protocols.serialisation import Vector, as_vector
 from sims.config_problems import Problems
-from sims.records.run_paths import MODEL
+from sims.scenario.initial_model import start_of
 from sims.scenario.kind_parameters import DATA, MODELS, partitions
 from sims.scenario.settings import PartitionSection, Settings
 
 _GIVEN = "given"
-_KEPT = Path(MODEL)  # the file of the model in the directory of a run
 
 
 def check(settings: Settings, problems: Problems) -> None:
-    """Add a problem for each contradiction between `[data]` and `[partition]`."""
+    """Add a problem for each contradiction between the scenario's tables `[data]` and `[partition]`."""
     kind, partition = settings.data.kind, settings.partition
     if not DATA.has(kind):
         return  # `kind_parameters.check` reports the unknown kind.
@@ -58,7 +53,7 @@ def _check_partition(kind: str, partition: PartitionSection, problems: Problems,
 
 
 def check_files(settings: Settings, root: Path, problems: Problems) -> None:
-    """Add a problem for missing files of the data set, a directory in `root`, and of the initial model."""
+    """Add a problem if files of the data set (in a directory in `root`) or the initial model are missing."""
     start = start_of(settings)
     if start is not None and not start.is_file():
         problems.add(
@@ -74,14 +69,6 @@ def check_files(settings: Settings, root: Path, problems: Problems) -> None:
         problems.add("data", f"{why}. Say with --data where directories of data are")
 
 
-def start_of(settings: Settings) -> Path | None:
-    """Return the path of the saved model that a run starts from; None if it starts from new weights."""
-    if not settings.model.start:
-        return None
-    path = Path(settings.model.start.replace("{seed}", str(settings.seed)))
-    return path if path.suffix == _KEPT.suffix else path / _KEPT
-
-
 def _looked_for(settings: Settings) -> dict[str, str]:
     partition, parameters = settings.partition, settings.data.parameters
     named = {name: parameters.get(name) for name in ("file", "split", "part")}
@@ -92,7 +79,8 @@ def _looked_for(settings: Settings) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _missing(kind: str, directory: Path, wanted: tuple[tuple[str, str], ...]) -> str:
-    """Return why a data set cannot be read; else an empty text. Cached, as all cells of a sweep call it."""
+    """Return why a data set in `directory` cannot be used, or "" if no file is missing. `wanted` has the
+    parameters that select files, as (name, value). The result is cached: all cells of a sweep ask for it."""
     try:
         look(kind, directory, dict(wanted))
     except DataError as error:
@@ -125,37 +113,3 @@ def model(settings: Settings) -> nn.Module | None:
     accepted = MODELS.parameters(MODELS.find(kind))
     fitting = {name: value for name, value in follows.items() if name in accepted}
     return build(kind.replace("_", "-"), **{**fitting, **own})
-
-
-_NAME: Final = "model"
-
-
-def first_model(settings: Settings, module: nn.Module) -> Vector:
-    """Return the model that a run starts from, as a flat vector: `module`, or the file of `model.start`.
-    Raise `DataError` if this file does not exist or holds another model."""
-    try:
-        return initial_model(settings, module)
-    except DataError as error:
-        raise DataError(f"model.start: {error}", parameter="model.start") from None
-
-
-def initial_model(settings: Settings, module: nn.Module) -> Vector:
-    """Return the same vector as `first_model`, but raise errors that do not name the key `model.start`."""
-    own, path = flatten(module), start_of(settings)
-    if path is None:
-        return as_vector(own)
-    found = _read(path)
-    if found.shape != own.shape or not np.isfinite(found).all():
-        raise DataError(
-            f"{path} has numbers of shape {found.shape}, but this model has {len(own)}, all "
-            "finite: name the run of the same model"
-        )
-    return as_vector(found)
-
-
-def _read(path: Path) -> Vector:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return np.asarray(archive[_NAME], np.float64)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} does not hold the model of a run: {error}") from None

@@ -1,8 +1,6 @@
-"""Checks the kinds of data, partition, model and attack that a scenario names, and their parameters.
-
-The package `fl` has a registry with one function for each kind. The parameters of a kind are those of its
-function, with the types of the annotations. A check imports torch.
-"""
+"""Checks the kinds of data, partition, model and attack that a scenario names, and their parameters. The
+package `fl` has a registry with one function for each kind. The parameters of a kind are those of its
+function, with the types of its annotations. A check imports torch."""
 
 from __future__ import annotations
 
@@ -19,7 +17,6 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
 from sims.config_problems import ConfigError, Problems, nearest, shown
-from sims.scenario import consistency_checks
 from sims.scenario.settings import AttackSection, OpenSection, Settings
 
 Maker = Callable[..., Any]
@@ -28,7 +25,9 @@ _VARIABLE: Final = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIO
 
 @dataclass(frozen=True)
 class KindTable:
-    """All kinds that one table of a scenario may name, with the function (maker) that builds each kind."""
+    """The kinds that a scenario's table, such as `[data]`, may name, and the function that makes each kind.
+    The simulation provides the parameters in `given`, which a scenario cannot set, and those in `likely` that
+    the scenario does not set."""
 
     table: str  # its name in a scenario, such as "data"
     kinds: Callable[[], Mapping[str, Maker]]
@@ -39,18 +38,19 @@ class KindTable:
         return kind.replace("_", "-") in self._dashed()
 
     def _dashed(self) -> dict[str, Maker]:
-        """Return the function of each kind by its name, with dashes instead of underscores."""
+        """Return a mapping from kinds, with dashes for underscores, to the functions that make them."""
         return {name.replace("_", "-"): maker for name, maker in self.kinds().items()}
 
     def find(self, kind: str) -> Maker:
-        """Return the function of a kind. Raise `ConfigError` if the kind is unknown."""
+        """Return the function that makes objects of this kind. Raise `ConfigError` for an unknown kind."""
         kinds = self._dashed()
         if not self.has(kind):
             raise ConfigError(f"{shown(kind)} is not known; {nearest(kind, sorted(kinds))}")
         return kinds[kind.replace("_", "-")]
 
     def arguments(self, section: OpenSection, kind: str, problems: Problems) -> dict[str, Any]:
-        """Return the extra keys of `section` as typed arguments for its function, and add their problems."""
+        """Return the keys of `section` beyond its fields as typed arguments of the function that makes
+        `kind`. Add problems: an unknown kind, unknown or missing keys, values of a wrong type."""
         try:
             maker = self.find(kind)
         except ConfigError as error:
@@ -75,14 +75,14 @@ class KindTable:
         return found
 
     def arguments_or_raise(self, section: OpenSection, kind: str) -> dict[str, Any]:
-        """Return the same arguments as `arguments`, but raise `ConfigError` if there are problems."""
+        """Return what `arguments` returns (typed arguments by name), but raise `ConfigError` for problems."""
         problems = Problems(Path(self.table))
         found = self.arguments(section, kind, problems)
         problems.check()
         return found
 
     def parameters(self, maker: Maker) -> dict[str, Any]:
-        """Return the parameters of `maker` that a scenario can set: name -> type."""
+        """Return the parameters of the function `maker` that a scenario can set: name -> type."""
         parameters = inspect.signature(_target(maker)).parameters.items()
         names = (name for name, each in parameters if name not in self.given and each.kind not in _VARIABLE)
         hints = get_type_hints(_annotated(maker))
@@ -131,7 +131,7 @@ def attacks(level: str) -> KindTable:
 
 
 def check(settings: Settings, problems: Problems) -> None:
-    """Add all problems of settings that pydantic cannot find: kinds, their parameters, contradictions."""
+    """Add a problem for each unknown kind, and for each parameter that its kind does not accept or lacks."""
     DATA.arguments(settings.data, settings.data.kind, problems)
     if settings.partition is not None:
         kind = settings.partition.kind
@@ -139,7 +139,6 @@ def check(settings: Settings, problems: Problems) -> None:
     MODELS.arguments(settings.model, settings.model.kind, problems)
     if settings.attack is not None:
         _check_attack(settings.attack, problems)
-    consistency_checks.check(settings, problems)
 
 
 def _check_attack(attack: AttackSection, problems: Problems) -> None:
@@ -157,7 +156,8 @@ def _check_attack(attack: AttackSection, problems: Problems) -> None:
 
 
 def _target(maker: Maker) -> Maker:
-    """Return the callable whose parameters count: of a `partial`, its first argument or else its function."""
+    """Return the callable whose parameters a scenario can set. For `partial(function, inner)`, this is
+    `inner`; for a `partial` without positional arguments, its function; for anything else, `maker` itself."""
     if isinstance(maker, partial):
         return maker.args[0] if maker.args else maker.func
     return maker
@@ -191,13 +191,13 @@ def _typed(hint: Any, value: Any, problems: Problems, key: str) -> Any:
 
 
 def _fields(hint: Any) -> list[str]:
-    """Return the field names of the dataclasses in the type `hint`; an empty list if it has none."""
+    """Return the field names of `hint` if it is a dataclass, or of the dataclasses in a union; [] if none."""
     candidates = (hint, *get_args(hint))
     return [each.name for kind in candidates if is_dataclass(kind) for each in fields(kind)]
 
 
 def _reasons(error: ValidationError, value: Any) -> dict[str, list[str]]:
-    """Return the texts of errors by the key of `value` that they concern; "" stands for the whole value."""
+    """Return error texts by the key of the table `value` that they concern; "" if they concern all of it."""
     found: dict[str, list[str]] = {}
     for each in error.errors(include_url=False):
         name = next((str(step) for step in each["loc"] if isinstance(value, dict) and step in value), "")

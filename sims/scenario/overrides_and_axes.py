@@ -1,4 +1,4 @@
-"""Parses assignments to dotted keys such as `training.rate`, from `--set` and from the axes of a sweep.
+"""Parses assignments to dotted keys such as `training.rate`, from the option `--set` and from sweeps.
 
 The cells of a sweep are the cross product of its axes:
 
@@ -29,22 +29,23 @@ _LABEL: Final = "label"
 
 @dataclass(frozen=True)
 class Choice:
-    """One value of an axis of a sweep, or one combination with a value of each axis."""
+    """One value of an axis of a sweep, or a combination with one value per axis. `assignments` maps dotted
+    keys to values. `key` identifies the choice in tables: by the assignments, or by axis and label."""
 
     assignments: Mapping[str, Any]  # dotted keys and their values
     key: Mapping[str, Any]  # identifies it in tables: the assignments, or the name of the axis and a label
 
     @property
     def labelled(self) -> bool:
-        """Return whether a label names this choice, so that overriding its assignments would falsify it."""
+        """Whether tables of results show a label for this choice, which would be wrong for other values."""
         return self.key != self.assignments
 
     def touched(self, changes: Assignments) -> list[str]:
-        """Return the keys in `changes` that overlap with keys that this choice sets."""
+        """Return the keys in `changes` that equal, contain or are inside a key that this choice sets."""
         return [each for each in changes if any(_overlap(each, own) for own in self.assignments)]
 
     def changed(self, changes: Assignments) -> Choice:
-        """Return a copy in which `changes` override equal keys. Own keys that merely overlap are removed."""
+        """Return a copy. Its keys in `changes` get the new values. Keys inside or above these are removed."""
         left = [key for key in self.assignments if key in changes or not self._gone(key, changes)]
         found = {key: changes.get(key, self.assignments[key]) for key in left}
         return Choice(found, self.key if self.labelled else found)
@@ -60,7 +61,7 @@ class Axis:
 
 
 def _overlap(key: str, other: str) -> bool:
-    """Return whether the keys are equal, or one is inside a table that the other one names."""
+    """Return whether the keys are equal, or one is inside the other, as `training.rate` in `training`."""
     return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
@@ -87,7 +88,8 @@ def axes(sweep: object, problems: Problems, changes: Assignments | None = None) 
 
 
 def _chosen(name: str, cases: Any, wanted: Any, problems: Problems) -> Any:
-    """Return the `cases` (values) of an axis with labels in `wanted`; if they have no labels, `wanted`."""
+    """If `wanted` has labels of an axis's values `cases`, return those values, and add a problem for each
+    unknown label. If `cases` have no labels, or `wanted` has tables, `wanted` has new values: return it."""
     listed = wanted if isinstance(wanted, list) else [wanted]
     labels = _labels(cases)
     if not labels or not listed or any(isinstance(each, Mapping) for each in listed):
@@ -106,7 +108,7 @@ def _labels(cases: Any) -> list[str]:
 
 
 def _check_labels(name: str, cases: Any, problems: Problems) -> None:
-    """Add a problem for each label that occurs twice, because rows of result tables would look the same."""
+    """Add a problem for each label that several values of an axis have: rows of tables would look alike."""
     for label, times in Counter(_labels(cases)).items():
         if times > 1:
             problems.add(f"sweep.{name}", f"{times} cases have the label {shown(label)}")
@@ -139,7 +141,7 @@ Assignments: TypeAlias = Mapping[str, Any]  # dotted keys and their values
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) for every value in nested tables, whose own keys may also contain dots."""
+    """Yield (key, value) for each value in nested tables, such as ("a.b", 1) for {"a": {"b": 1}}."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")
@@ -148,7 +150,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def assigned(document: Document, assignments: Assignments) -> Document:
-    """Return a copy of `document` with the assignments. Raise `ConfigError` if part of a key is no table."""
+    """Return a copy of `document` with values set. Raise `ConfigError` if a in a key a.b is not a table."""
     changed = deepcopy(document)
     for key, value in assignments.items():
         *tables, last = key.split(".")
@@ -162,8 +164,8 @@ def assigned(document: Document, assignments: Assignments) -> Document:
 
 
 def parsed(texts: Iterable[str]) -> dict[str, Any]:
-    """Parse assignments such as `training.rate=0.1` or `sweep.seed=[1, 2]`, with values in TOML. Return
-    the values by key. A string needs no quotes, except inside a list or a table."""
+    """Parse assignments such as `training.rate=0.1` or `sweep.seed=[1, 2]`. Return the TOML values by key.
+    Texts need quotes only in lists and tables. Raise `ConfigError` for an invalid or repeated one."""
     found: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")

@@ -1,8 +1,6 @@
-"""Defines the tables of a scenario, which together describe one simulation, as pydantic models.
-
-Tables with a `kind` (or, for an algorithm, a `name`) take the parameters of that kind as further keys. The
-packages that implement the kinds define these parameters, and `sims.scenario.kind_parameters` checks them.
-"""
+"""Defines the tables of a scenario, which together describe one simulation, as pydantic models. Tables with a
+`kind` (or, for an algorithm, a `name`) take the parameters of that kind as further keys. The packages that
+implement the kinds define these parameters, and `sims.scenario.kind_parameters` checks them."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ class Section(BaseModel):
 
 
 class OpenSection(Section):
-    """A table of a scenario that also takes the parameters of its kind, as further keys."""
+    """A table of a scenario that also takes the parameters of its `kind` (or `name`) as further keys."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -50,13 +48,9 @@ class DataSection(OpenSection):
 
 
 class PartitionSection(OpenSection):
-    """The distribution of samples over clients, and the split of each client's samples.
-
-    `clients`     number of clients; if samples have owners, by default the number of owners.
-    `validation`, `test`  parts of every client's samples. If `test` is "given", the test set of the data is
-                  distributed over clients like the training samples.
-    `held_out`    number of clients that never train.
-    """
+    """The rule (`kind`) that distributes samples over `clients` clients, by default one per owner of samples.
+    `held_out` of them never train. `validation` and `test` are parts of each client's samples; if `test` is
+    "given", the data set's own test set is distributed like the training set."""
 
     kind: str = "iid"
     clients: Count | None = None
@@ -66,18 +60,16 @@ class PartitionSection(OpenSection):
 
 
 class ModelSection(OpenSection):
-    """The model that is trained.
-
-    `start`  the directory of a run of the same model, or its model.npz, from which this one begins; `{seed}`
-             in it stands for the seed. If it is missing or empty, the model has new weights.
-    """
+    """The model that is trained. `start` is the directory of a run of the same model, or its file model.npz,
+    with whose weights this run starts; `{seed}` in it stands for the seed. By default, weights are new."""
 
     kind: str
     start: str | None = None
 
 
 class ScheduleSection(Section):
-    """The schedule of the learning rate over rounds: see `fl.training_settings`."""
+    """How the learning rate decreases. The kind "steps" multiplies it by `factor` every `every` rounds.
+    Others, such as "sqrt", have no parameters (see `fl.training_settings.Schedule`)."""
 
     kind: str = "constant"
     every: Count = 100
@@ -85,12 +77,10 @@ class ScheduleSection(Section):
 
 
 class TrainingSection(Section):
-    """The local training of a client in a round. Without `batch`, a step uses all data of the client.
-
-    `clip`  largest norm of every step's gradient.
-    `loss`  by default, cross-entropy for classes and squared for a regression.
-    `way`   whether clients train as one batch ("together") or one after another; by default the faster way.
-    """
+    """The local training of a client in a round: `epochs` passes over its data (default: 1) or `steps`
+    gradient steps, each on `batch` samples (default: all). `clip` is the largest norm of a step's gradient.
+    By default, `loss` is cross-entropy for classes and squared for a regression. `way` says whether clients
+    train as one batch ("together") or one after another; "auto" takes the faster way."""
 
     rate: Positive
     epochs: Count | None = None
@@ -111,13 +101,14 @@ class AlgorithmSection(OpenSection):
 
 
 class ServerSection(OpenSection):
-    """The optimiser with which the server updates the common model: see `protocols.server_optimiser`."""
+    """The optimiser, "sgd", "adam" or "yogi", with which the server moves the common model in every round."""
 
     kind: str
 
 
 class PrivacySection(OpenSection):
-    """The total privacy budget of all rounds: `rho`, or `epsilon` and `delta`. With it, sums have noise."""
+    """The privacy budget of all rounds together: `rho`, or `epsilon` and `delta`. Sums then have noise, which
+    suffices if up to `dropouts` clients drop out. If `removable`, surplus noise is removed afterwards."""
 
     rho: Positive | None = None
     epsilon: Positive | None = None
@@ -127,20 +118,18 @@ class PrivacySection(OpenSection):
 
 
 class CohortSection(Section):
-    """The clients that take part in a round."""
+    """The clients of a round: `per_round` clients, drawn uniformly without replacement (default: all). Each
+    one does only some of its local steps with probability `stragglers`."""
 
     per_round: Count | None = None  # how many are drawn, uniformly and without replacement; by default, all
     stragglers: Share = 0.0  # part of them that completes only some of the local steps
 
 
 class AttackSection(OpenSection):
-    """The attack that some clients carry out.
-
-    `fraction`   corrupt part of the clients, or of all training samples, according to `selection`.
-    `level`      what the attack changes: "update" is the data or the trained model, and "answer" the answer
-                 that is computed from it; both follow the protocol. "message" attacks do not: they send
-                 arbitrary residues in a sum.
-    """
+    """The attack of some clients. `fraction` is the part of clients that attack or, if `selection` is
+    "samples", the part of training samples that attackers hold. They change their data or trained models at
+    level "update", and at "answer" the answers computed from these; both follow the protocol. At "message",
+    they break it: they add arbitrary residues (integers modulo a power of two) to a secure sum."""
 
     kind: str
     fraction: PartOfAll
@@ -150,7 +139,8 @@ class AttackSection(OpenSection):
 
 @dataclass(frozen=True)
 class ObserverKind:
-    """The requirements of an observer, which makes further measurements: see `sims.simulation.observers`."""
+    """The requirements of an observer, a function that measures something after each round: whether it reads
+    clients' memories, so that they must run in this process, and whether it needs a known optimum."""
 
     reads_clients: bool = False  # whether it reads the memory of clients, which must run in this process
     needs_optimum: bool = False  # whether it needs the best model, which is known for linear models only
@@ -171,7 +161,9 @@ OBSERVER_KINDS: Final[dict[str, ObserverKind]] = {
 
 
 class EvaluationSection(Section):
-    """What the simulation measures with access to all clients, every `every` rounds and at the end."""
+    """What is measured every `every` rounds and at the end: the common model, every client's own or both, on
+    this `part` of the clients' samples and, if `held_out`, also on clients that never train. `observe` lists
+    functions that measure more, after every round (`sims.simulation.metric_observers`)."""
 
     every: Count = 10
     what: Literal["common", "personal", "both"] = "common"  # the common model, or every client's own
@@ -191,15 +183,15 @@ def _known_channel(kind: str) -> str:
 
 
 class ChannelSection(Section):
-    """The channel: the way in which sums are computed. All kinds give the same numbers.
+    """How sums of clients' vectors are computed. The totals of all kinds agree up to rounding and noise.
 
     `kind`     "plain" adds up without protection, "secure" runs the protocol in one process, and "processes"
                runs it in separate processes over TLS.
     `trust`, `corrupt`, `dropout`  the assumptions of a session: what the server may do, how many clients
                collude with it, and which part of the cohort may be missing by the end.
-    `workers`  number of worker processes that share the clients; 0 means one for each client.
-    `sums`     largest number of sums in one session.
-    `graph`    which clients share secrets; by default, it depends on the size of the cohort.
+    `workers`  for "processes": how many worker processes share the clients; 0 means one for each client.
+    `sums`     largest number of sums in one session; after these, a new session begins.
+    `graph`    which clients share secrets with each other; "auto" depends on the size of the cohort.
     """
 
     kind: Annotated[str, AfterValidator(_known_channel)] = "plain"
@@ -212,7 +204,7 @@ class ChannelSection(Section):
 
     @property
     def params(self) -> SessionParams:
-        """The parameters of a session, without limits on the number of its clients."""
+        """The protocol parameters of all sessions. They set no smallest or largest number of clients."""
         return SessionParams(
             trust=Trust(self.trust),
             corrupt=self.corrupt,
@@ -223,7 +215,9 @@ class ChannelSection(Section):
 
 
 class DropoutSection(Section):
-    """The drop-out probabilities. Drop-outs are drawn from the seed for each client and round."""
+    """Probabilities that a client drops out. Before it sends masked input, this is `training` in the first
+    sum of a round, `between` in a later sum of a new vector, and `group` in a later sum of the same vector.
+    `reveal` is the probability to drop out of any sum after sending masked input."""
 
     training: PartOfAll = 0.0  # part of the invited that sends no masked input in a round's first sum
     between: PartOfAll = 0.0  # probability to miss a later sum that is in no group with an earlier one
@@ -236,25 +230,24 @@ class DropoutSection(Section):
 
 
 class OutputSection(Section):
-    """The files that are kept besides a line of results for every finished cell.
-
-    `keep`      "run" keeps a directory for every cell, with its ledger, its metrics and its report; "table"
-                keeps only the line.
-    `identity`  a key file of `secagg keygen`, which signs the head of the ledger; by default, a key is made.
-    """
+    """The files that are kept besides a line of results per finished cell. If `keep` is "table", there are
+    none; if it is "run", a directory for each cell, with ledger, metrics and report. `identity` is the path
+    of a key file that `secagg keygen` made. The key signs the head of the ledger. By default, it is computed
+    from the seed if `insecure_seed` applies, and otherwise new."""
 
     keep: Literal["run", "table"] = "run"
     identity: str | None = None
 
 
 class AuditSection(Section):
-    """Tests of the noise, by `canaries` sums with a known input (a canary) and as many sums without it."""
+    """A test of noise after a run: `canaries` sums with a known input and as many without; 0 for no test."""
 
     canaries: Whole = 0
 
 
 class TailSection(Section):
-    """A noisy histogram of clients' error rates, summed over the same channel and with its own budget."""
+    """A private histogram of clients' error rates, every `every` rounds and at the end (0: only then). All
+    histograms of a run share a privacy budget of their own: `epsilon` and `delta`."""
 
     epsilon: Positive
     delta: Annotated[float, Field(gt=0, lt=1)]
@@ -263,11 +256,8 @@ class TailSection(Section):
 
 
 class Settings(Section):
-    """The settings of one simulation. Its `seed` determines all random draws of the simulation.
-
-    `insecure_seed`  whether the seed also determines keys, rounding and noise, so that everything can be
-                     computed from it. By default only over a plain channel, where nothing is secret.
-    """
+    """The settings of one simulation. `seed` determines random draws. `insecure_seed` says whether it also
+    determines keys, rounding and noise, so that anyone can compute them; default: only on a plain channel."""
 
     seed: Whole = 0
     insecure_seed: bool | None = None
@@ -295,10 +285,10 @@ class Settings(Section):
 
 
 def insecure_seed(seed: int) -> bytes:
-    """Return public bytes from which keys, rounding and noise are derived, so that a run can be repeated."""
+    """Return public bytes, computed from `seed`, that determine keys, rounding and noise of a seeded run."""
     return hashlib.sha256(f"secagg simulation {seed}".encode()).digest()
 
 
 def insecure_server(seed: int) -> Identity:
-    """Return the ledger-signing key pair of runs with `insecure_seed`. Anyone can compute it from `seed`."""
+    """Return the key pair with which a seeded run signs its ledger. Anyone can compute it from `seed`."""
     return Identity.from_secret(digest("insecure identity of a server", insecure_seed(seed)))

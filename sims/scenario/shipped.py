@@ -16,7 +16,8 @@ _ENDING: Final = ".toml"
 
 @dataclass(frozen=True)
 class Shipped:
-    """The description of a scenario that comes with the package."""
+    """The description of a scenario that comes with the package: the number of its simulations (`cells`), the
+    directories of `data` that it reads, whether it reproduces a `table` of a paper or is an example."""
 
     name: str
     purpose: str  # the first sentence of its file
@@ -32,8 +33,8 @@ def names() -> tuple[str, ...]:
 
 
 def find(given: str | Path) -> Path:
-    """Return `given` if the file exists or a directory is part of it, otherwise the path of the shipped
-    scenario with that name. Raise `ConfigError` if there is no such scenario."""
+    """Return `given` if it exists or is a path with a directory, such as `a/b.toml`; otherwise the path of
+    the shipped scenario of that name. Raise `ConfigError` if there is no such scenario."""
     path = Path(given)
     if path.exists() or path.parent != Path():
         return path
@@ -66,12 +67,12 @@ def described(name: str) -> Shipped:
 
 
 def all_described() -> list[Shipped]:
-    """Return the descriptions of all shipped scenarios, sorted by name, but examples first."""
+    """Return descriptions of all shipped scenarios: examples, then tables of papers, each sorted by name."""
     return sorted(map(described, names()), key=lambda each: (each.table, each.name))
 
 
 def purpose(text: str) -> str:
-    """Return the first sentence of the comment at the top of a scenario file with this text."""
+    """Return the first sentence of the comment at the top of a scenario file, whose content is `text`."""
     lines = []
     for line in text.splitlines():
         if not line.startswith("#") or not line.strip("# "):
@@ -81,7 +82,8 @@ def purpose(text: str) -> str:
 
 
 def _values(document: dict[str, Any], table: str, key: str) -> tuple[str, ...]:
-    """Return all values that the document and its sweep give to the key `table.key`."""
+    """Return the values of the key `table.key` in a scenario (`document`), as texts: those of its sweep, if
+    the sweep has this axis, or else its own value; and those that cases of other axes set."""
     found = [document.get(table, {}).get(key)]
     for name, values in flat(document.get("sweep", {})):
         if name == f"{table}.{key}":

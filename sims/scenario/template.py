@@ -1,7 +1,5 @@
-"""Writes the template of a scenario file, with every key and its meaning.
-
-Lines that begin with `# ` are comments. Lines that begin with `#` and no blank are valid settings, disabled.
-"""
+"""Writes the template of a scenario file, with every key and its meaning. In it, lines that begin with `# `
+are comments, and lines that begin with `#` and no blank are settings that are disabled."""
 
 from __future__ import annotations
 
@@ -132,7 +130,7 @@ keep = "run"  # a directory for every run, with ledger, metrics and report; "tab
 
 
 def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") -> str:
-    """Return the text of a scenario that runs unchanged. Raise `ParameterError` for an unknown algorithm."""
+    """Return a scenario file with comments, ready to run. Raise `ParameterError` for an unknown algorithm."""
     entry = find(algorithm)
     built = entry.build(dim=10, clients=20, **entry.example)
     per_round = "" if built.needs_all_clients else "#per_round = 20  # clients drawn for every round; all\n"
@@ -146,7 +144,7 @@ def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") ->
 
 
 def _what(built: AnyAlgorithm) -> str:
-    """Return the value of `evaluation.what`: "common", "personal" or "both", by the models it has."""
+    """Return "common", "personal" or "both": which models an algorithm has, and so what to measure."""
     if built.table is None:
         return "personal"
     within = built.algorithm if isinstance(built, WithServerOptimiser) else built

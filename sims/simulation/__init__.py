@@ -7,7 +7,7 @@ secure; with seeded rounding, both give the same results except for noise. Metri
 the data and models of all clients, which the server of the simulation does not have.
 """
 
-from sims.simulation.observers import OBSERVERS, Observer, register_observer
+from sims.simulation.metric_observers import OBSERVERS, Observer, register_observer
 from sims.simulation.setup import register_channel
 from sims.simulation.simulate import simulate
 

@@ -41,7 +41,8 @@ def federation(settings: Settings, root: Path) -> Federation:
 
 
 def corrupt(settings: Settings, clean: Federation) -> tuple[Federation, frozenset[int]]:
-    """Choose the attackers. Return the data of all clients after attacks on data, and the attackers' ids."""
+    """Choose the attackers. Return the data of all clients after attacks on data, and the attackers' ids.
+    With a fraction of 0 there are none. Raise `DataError` if a larger one gives none, or all clients."""
     attack = settings.attack
     if attack is None or attack.fraction == 0:
         return clean, frozenset()
@@ -58,7 +59,7 @@ def corrupt(settings: Settings, clean: Federation) -> tuple[Federation, frozense
 
 
 def _check_corrupt(attack: AttackSection, who: frozenset[int], clean: Federation) -> None:
-    """Raise `DataError` if no client, or every client, is corrupt."""
+    """Raise `DataError` if none of the clients is an attacker (in `who`), or if all are."""
     if not who or len(who) == len(clean.clients):
         which = "all of them" if who else "none of them"
         raise DataError(
@@ -90,7 +91,7 @@ def _made(maker: Any, parameters: Mapping[str, Any]) -> Source:
 
 @lru_cache(maxsize=2)
 def _read(kind: str, parameters: tuple[tuple[str, Any], ...]) -> Source:
-    """Read a data set from files. The result is cached for all simulations that this process runs."""
+    """Return a data set that does not depend on a seed. The last two are cached for later simulations."""
     return _made(DATA.find(kind), dict(parameters))
 
 
@@ -131,7 +132,8 @@ def _parts(partition: PartitionSection, source: Source, samples: Samples, rng: A
 
 
 def _given(settings: Settings, partition: PartitionSection, root: Path) -> Federation:
-    """Return the data of all clients. Test samples are from the data set's own test set, matched by class."""
+    """Return the data of all clients, with test samples from the data set's own test set. A client gets them
+    in proportion to its training samples of each class. Raise `DataError` if there is no such test set."""
     if "part" not in inspect.signature(DATA.find(settings.data.kind)).parameters:
         raise DataError(f"{settings.data.kind} has no test set of its own: set partition.test to a number")
     train, test = (_source(settings, root, part=part) for part in ("train", "test"))
@@ -152,5 +154,5 @@ def _given(settings: Settings, partition: PartitionSection, root: Path) -> Feder
 
 
 def stream(purpose: str, seed: int, *more: int) -> np.random.Generator:
-    """Return a random generator that depends on the purpose, the seed and `more`, such as a round number."""
+    """Return a random generator determined by the purpose, the seed and `more`, such as a round number."""
     return np.random.default_rng([zlib.crc32(purpose.encode()), seed, *more])

@@ -1,8 +1,6 @@
-"""Scores of models on the data of every client, which the server of the simulation does not see.
-
-Numbers are rounded, so that files stay small and do not differ in the last bits. A number that is not finite,
-because a model diverged, is replaced by None.
-"""
+"""Scores of models on the data of every client, which the server of the simulation does not see. Numbers are
+rounded, so that files stay small and do not differ in the last bits. A number that is not finite, because a
+model diverged, is replaced by None."""
 
 from __future__ import annotations
 
@@ -26,11 +24,9 @@ Scores = Mapping[int, Score]
 
 
 def measured(setup: SimulationSetup) -> dict[str, Scores]:
-    """Return the scores of all clients that have samples, by measure, then by client id.
-
-    Measures are "common" and "personal", for the common model and for the clients' own models. With the
-    prefix "held_out_", they are about clients that never train.
-    """
+    """Return the scores of the clients by measure, then by client id. Measures are "common", for the common
+    model, and "personal", for each client's own model; with the prefix "held_out_", they are about clients
+    that never train. Clients without samples to measure are left out."""
     given, model = setup.settings.evaluation, np.asarray(setup.run.model)
     crowds = {"": setup.crowd}
     if given.held_out and setup.strangers is not None:
@@ -49,7 +45,7 @@ def measured(setup: SimulationSetup) -> dict[str, Scores]:
 def personal_models(
     algorithm: AnyAlgorithm, crowd: Crowd, memories: Mapping[int, Any], model: Array
 ) -> dict[int, Array]:
-    """Return the personal model of every client by id. Training done for this does not affect the run."""
+    """Return every client's personal model by id. If this needs training, `crowd` is restored afterwards."""
 
     def job(client: int) -> Callable[[], Array]:
         memory = memories.get(client, algorithm.first_memory())
@@ -62,7 +58,7 @@ def personal_models(
 
 @contextmanager
 def _unchanged(crowd: Crowd) -> Iterator[None]:
-    """Undo the effects of training inside the block: restore call counts and the latest models."""
+    """On exit, undo what training in the block did to `crowd`: counts of calls, records of trained models."""
     calls = {client: member.calls for client, member in crowd.items()}
     latest, crowd.latest = crowd.latest, None
     try:
@@ -74,12 +70,12 @@ def _unchanged(crowd: Crowd) -> Iterator[None]:
 
 
 def _judged(scores: Scores) -> Scores:
-    """Return only the scores of clients that have samples."""
+    """Return only the scores of clients that had at least one sample to measure."""
     return {client: score for client, score in scores.items() if score.total}
 
 
 def summary(scores: Scores, *, classes: bool) -> dict[str, float | None]:
-    """Return statistics over clients, by name: of losses and, if `classes`, of accuracies and error rates."""
+    """Return statistics of losses and, if `classes`, accuracies and error rates, by name; {} if no scores."""
     if not scores:
         return {}
     table = ClientScores.of(scores.values())
@@ -98,7 +94,7 @@ def summary(scores: Scores, *, classes: bool) -> dict[str, float | None]:
 
 
 def arrays(scores: Scores, *, classes: bool) -> dict[str, list[Any]]:
-    """Return lists with one value per client: id, sample count, loss and, if `classes`, correct answers."""
+    """Return lists over clients: "client" (id), "total" (samples), "loss" and, if `classes`, "correct"."""
     each = list(scores.values())
     found: dict[str, list[Any]] = {
         "client": list(scores),
@@ -115,5 +111,5 @@ def only(scores: Scores, clients: Collection[int]) -> Scores:
 
 
 def rounded(value: float, digits: int = _DIGITS) -> float | None:
-    """Return the rounded value, or None if it is not finite."""
+    """Return the value rounded to `digits` decimals, or None if it is not finite."""
     return round(value, digits) if math.isfinite(value) else None

@@ -1,7 +1,5 @@
 """Makes the learners of clients: objects that train a model on one client's data, honestly or as attackers.
-
-The same functions make all clients in one process, or the clients of one worker process.
-"""
+The same functions make all clients in one process, or the clients of one worker process."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ def training_of(settings: Settings, federation: Federation) -> Training:
 
 
 def first_module(settings: Settings, federation: Federation) -> nn.Module:
-    """Return the model before training. Its input and output sizes fit the data unless set otherwise."""
+    """Return the untrained model. Its input and output sizes fit the data unless the settings give them."""
     kind = settings.model.kind
     shape = next(iter(federation.clients.values())).train.x.shape[1:]
     follows: dict[str, int | None] = {"features": math.prod(shape), "classes": federation.classes}
@@ -61,7 +59,8 @@ def make_crowd(
 
 
 def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapping[int, Any]:
-    """Return the learners of all clients by id. Stragglers train less, and the clients `who` attack."""
+    """Return the learners of all clients by id, with stragglers if the settings ask for them. The learners of
+    the clients in `who` attack, unless the attack has the level "message" (see `make_tamper`)."""
     learners: Mapping[int, Any] = crowd
     if settings.cohort.stragglers:
         epochs = settings.training.epochs or settings.training.steps or 1
@@ -76,7 +75,8 @@ def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapp
 
 
 def make_tamper(settings: Settings, who: frozenset[int]) -> dict[int, Any]:
-    """Return by client id the functions with which attackers change encoded values; {} for other attacks."""
+    """Return, by client id, the functions with which the attackers `who` change the residues that they add to
+    secure sums; {} if there is no attack of level "message"."""
     attack = settings.attack
     if attack is None or attack.level != "message":
         return {}
@@ -86,7 +86,7 @@ def make_tamper(settings: Settings, who: frozenset[int]) -> dict[int, Any]:
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """The data from which every worker makes its clients, besides the samples of the clients."""
+    """What every worker process needs to make its clients, besides the samples of these clients."""
 
     settings: Mapping[str, Any]  # of the scenario
     classes: int | None  # None in a regression
@@ -95,14 +95,14 @@ class WorkerSettings:
 
 
 def clients_of(settings: Settings, federation: Federation, corrupt: frozenset[int]) -> ClientFactory:
-    """Return the factory with which worker processes make the clients that train."""
+    """Return the factory with which worker processes make the clients; those in `corrupt` attack."""
     common = WorkerSettings(settings.model_dump(), federation.classes, federation.name, corrupt)
     return ClientFactory(worker_clients, common, federation.clients)
 
 
 def worker_clients(common: WorkerSettings, owned: Mapping[int, ClientData]) -> WorkerClients:
-    """Make the clients of one worker process from the common settings and their own data, by client id."""
-    torch.set_num_threads(1)  # As `fl.device.one_thread`, but for the rest of the process.
+    """Make the clients of one worker process, with data `owned` by client id. Limit torch to one thread."""
+    torch.set_num_threads(1)  # As `fl.device_and_threads.one_thread`, but for the rest of the process.
     settings = Settings.model_validate(common.settings)
     federation = Federation(owned, classes=common.classes, name=common.name)
     crowd = make_crowd(settings, federation, training_of(settings, federation), owned)

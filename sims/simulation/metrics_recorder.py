@@ -1,7 +1,5 @@
 """Records the metrics of every round as a JSON object, called a line, and makes the final result from lines.
-
-Except for clients' last scores, the result is made from lines alone, so a resumed run needs nothing else.
-"""
+Except for clients' last scores, the result is made from lines alone, so a resumed run needs nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from protocols.run import RoundReport
 from sims.records.sum_records import by_stage
 from sims.scenario.settings import insecure_seed
 from sims.simulation import client_metrics
-from sims.simulation.observers import OBSERVERS
+from sims.simulation.metric_observers import OBSERVERS
 from sims.simulation.setup import SimulationSetup
 from sims.simulation.spending import Spending, delta_of
 from sims.text_format import counted
@@ -30,8 +28,8 @@ _NOTHING: Final[Mapping[str, Any]] = {
 
 
 class MetricsRecorder:
-    """Makes the line of each round, with new observers. `lines` are the earlier lines of a resumed run, and
-    `sent` its earlier bytes, by "bytes_up" or "bytes_down", then stage. Line 0 is from before round 1."""
+    """Makes the line (a JSON object of metrics) of each round; line 0 is from before round 1. A resumed run
+    passes its earlier `lines` and its bytes `sent`: "bytes_up" or "bytes_down" -> stage -> bytes."""
 
     def __init__(
         self,
@@ -50,19 +48,19 @@ class MetricsRecorder:
         self.lines = list(lines)
 
     def set_setup(self, setup: SimulationSetup) -> None:
-        """Replace the setup, after a run was resumed from a checkpoint."""
+        """Replace the setup by the one that was restored from a checkpoint."""
         self._setup = setup
 
     # --- lines ---
 
     def first(self, seconds: float) -> Line:
-        """Return the line before the first round. Raise `DataError` if no client has samples to measure."""
+        """Add and return line 0, before round 1. Raise `DataError` if no client has samples to measure."""
         measured = self._measure()
         self._check_measured()
         return self._add({}, measured, seconds)
 
     def after(self, number: int, report: RoundReport, seconds: float) -> Line:
-        """Return the line of round `number`, counted from 1, which has just ended."""
+        """Add and return the line of round `number`, counted from 1, which has just ended."""
         setup = self._setup
         silenced = sum(each.diverged == report.number for each in setup.watched.values())
         measured = self._measure_if_due(number)
@@ -79,13 +77,13 @@ class MetricsRecorder:
         return self._add(line, measured, seconds)
 
     def lost(self, number: int, seconds: float) -> Line:
-        """Return the line of an interrupted round, which is skipped: clients would not repeat it."""
+        """Add and return the line of an interrupted round, which is skipped: clients refuse to repeat it."""
         failure = "the run was cut off in the midst of this round, which clients would not repeat"
         line = {"round": number, "completed": False, "failure": failure, "lost": True}
         return self._add(line, self._measure_if_due(number), seconds)
 
     def _add(self, line: Line, measured: Any, seconds: float) -> Line:
-        """Complete a line with traffic, privacy cost and metrics, add it to `lines`, and return it."""
+        """Complete a round's line with traffic, privacy cost and metrics, add it to `lines` and return it."""
         spending = self._spending
         found = {
             **_NOTHING,
@@ -106,7 +104,7 @@ class MetricsRecorder:
         return {way: sum(self.sent(way).values()) for way in ("bytes_up", "bytes_down")}
 
     def sent(self, way: str) -> Counter[str]:
-        """Return the bytes so far over all channels, by stage; `way` is "bytes_up" or "bytes_down"."""
+        """Return the bytes sent ("bytes_up") or received ("bytes_down") by all clients so far, by stage."""
         channels = self._setup.channels.values()
         now = (Counter(by_stage(getattr(channel, way))) for channel in channels)
         return sum(now, Counter(self._sent[way]))
@@ -149,7 +147,7 @@ class MetricsRecorder:
 
     @property
     def accuracy(self) -> float | None:
-        """Return the latest mean accuracy of clients (with the common model if it is measured), or None."""
+        """Return the latest mean accuracy: of the common model, else of personal models; None if unknown."""
         for line in reversed(self.lines):
             for numbers in (line["measured"] or {}).values():
                 found: float | None = numbers.get("mean_accuracy")
@@ -183,7 +181,7 @@ class MetricsRecorder:
         }
 
     def of_clients(self) -> dict[str, Any]:
-        """Return the last scores of every client, by measure, as lists: see `client_metrics.arrays`."""
+        """Return the last scores of all clients: measure -> name of a number -> list with one per client."""
         return {name: client_metrics.arrays(each, classes=self._classes) for name, each in self._last.items()}
 
     def _series(self) -> dict[str, dict[str, list[Any]]]:
@@ -202,7 +200,7 @@ class MetricsRecorder:
         return observed
 
     def _diverged(self) -> int | None:
-        """Return the first round that failed by divergence of training or has no finite loss, or None."""
+        """Return the first round that failed with diverged clients or has no finite loss; None if none."""
         failed = [line["round"] for line in self.lines if not line["completed"] and line["silenced"]]
         return min([*failed, *self._without_loss()], default=None)
 
@@ -214,11 +212,8 @@ class MetricsRecorder:
 
 
 def _why(report: RoundReport, silenced: int) -> str:
-    return (
-        f"training diverged on {counted(silenced, 'client')}: {report.failure}"
-        if silenced
-        else str(report.failure)
-    )
+    cause = f"training diverged on {counted(silenced, 'client')}: " if silenced else ""
+    return f"{cause}{report.failure}"
 
 
 def _by_name(sent: Mapping[str, int]) -> dict[str, int]:
@@ -226,7 +221,7 @@ def _by_name(sent: Mapping[str, int]) -> dict[str, int]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value for JSON: a NumPy scalar as a Python number, and a number that is not finite as None."""
+    """Return a value for JSON: NumPy scalars as Python numbers, NaN and infinity as None, else unchanged."""
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,7 +1,5 @@
-"""A differentially private histogram of the error rates of clients, computed over a separate channel.
-
-It is a sum with noise, which hides the error of a single client. It has a privacy budget of its own.
-"""
+"""A differentially private histogram of the error rates of clients, computed over a separate channel. It is a
+sum with noise, which hides the error of a single client. It has a privacy budget of its own."""
 
 from __future__ import annotations
 
@@ -11,13 +9,13 @@ from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm, ModelState
 from protocols.evaluation import ERRORS, ErrorHistogram, Evaluation, EvaluationMetrics
-from protocols.queries import Query, RoundInfo
+from protocols.rounds import Query, RoundInfo
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError
 from secagg.sum_spec import Total
 from sims.runtime import ObservedChannel
-from sims.scenario.algorithm_builder import tail_measures, tail_rounds
+from sims.scenario.error_histogram import tail_measures, tail_rounds
 from sims.scenario.settings import Settings, TailSection
 
 _DIGITS: Final = 6
@@ -25,7 +23,7 @@ _DIGITS: Final = 6
 
 @dataclass(eq=False)
 class PeriodicErrorHistogram:
-    """Requests the histogram after the rounds that the scenario's section `[tail]` selects."""
+    """Requests a private histogram of clients' error rates after the rounds that a scenario selects."""
 
     section: TailSection
     rounds: int
@@ -38,7 +36,7 @@ class PeriodicErrorHistogram:
     def of(
         cls, settings: Settings, *, dim: int, clients: int, make: Callable[[AnyAlgorithm], ObservedChannel]
     ) -> PeriodicErrorHistogram | None:
-        """Return the histogram for section `[tail]`, over a channel from `make`; None without the section."""
+        """Return a requester of histograms over the channel `make(algorithm)`, or None without a `[tail]`."""
         section = settings.tail
         if section is None:
             return None
@@ -52,8 +50,8 @@ class PeriodicErrorHistogram:
         return number in tail_rounds(self.section, self.rounds)
 
     def ask(self, model: Vector) -> dict[str, Any]:
-        """Request a histogram of the errors of `model`, and return the outcome as JSON values. The heights of
-        the bins include noise, so some may be negative."""
+        """Request a histogram of the clients' error rates with `model`, and return the outcome as JSON
+        values. If it failed, "failure" says why. Bin heights include noise: some may be negative."""
         self.run.state = ModelState(as_vector(model))
         self.seen.heights = None
         report = self.run.round()
@@ -68,12 +66,12 @@ class PeriodicErrorHistogram:
         }
 
     def resume(self, saved: bytes, *, interrupted: bool) -> None:
-        """Continue from the state `saved`; `interrupted` says whether a later round was interrupted."""
+        """Restore the state `saved`. If `interrupted`, skip a number: the next histogram may have begun."""
         self.run = Run.resume(self.algorithm, self.seen, saved, interrupted=interrupted)
 
 
 class _RecordingChannel:
-    """A channel that also keeps the bin heights of the last histogram; the algorithm does not report them."""
+    """A channel that keeps the bin heights of the last histogram, which its algorithm does not report."""
 
     def __init__(self, channel: ObservedChannel) -> None:
         self._channel = channel

@@ -1,18 +1,16 @@
-"""The progress of a simulation, and the logger that updates it from the records of sums."""
+"""The progress of a simulation, as it is shown to the user."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
-
-from sims.records.sum_records import TRAINING, SessionRecord, StageRecord, SumRecord
-from sims.simulation.spending import Spending
+from dataclasses import dataclass
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """The state of a simulation, as it is shown to the user."""
+    """The state of a simulation, for the user: rounds `done`; the running `sum` of the round (from 1; None in
+    set-up and between rounds), its `kind` and `stage`; clients in the last total; `bytes` sent by clients."""
 
     done: int  # rounds that are over
     rounds: int  # of the whole simulation
@@ -44,54 +42,9 @@ class Progress:
         if self.bytes:
             yield f"{self.bytes / 1e6:.1f} MB sent"
 
-    def now(self, **changes: Any) -> Progress:
-        return replace(self, **changes)
-
 
 OnProgress: TypeAlias = Callable[[Progress], None]
 
 
 def no_progress(_progress: Progress) -> None:
     pass
-
-
-class RunSumLogger:
-    """The `SumLogger` of one part of a run, "training" or "tail". It also charges sums to `spending`.
-
-    `write`        writes a record to the file of sums.
-    `number`       returns the next session number, which counts the sessions of all parts.
-    `on_progress`  receives changes of the `Progress` as keyword arguments.
-    """
-
-    def __init__(
-        self,
-        part: str,
-        spending: Spending,
-        *,
-        write: Callable[[SessionRecord | SumRecord], None],
-        number: Callable[[], int],
-        on_progress: Callable[..., None],
-    ) -> None:
-        self._part = part
-        self._spending = spending
-        self._write = write
-        self._number = number
-        self._on_progress = on_progress
-        self._session: int | None = None
-
-    def on_session(self, record: SessionRecord) -> None:
-        self._session = self._number()
-        self._write(replace(record, session=self._session, part=self._part))
-
-    def on_sum(self, record: SumRecord) -> None:
-        self._spending.add(record)
-        session = record.session if self._session is None else self._session
-        self._write(replace(record, session=session, part=self._part))
-        self._on_progress(survivors=record.count, sent=sum(record.bytes_up.values()))
-
-    def on_stage(self, record: StageRecord) -> None:
-        self._on_progress(
-            sum=record.index + 1 if record.index >= 0 else None,
-            kind=record.kind if self._part == TRAINING else self._part,
-            stage=record.stage.value,
-        )

@@ -1,9 +1,7 @@
-"""Writes the run directory of a simulation, from before the first round to its end.
-
-After every round, the checkpoint is written last, so that everything that it refers to is on disk. After a
-crash, rows of the ledger after the checkpoint are kept, because their totals may have been released. Lines of
-sums and metrics after the checkpoint are removed.
-"""
+"""Writes the run directory of a simulation, from before the first round to its end. After every round, the
+checkpoint is written last, so that everything that it refers to is on disk. After a crash, rows of the ledger
+after the checkpoint are kept, because their totals may have been released. Lines of sums and metrics after
+the checkpoint are removed."""
 
 from __future__ import annotations
 
@@ -25,8 +23,8 @@ import tomli_w
 from protocols.algorithm import AnyAlgorithm
 from secagg.keys import Identity
 from secagg.ledger import Row, ServerLedger, read_ledger
-from secagg.ledger.chain import describe
-from secagg.net.key_files import read_key
+from secagg.ledger.ledger import describe
+from secagg.net.identity_and_registry_files import read_key
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, PartState
@@ -50,7 +48,7 @@ from sims.simulation.setup import SimulationSetup
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The scenario that a run belongs to, and the run's place in its sweep."""
+    """The scenario `name` of a run, the hash of its settings, its swept values (`cell`) and its `label`."""
 
     name: str  # of the scenario
     digest: str  # identifies the settings of the run
@@ -62,8 +60,9 @@ class Origin:
 def open_run(
     directory: RunDirectory, settings: Settings, origin: Origin, *, resume: bool
 ) -> Iterator[RunWriter]:
-    """Lock a run directory and yield its writer. Without `resume`, clear the directory first. Raise
-    `ConfigError` if another process has locked it, or if its checkpoint cannot be resumed."""
+    """Lock a run directory and yield its writer. Without `resume`, remove the files of an earlier run first.
+    If the block raises before the first checkpoint, remove the directory. Raise `ConfigError` if it holds
+    other files and no run, if another process has locked it, or if its checkpoint cannot be resumed."""
     directory.make()
     with directory.locked():
         saved = Checkpoint.read(directory, digest=origin.digest) if resume else None
@@ -85,7 +84,7 @@ def _leave_nothing(directory: RunDirectory) -> None:
 
 
 class RunWriter:
-    """Writes the files of one run. Use `open_run` to make it."""
+    """Writes the run directory of one simulation, new or resumed from `saved`. `open_run` makes it."""
 
     def __init__(
         self,
@@ -132,23 +131,23 @@ class RunWriter:
         return self._stack.enter_context(ServerLedger.open(self._directory / LEDGER))
 
     def open_ledger(self) -> ServerLedger | None:
-        """Return the same ledger, opened again for a channel to write; None for a plain channel."""
+        """Open the server's ledger anew, for a channel to write, and return it; None for a plain channel."""
         return None if self.ledger is None else self._opened()
 
     # --- resume ---
 
     def lost_rows(self) -> tuple[Row, ...]:
-        """Return the rows of the ledger that were written after the checkpoint, before a crash."""
+        """Return the ledger's rows after the last checkpoint; () in a new run, or if there is no ledger."""
         if self.saved is None or self.saved.ledger_rows is None:
             return ()
         return read_ledger(self._directory / LEDGER).rows[self.saved.ledger_rows :]
 
     def lost_sums(self) -> tuple[SumRecord, ...]:
-        """Return the sums that were written to the file of sums after the checkpoint, before a crash."""
+        """Return the sums that were written to `sums.jsonl` after the checkpoint; () in a new run."""
         return SumHistory.of(self.lost_lines, str(self._directory / SUMS)).sums
 
     def note_resumed(self, done: int, *, repeats: bool) -> None:
-        """Record that the run was resumed after `done` rounds; `repeats` as in `ResumeRecord`."""
+        """Add to `sums.jsonl` that the run resumed after `done` rounds, and if it `repeats` a cut-off one."""
         assert self.saved is not None
         rows = None if self.ledger is None else self.ledger.head.rows
         self._sums.add(
@@ -174,7 +173,7 @@ class RunWriter:
         return self.sessions - 1
 
     def begin(self, setup: SimulationSetup) -> None:
-        """Collect the facts for `run.json` that are known before the first round."""
+        """Collect in memory the facts that are known before round 1. The first `keep` writes `run.json`."""
         given, now = self._settings, datetime.now(UTC).isoformat(timespec="seconds")
         clients = len(setup.crowd)
         self._facts = {
@@ -207,14 +206,14 @@ class RunWriter:
         }
 
     def resumed(self) -> None:
-        """Record in `run.json` that the resumed run is running, and its new signing key."""
+        """Record in `run.json` that the resumed run is running, and the key that now signs its ledger."""
         self._facts["server_key"] = None if self.ledger is None else self._identity.public.hex()
         self._write_status(RUNNING)
 
     def keep(
         self, line: dict[str, Any], done: int, states: Mapping[str, PartState], seconds: Mapping[str, float]
     ) -> None:
-        """Write the state after `done` rounds: metrics (`line`), signed ledger head, then the checkpoint."""
+        """After `done` rounds, write metrics (`line`), signed ledger head, checkpoint and run time."""
         self._metrics.add(line)
         for file in (self._metrics, self._sums):
             file.sync()
@@ -252,7 +251,7 @@ class RunWriter:
     # --- the end ---
 
     def finish(self, result: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]], model: Any) -> None:
-        """Write results and model, remove the checkpoint. `more` maps names of further files to JSON."""
+        """Write results, model, metrics as CSV and the files `more` (name -> JSON). Remove the checkpoint."""
         archive = io.BytesIO()
         np.savez(archive, model=np.asarray(model))
         self._directory.write(MODEL, archive.getvalue())
@@ -265,12 +264,12 @@ class RunWriter:
             (self._directory / CHECKPOINT).unlink()
 
     def stop(self) -> None:
-        """Record that the run was interrupted and can be resumed."""
+        """Record that the run was interrupted and can be resumed. Write the metrics so far as CSV."""
         self._write_table()
         self._write_status(INTERRUPTED)
 
     def fail(self, why: str) -> None:
-        """Record why the run failed, if the disk allows it."""
+        """Record in `run.json` why the run failed, if the disk allows it and the run has begun."""
         if not self._facts:
             return
         with suppress(ConfigError):
@@ -290,7 +289,7 @@ def _identity(settings: Settings) -> Identity:
 
 
 def described(algorithm: AnyAlgorithm, *, extra: bool = False) -> list[dict[str, Any]]:
-    """Return a description of each sum of an algorithm, for `run.json`; `extra` is False for the training."""
+    """Return a JSON description of each kind of sum of an algorithm; `extra` marks sums outside training."""
     return [
         {
             "kind": each.query.kind,
@@ -318,7 +317,7 @@ def _without_none(value: Any) -> Any:
 
 
 def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return metrics as CSV text, one row per line. Columns are paths, as `measured.common.mean_accuracy`."""
+    """Return metrics, one mapping per round, as CSV text with columns such as `measured.common.mean_loss`."""
     rows = [dict(_flat(line, "")) for line in lines]
     names = dict.fromkeys(name for row in rows for name in row)
     parents = {name.rpartition(".")[0] for name in names}  # objects, which are None in some lines

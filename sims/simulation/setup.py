@@ -17,9 +17,10 @@ from secagg.ledger import ServerLedger
 from sims.records.sum_records import SumLogger, no_sum_logger
 from sims.runtime import DropoutLaw, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.channel_setting import CohortSampler
+from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.processes import processes_sum
 from sims.scenario.algorithm_builder import build as build_algorithm
-from sims.scenario.data_and_model_checks import first_model
+from sims.scenario.initial_model import first_model
 from sims.scenario.settings import CHANNEL_KINDS, Settings, insecure_seed
 from sims.simulation import client_data
 from sims.simulation.client_data import stream
@@ -31,7 +32,6 @@ from sims.simulation.learners import (
     make_tamper,
     training_of,
 )
-from sims.simulation.observers import DivergenceObserver, observe_divergence
 from sims.simulation.private_error_histogram import PeriodicErrorHistogram
 
 # (part of the run, "training" or "tail"; its algorithm) -> the logger of its sums.
@@ -61,7 +61,7 @@ class SimulationSetup:
     strangers: Crowd | None  # the clients that never train, or None
     algorithm: AnyAlgorithm
     channel: ObservedChannel
-    watched: Mapping[int, DivergenceObserver]  # participants of the training
+    watched: Mapping[int, SimulatedParticipant]  # participants of the training
     run: Run[Any]
     tail: PeriodicErrorHistogram | None = None  # requests a private histogram of errors
 
@@ -74,7 +74,9 @@ class SimulationSetup:
         make_log: MakeLog = no_log,
         open_ledger: OpenLedger = no_ledger,
     ) -> SimulationSetup:
-        """Return the setup before the first round. `root` contains the directories of data sets."""
+        """Make all objects of a simulation, before its first round. `root` contains the directories of data
+        sets. `make_log(part, algorithm)` returns the logger of the sums of one part of the run: "training",
+        or "tail" (error histogram). `open_ledger()` opens the ledger for one channel, or returns None."""
         federation, who = client_data.corrupt(settings, client_data.federation(settings, root))
         training = training_of(settings, federation)
         crowd = make_crowd(settings, federation, training, federation.clients)
@@ -98,11 +100,7 @@ class SimulationSetup:
         learners = make_learners(settings, crowd, who)
         channels = _ChannelFactory(settings, federation, learners, who, make_log, open_ledger)
         channel = channels.training(algorithm)
-        watched = (
-            observe_divergence(channel, algorithm, settings.channel.trust)
-            if isinstance(channel, SessionChannel)
-            else {}
-        )
+        watched = channel.participants if isinstance(channel, SessionChannel) else {}
         if settings.tail is not None and federation.classes is None:
             raise ParameterError(
                 "tail: it counts errors, and in a regression there are none: leave out [tail]"
@@ -115,7 +113,7 @@ class SimulationSetup:
 
     @property
     def channels(self) -> dict[str, ObservedChannel]:
-        """Return the channels by part of the run: "training", and "tail" if errors are counted."""
+        """Return the channels by part of the run: "training" and, if it exists, "tail" (error histogram)."""
         return {"training": self.channel} | ({} if self.tail is None else {"tail": self.tail.channel})
 
     def close(self) -> None:
@@ -144,8 +142,8 @@ class _ChannelFactory:
 
     @property
     def _each_round(self) -> bool:
-        """Return whether every round needs a new session. With drop-outs, this lets clients return. In a
-        seeded run, noise depends on the session, so this gives a repeated round the same noise."""
+        """Return whether every round needs a new session: with drop-outs, so that clients can return; in a
+        seeded run with noise, so that a repeated round has the same noise, which depends on the session."""
         given = self.settings
         return given.dropout.happens or (given.seeded and given.privacy is not None)
 
@@ -168,7 +166,7 @@ class _ChannelFactory:
 
 
 class ChannelClients(Protocol):
-    """The learners of a channel's clients, and what workers make them from. `who` has the attackers' ids."""
+    """What channels are made from: learners; for worker processes, settings, data and attackers (`who`)."""
 
     @property
     def settings(self) -> Settings: ...
@@ -228,7 +226,7 @@ def _dropout_law(settings: Settings, part: str) -> DropoutLaw | None:
 
 
 def _sampler(settings: Settings, clients: Sequence[int]) -> CohortSampler | None:
-    """Return a function that draws the clients of a round uniformly; None if all clients take part."""
+    """Return a function: round number -> ids of uniformly drawn clients; None if all clients take part."""
     per_round = settings.cohort.per_round
     if per_round is None or per_round >= len(clients):
         return None

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from fl.device import one_thread
+from fl.device_and_threads import one_thread
 from fl.errors import FLError
 from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run
@@ -18,16 +18,16 @@ from secagg.errors import SecaggError
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, PartState
 from sims.records.run_paths import CANARIES, CLIENTS, SPEND
-from sims.records.sum_records import SessionRecord, SumLogger, SumRecord
-from sims.scenario.loading import Variant
+from sims.records.sum_records import TRAINING, SessionRecord, StageRecord, SumLogger, SumRecord
+from sims.scenario.loading_and_variants import Variant
 from sims.scenario.settings import Settings
-from sims.simulation.interrupted_rounds import leave_out, lost_sums
 from sims.simulation.metrics_recorder import Line, MetricsRecorder
-from sims.simulation.noise_canaries import canary_facts
-from sims.simulation.progress import OnProgress, Progress, RunSumLogger, no_progress
+from sims.simulation.noise_trials import canary_facts
+from sims.simulation.progress import OnProgress, Progress, no_progress
 from sims.simulation.run_writer import Origin, RunWriter, open_run
 from sims.simulation.setup import SimulationSetup, no_ledger
 from sims.simulation.spending import Spending, delta_of, spend_facts
+from sims.simulation.sums_after_checkpoint import leave_out, lost_sums
 
 _HERE: Final = Path()
 
@@ -59,17 +59,16 @@ def simulate(
     watch: OnProgress = no_progress,
     stop: Callable[[], bool] = _never,
 ) -> dict[str, Any]:
-    """Run all rounds and return the result (`MetricsRecorder.result`) and its run time, as JSON values.
+    """Run all rounds and return the result (`MetricsRecorder.result`) and its run time, as JSON values. Raise
+    `SimulationError` if the settings, the data or the disk do not allow the run.
 
-    `on_round`   is called with the number of every finished round.
+    `on_round`   is called with the number of every finished round, counted from 1.
     `root`       contains the directories of data sets.
     `directory`  is where the run is written; if None, nothing is written.
     `resume`     says whether to continue the run in that directory from its checkpoint.
     `origin`     is written to the directory: the scenario that the run belongs to.
     `watch`      is called with the progress of the run.
     `stop`       is called after every round except the last. If it returns True, raise `SimulationStopped`.
-
-    Raise `SimulationError` if the settings, the data or the disk do not allow the run.
     """
     origin = origin or Origin(name="run", digest=Variant({}, settings).digest)
     try:
@@ -122,17 +121,9 @@ class Simulation:
         writer = self._writer
         saved = None if writer is None or writer.saved is None else _part_state(writer.saved, part)
         spending = self._spendings[part] = Spending(algorithm, (0, 0, 0) if saved is None else saved.spend)
-        if writer is None:
-            return RunSumLogger(
-                part, spending, write=_forget, number=self._next_session, on_progress=self._report_progress
-            )
-        return RunSumLogger(
-            part,
-            spending,
-            write=writer.write_sum,
-            number=writer.next_session,
-            on_progress=self._report_progress,
-        )
+        write = _forget if writer is None else writer.write_sum
+        number = self._next_session if writer is None else writer.next_session
+        return RunSumLogger(part, spending, write=write, number=number, on_progress=self._report_progress)
 
     def _next_session(self) -> int:
         self._sessions += 1
@@ -253,11 +244,9 @@ class Simulation:
         )
 
     def _resume(self, writer: RunWriter, saved: Checkpoint) -> None:
-        """Continue from a checkpoint.
-
-        In a seeded run, restored clients repeat an interrupted round with the same keys and noise, which
-        reveals nothing new. In any other run, the round is skipped, and clients are charged for its sums.
-        """
+        """Continue from a checkpoint. In a seeded run, restored clients repeat an interrupted round with the
+        same keys and noise, which reveals nothing new. In any other run, the round is skipped, and clients
+        are charged for its sums."""
         self._done = saved.done
         left_out = writer.cut_off and not self._settings.seeded
         self._lost = left_out and saved.done < self._settings.rounds
@@ -277,7 +266,8 @@ class Simulation:
         self._report_progress(done=self._done, accuracy=self._recorder.accuracy)
 
     def _pay(self, lost: Mapping[str, list[AnswerEntry]]) -> None:
-        """Charge the run and all clients for lost sums, given by part of the run, and skip their rounds."""
+        """Charge the run and all clients for the sums of an interrupted round, given by part of the run, and
+        skip that round."""
         for part, run in self._runs().items():
             leave_out(run, lost[part])
             for entry in lost[part]:
@@ -294,9 +284,48 @@ class Simulation:
         return {name: round(value, 2) for name, value in self._seconds().items()}
 
     def _report_progress(self, *, sent: int = 0, **changes: Any) -> None:
-        """Report progress to `watch`, with new values of its fields (`changes`) and `sent` more bytes."""
-        self._progress = self._progress.now(**{"bytes": self._progress.bytes + sent, **changes})
+        """Change fields of the progress (`changes`), add `sent` to its bytes, and pass it to `watch`."""
+        self._progress = replace(self._progress, **{"bytes": self._progress.bytes + sent, **changes})
         self._watch(self._progress)
+
+
+class RunSumLogger:
+    """Receives the records of the sums of one part of a run: "training", or "tail" (histogram of errors). It
+    charges the sums to `spending` and passes the records to `write`. `number()` returns a new session number,
+    unique in the run. `on_progress` receives changed fields of `Progress`, and bytes `sent`, by keyword."""
+
+    def __init__(
+        self,
+        part: str,
+        spending: Spending,
+        *,
+        write: Callable[[SessionRecord | SumRecord], None],
+        number: Callable[[], int],
+        on_progress: Callable[..., None],
+    ) -> None:
+        self._part = part
+        self._spending = spending
+        self._write = write
+        self._number = number
+        self._on_progress = on_progress
+        self._session: int | None = None
+
+    def on_session(self, record: SessionRecord) -> None:
+        self._session = self._number()
+        self._write(replace(record, session=self._session, part=self._part))
+
+    def on_sum(self, record: SumRecord) -> None:
+        self._spending.add(record)
+        session = record.session if self._session is None else self._session
+        self._write(replace(record, session=session, part=self._part))
+        self._on_progress(survivors=record.count, sent=sum(record.bytes_up.values()))
+
+    def on_stage(self, record: StageRecord) -> None:
+        self._on_progress(
+            sum=record.index + 1 if record.index >= 0 else None,
+            kind=record.kind if self._part == TRAINING else self._part,
+            stage=record.stage.value,
+        )
 
 
 def _forget(_record: SessionRecord | SumRecord) -> None:

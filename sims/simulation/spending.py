@@ -22,7 +22,7 @@ class Spending:
         self._spend = Spend(*spend)
 
     def add(self, record: SumRecord) -> None:
-        """Add the cost of a sum, unless all clients refused it: a client that refuses is not charged."""
+        """Add the cost of a sum, unless no client was asked or all refused: then no client was charged."""
         if record.index is None or self._table is None:
             return
         if not record.masked and len(record.refusals) >= record.invited:
@@ -31,7 +31,7 @@ class Spending:
         self.charge(sum_charge(spec, roster=record.invited, adjacency=Adjacency.ZERO_OUT))
 
     def charge(self, charge: int | None) -> None:
-        """Add the charge of one sum, in units of 2^-40 rho; None for a sum without noise."""
+        """Add the privacy cost of one sum, in units of 2^-40 rho; None for a sum without noise."""
         self._spend = self._spend.plus(charge)
 
     @property
@@ -66,7 +66,7 @@ def delta_of(settings: Settings, part: str = "training") -> float | None:
 def spend_facts(
     server: Spending, clients: Mapping[int, Spend], *, max_rho: float | None, delta: float | None
 ) -> dict[str, Any]:
-    """Return the cost that the server computed, and the highest and lowest that clients recorded (JSON)."""
+    """Return as JSON the privacy cost that the server computed, and the largest and smallest of a client."""
     by_cost = sorted(clients.items(), key=lambda item: (item[1].charge, item[1].unnoised))
     return {
         "adjacency": str(Adjacency.ZERO_OUT),

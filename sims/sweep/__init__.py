@@ -1,6 +1,5 @@
-"""Runs a sweep: the simulations of all cells of a scenario, one after another or in parallel.
-
-A cell is one combination of values of the settings that the scenario varies.
+"""Runs a sweep: the simulations of all cells of a scenario, one after another or in parallel. A cell is one
+combination of values of the settings that the scenario varies.
 
     results = Results(directory, scenario.name)
     summary = run_sweep(scenario.variants, results, function=simulate, jobs=2)

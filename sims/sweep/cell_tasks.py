@@ -15,7 +15,7 @@ from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint
 from sims.records.run_directory import FINISHED
 from sims.records.run_paths import CHECKPOINT, RESULT
-from sims.scenario.loading import Variant
+from sims.scenario.loading_and_variants import Variant
 from sims.sweep.parallel_tasks import ReportProgress, TaskError, TaskStopped
 from sims.sweep.results_file import Results
 
@@ -29,7 +29,8 @@ _INTERVAL: Final = 0.2  # seconds between two reports within a round
 
 
 def cell_directories(out: Path, name: str, cells: Sequence[Variant]) -> dict[str, RunDirectory]:
-    """Return run directories by digest of the cell: OUT/NAME/SLUG, or OUT/NAME if there is no sweep."""
+    """Return the run directories by digest of the cell: OUT/NAME/SLUG, or OUT/NAME if there is no sweep. SLUG
+    is the `slug` of the cell's swept settings, made unique by part of the digest if necessary."""
     slugs = {cell.digest: slug(cell.key) for cell in cells}
     taken = Counter(each.lower() for each in slugs.values())
     found = {}
@@ -40,7 +41,7 @@ def cell_directories(out: Path, name: str, cells: Sequence[Variant]) -> dict[str
 
 
 def without_run(out: Path, name: str, cells: Sequence[Variant]) -> list[Variant]:
-    """Return the cells whose settings ask to keep the run, but whose directory lacks it or has another."""
+    """Return the cells that should have a run directory but have none, or one with other settings."""
     own = cell_directories(out, name, cells)
     return [
         cell for cell in cells if cell.settings.output.keep == "run" and not _holds(own[cell.digest], cell)
@@ -55,14 +56,15 @@ def _holds(directory: RunDirectory, cell: Variant) -> bool:
 
 
 def slug(key: Mapping[str, Any]) -> str:
-    """Return a directory name for a cell, made of the settings in its key, such as `method=RFA-seed=1`."""
+    """Return a directory name made of the swept settings of a cell (`key`), such as `method=RFA-seed=1`."""
     words = (_UNFIT.sub("-", f"{name.rpartition('.')[2]}={value}").strip("-.") for name, value in key.items())
     return "-".join(words)[:_LONGEST]
 
 
 @dataclass(frozen=True)
 class CellTask:
-    """A cell to run, and where to keep the run."""
+    """A cell of the scenario `name` to simulate. The run is kept in `directory`; if this is None, only its
+    result is kept. `resume` says whether to continue the run that is already there."""
 
     cell: Variant
     name: str  # the name of the scenario
@@ -73,12 +75,10 @@ class CellTask:
 def plan_tasks(
     cells: Sequence[Variant], results: Results, *, out: Path, name: str, resume: bool, restart: bool
 ) -> dict[str, CellTask]:
-    """Return a task for every cell that still has to run, by the cell's digest.
-
-    If a run is finished but its result is missing from the file of results, the result is added again.
-    Raises `ConfigError` with all problems: unfinished runs with neither `resume` nor `restart`, runs with
-    other settings, runs in use by another process, and directories that cannot be written.
-    """
+    """Return a task for every cell that still has to run, by the cell's digest. If a run is finished but its
+    result is missing from the file of results, the result is added again. With `restart`, runs of cells
+    without a result are removed instead. Raises `ConfigError` with all problems: unfinished runs with neither
+    `resume` nor `restart`, runs with other settings or in use by another process, unwritable directories."""
     known, own = results.read(), cell_directories(out, name, cells)
     tasks, problems = {}, []
     for cell in cells:
@@ -104,7 +104,8 @@ def plan_tasks(
 def _planned(
     cell: Variant, directory: RunDirectory, name: str, *, resume: bool, restart: bool
 ) -> CellTask | None:
-    """Return the task of a cell whose run is kept in `directory`; None if that run is finished."""
+    """Return the task that runs a cell in `directory`; None if its run is finished. `restart` removes any run
+    first. Raises `ConfigError` for an unusable directory, or for an unfinished run unless `resume`."""
     directory.make()
     with directory.locked():
         if not directory.exists or restart:
@@ -131,7 +132,8 @@ def _planned(
 
 
 def run_task(task: CellTask, on_progress: ReportProgress, *, root: Path) -> dict[str, Any]:
-    """Simulate one cell. Return its result, or raise `TaskStopped` after `on_progress` returned True."""
+    """Simulate one cell and return its result. Raises `TaskStopped` after `on_progress` returned True, and
+    `TaskError` if the simulation is impossible. `root` contains the directories of data sets."""
     from sims.simulation.run_writer import Origin
     from sims.simulation.simulate import SimulationError, SimulationStopped, simulate
 
@@ -155,7 +157,7 @@ def run_task(task: CellTask, on_progress: ReportProgress, *, root: Path) -> dict
 
 
 class _ProgressReporter:
-    """Reports progress after every round, and within a round at most every `_INTERVAL` seconds."""
+    """Reports a run's progress after each round, and within a round at most every `_INTERVAL` seconds."""
 
     def __init__(self, on_progress: ReportProgress) -> None:
         self._on_progress = on_progress

@@ -1,10 +1,7 @@
-"""Runs tasks in several processes. A task that fails, or whose process dies, does not affect the others.
-
-A `ProcessPoolExecutor` does not suffice: if one of its workers is killed, all tasks fail, and a running task
-cannot be ended. A `sims.workers.WorkerPool` does not suffice either: it limits numerical libraries to one
-thread, which changes the last bits of torch's results, and a task must give the same numbers in a worker and
-in the main process (see tests/sims/test_sweep.py).
-"""
+"""Runs tasks in several processes. A task that fails, or whose process dies, does not affect the others. In a
+`ProcessPoolExecutor`, all tasks fail if one worker is killed, and a running task cannot be ended. A
+`sims.workers.WorkerPool` limits numerical libraries to one thread, which changes the last bits of torch's
+results; but tasks must give the same numbers in the main process (see tests/sims/test_sweep.py)."""
 
 from __future__ import annotations
 
@@ -49,14 +46,14 @@ class TaskOutcome:
 
 @dataclass(frozen=True)
 class _Step:
-    """Sent by a worker: the progress of its task."""
+    """A message from a worker process: the progress of its task, as the task itself reported it (`steps`)."""
 
     steps: Any
 
 
 @dataclass(frozen=True)
 class _Stop:
-    """Sent to a worker: its task should stop at the next point from which it can be resumed."""
+    """A message to a worker process: its task should stop at the next point from which it can be resumed."""
 
 
 class StopRequest:
@@ -72,7 +69,7 @@ class StopRequest:
 
     @property
     def connection(self) -> Connection:
-        """Return a connection that becomes readable when `want` is called."""
+        """Return a connection that becomes readable when `want` is called, so that a wait can include it."""
         return self._receiver
 
 
@@ -87,11 +84,9 @@ def run_tasks(
     on_progress: OnProgress = no_op,
     stopping: StopRequest | None = None,
 ) -> Iterator[TaskOutcome]:
-    """Call `function` for every task, in `jobs` processes, and yield the outcomes as they arrive.
-
-    If `jobs` is 1, the tasks run in this process. After `stopping.want()`, no further task is started, and a
-    running task is asked to stop when it next reports its progress.
-    """
+    """Call `function` for every task, in `jobs` processes, and yield the outcomes as they arrive. If `jobs`
+    is 1, the tasks run in this process. After `stopping.want()`, no further task is started, and a running
+    task is asked to stop when it next reports its progress."""
     stopping = stopping or StopRequest()
     if jobs == 1:
         for index, task in enumerate(tasks):
@@ -179,7 +174,7 @@ class _TaskPool:
 
 
 class _TaskWorker:
-    """A process that runs one task after another."""
+    """A worker process that runs one task after another."""
 
     def __init__(self, function: Function) -> None:
         # A fork would copy the locks of torch's threads, but not the threads.
@@ -196,17 +191,17 @@ class _TaskWorker:
             self.connection.send((index, task))
 
     def stop(self) -> None:
-        """Ask the task to stop when it next reports its progress."""
+        """Ask the worker's task to stop when it next reports its progress."""
         with suppress(OSError):
             self.connection.send(_Stop())
 
     def end(self) -> None:
-        """End an idle worker, which exits when its connection is closed."""
+        """End an idle worker by closing its connection, and wait until it has exited."""
         self.connection.close()
         self._process.join()
 
     def kill(self) -> int | None:
-        """Kill the worker and return its exit code."""
+        """Kill the worker, wait until it has ended, and return its exit code, negative after a signal."""
         self._process.kill()
         self._process.join()
         self.connection.close()
@@ -214,11 +209,9 @@ class _TaskWorker:
 
 
 def _start(process: SpawnProcess) -> None:
-    """Start a process in which SIGINT and SIGTERM are blocked until `_serve` ignores them.
-
-    Otherwise Ctrl-C, which is sent to all processes, would end the new process during its imports, which take
-    seconds. Both signals are also blocked in this process during the start.
-    """
+    """Start a process in which SIGINT and SIGTERM are blocked until `_serve` ignores them. Otherwise Ctrl-C,
+    which is sent to all processes, would end the new process during its imports, which take seconds. Both
+    signals are also blocked in this process during the start."""
     resource_tracker.ensure_running()  # Otherwise `start` would call this and unblock signals.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
     try:
@@ -241,7 +234,7 @@ def _serve(connection: Connection, function: Function) -> None:
 
 
 class _ProgressReporter:
-    """Sends the progress of a task to the parent process, and receives the request to stop."""
+    """Sends the progress of a worker's task to the parent process, and receives the request to stop."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

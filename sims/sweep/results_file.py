@@ -1,8 +1,6 @@
-"""Keeps the results of a sweep's cells in a file, one line of JSON each.
-
-A line is added when its cell is finished. If a crash cuts off the last line, that line is ignored. At the end
-of the sweep, lines are sorted into the order of its cells. Several programs may write to one file.
-"""
+"""Keeps the results of a sweep's cells in a file, one line of JSON each. A line is added when its cell is
+finished. If a crash cuts off the last line, that line is ignored. At the end of the sweep, lines are sorted
+into the order of its cells. Several programs may write to one file."""
 
 from __future__ import annotations
 
@@ -16,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from sims.config_problems import ConfigError
-from sims.scenario.loading import Variant
+from sims.scenario.loading_and_variants import Variant
 
 
 @dataclass(frozen=True)
 class Record:
-    """The result of a finished cell. `digest` is the hash of its settings, `cell` its swept settings."""
+    """The result of a finished cell. `digest` is the hash of `settings`, `cell` has those that are swept."""
 
     digest: str
     cell: Mapping[str, Any]
@@ -30,11 +28,9 @@ class Record:
 
 
 class Results:
-    """The file `NAME.jsonl` of results. File and directory are created if they do not exist.
-
-    `needed` are keys that every result must have. All operations raise `ConfigError` if a line of the file
-    is not a result, or if the file cannot be read or written.
-    """
+    """The file `NAME.jsonl` of results. File and directory are created if they do not exist. `needed` are
+    keys that every result must have. All operations raise `ConfigError` if a line of the file is not a
+    result, or if the file cannot be read or written."""
 
     def __init__(self, directory: Path, name: str, *, needed: Collection[str] = ()) -> None:
         self._needed = frozenset(needed)
@@ -64,8 +60,8 @@ class Results:
         return record
 
     def sort(self, order: Sequence[Variant], *, prune: bool = False) -> int:
-        """Move the results of these cells to the front of the file, in this order. Update their field `cell`.
-        Results of other cells follow; with `prune`, they are removed. Return how many were removed."""
+        """Put the results of the cells `order` first in the file, in this order, with their present keys as
+        `cell`. Other results follow; if `prune`, they are removed. Return how many were removed."""
         rank = {cell.digest: place for place, cell in enumerate(order)}
         names = {cell.digest: dict(cell.key) for cell in order}
         with _os_errors(self.path), self._locked():
@@ -97,7 +93,7 @@ class Results:
 
 
 def read_records(path: Path, needed: Collection[str] = ()) -> Iterator[Record]:
-    """Yield all results of a file. Raises `ConfigError` if a line is invalid or lacks a key in `needed`."""
+    """Yield all results of a file. Raises `ConfigError` if a line is no result or lacks a key in `needed`."""
     for number, line in enumerate(_whole_lines(path.read_bytes()).splitlines(), 1):
         try:
             yield _record(json.loads(line), needed)
@@ -108,7 +104,7 @@ def read_records(path: Path, needed: Collection[str] = ()) -> Iterator[Record]:
 
 
 def _record(content: Any, needed: Collection[str]) -> Record:
-    """Return the record of a parsed line. Raises `ValueError` or `TypeError` if it is not a result."""
+    """Return a parsed line as a record. Raises `ValueError` or `TypeError` if it is not a valid result."""
     record = Record(**content)
     tables = (record.cell, record.settings, record.result)
     if not isinstance(record.digest, str) or not all(isinstance(each, dict) for each in tables):

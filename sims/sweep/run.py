@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, TypeAlias
 
-from sims.console import OnProgress, quiet
-from sims.scenario.loading import Variant
+from sims.console_progress import OnProgress, quiet
+from sims.scenario.loading_and_variants import Variant
 from sims.sweep.parallel_tasks import Function, StopRequest, run_tasks
 from sims.sweep.results_file import Record, Results
 from sims.text_format import counted
@@ -20,7 +20,8 @@ OnFailure: TypeAlias = Callable[[Variant, str], None]  # (the cell that failed, 
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """The outcome of a sweep. `records` and `failures` have the digests of cells as keys."""
+    """The outcome of a sweep: `records` (results) and `failures` (reasons) by digest of the cell; cells that
+    were `stopped`; how many cells had results before (`known`); how many results of others were `removed`."""
 
     cells: tuple[Variant, ...]
     records: Mapping[str, Record]
@@ -55,12 +56,10 @@ def run_sweep(
     stopping: StopRequest | None = None,
 ) -> SweepSummary:
     """Run `function` for every cell without a result, and add each result to `results` when it arrives.
-
     `task` converts a cell to the argument of `function`; by default, the argument is the cell's settings. If
     a cell fails, `on_failure` is called at once, and the other cells continue. `stopping` can stop cells at
     points from which they can be resumed. With `prune`, results of cells that are not in `cells` are removed
-    at the end, unless a cell was stopped.
-    """
+    at the end, unless a cell was stopped."""
     records = results.read()
     missing = [cell for cell in cells if cell.digest not in records]
     failures: dict[str, str] = {}
@@ -86,7 +85,7 @@ def run_sweep(
 
 
 class _RoundCounter:
-    """Adds up the finished rounds of all cells, and reports the sum to `progress`."""
+    """Adds up the finished rounds of all cells of a sweep, and reports the sum to `progress`."""
 
     def __init__(self, cells: Sequence[Variant], progress: OnProgress) -> None:
         self._of: Final = [cell.settings.rounds for cell in cells]
@@ -95,7 +94,7 @@ class _RoundCounter:
         self._left = len(cells)
 
     def watch(self, index: int, steps: Any) -> None:
-        """Report the progress of a cell: `steps` is its number of finished rounds, or a `Progress`."""
+        """Report the progress of cell `index`: `steps` is its number of finished rounds, or a `Progress`."""
         self._rounds[index] = steps if isinstance(steps, int) else steps.done
         more = "" if isinstance(steps, int) else f"; {steps}"
         text = f"{counted(self._left, 'cell')} left{more}"
@@ -111,7 +110,8 @@ class _RoundCounter:
 
 @contextmanager
 def stopped_by_signals(stopping: StopRequest, say: Callable[[], None]) -> Iterator[None]:
-    """In the block, the first SIGINT or SIGTERM requests a stop and calls `say`; a later one interrupts."""
+    """In the block, the first SIGINT or SIGTERM requests a stop of the tasks and calls `say`. Any further one
+    raises `KeyboardInterrupt`."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         if stopping.wanted:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import rich.table
 
-from sims.scenario.loading import Variant
+from sims.scenario.loading_and_variants import Variant
 from sims.sweep.run import SweepSummary
 from sims.text_format import counted
 
@@ -23,7 +23,7 @@ _SHOWN: Final = {
 
 @dataclass(frozen=True)
 class ResultRow:
-    """A row of the table: the last measurement of one model (common or personal) of one cell."""
+    """A row of the table of results: the last measurement of a model (common or personal) of one cell."""
 
     cell: Variant
     model: str  # the model, and the clients on which it is measured; empty if the cell failed
@@ -46,7 +46,7 @@ def rows(summary: SweepSummary) -> Iterator[ResultRow]:
 
 
 def trouble(cell: Variant, result: Mapping[str, Any]) -> str:
-    """Return as text how many rounds were completed and why one first failed; "" if all were completed."""
+    """Return how many rounds were completed, and why the first of the others failed; "" if none failed."""
     if not result.get("failures"):
         return ""
     _, reason = result["failures"][0]
@@ -54,7 +54,7 @@ def trouble(cell: Variant, result: Mapping[str, Any]) -> str:
 
 
 def in_vain(summary: SweepSummary) -> bool:
-    """Return whether some cell has a result although it completed no round."""
+    """Return whether all rounds failed in some cell that was run to its end."""
     return any(
         not record.result.get("completed", 1)
         for cell in summary.cells
@@ -63,7 +63,7 @@ def in_vain(summary: SweepSummary) -> bool:
 
 
 def remarks(summary: SweepSummary) -> Iterator[str]:
-    """Yield texts about cells that were not run again, removed results, and observers without data."""
+    """Yield texts about cells that had results already, removed results, and observers without data."""
     if summary.known:
         yield f"already known, not run again: {summary.known} of {counted(len(summary.cells), 'cell')}"
     if summary.removed is not None:
@@ -101,7 +101,7 @@ def table(title: str, summary: SweepSummary) -> rich.table.Table:
 
 
 def lines(summary: SweepSummary) -> Iterator[str]:
-    """Yield every row as one line of text, with fields separated by semicolons."""
+    """Yield every row of the table of results as one line of text, with fields separated by semicolons."""
     for row in rows(summary):
         numbers = (f"{name} {number}" for name, number in row.numbers.items())
         yield "; ".join(
@@ -116,7 +116,7 @@ def troubles(summary: SweepSummary) -> Iterator[str]:
 
 
 def as_json(summary: SweepSummary) -> dict[str, Any]:
-    """Return a dictionary for JSON: every cell with its result, or with the reason why it failed."""
+    """Return a dictionary for JSON: each cell with its result, or why it failed (None if it was not run)."""
     cells = []
     for cell in summary.cells:
         record = summary.records.get(cell.digest)

@@ -1,12 +1,8 @@
-"""The fork server: imports modules once, then forks a worker for each command.
-
-Each pool of workers has its own fork server, which ends with the pool. It is a new process with one thread
-and no event loop, because a fork copies the locks of threads but not the threads. The fork server also kills
-the workers: only their parent knows which process ids still belong to them.
-
-A forked worker first drops what it must not share with the others: signal handlers, descriptors and the state
-of random generators. Generators of the operating system (`secrets`, `cryptography`, OpenSSL) share no state.
-"""
+"""The fork server imports modules once, then forks a worker for each command. Each pool of workers has its
+own, which ends with the pool. It is a new process with one thread and no event loop, because a fork copies
+the locks of threads but not the threads. It also kills the workers: only their parent knows which process ids
+still belong to them. A worker first drops what it must not share with the others: signal handlers,
+descriptors and the state of random generators (those of the operating system share none)."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ import importlib
 import inspect
 import os
 import pickle
-import resource
 import select
 import signal
 import socket
@@ -28,6 +23,7 @@ from typing import Final, NoReturn
 
 import trio
 
+from sims.process_resources import forbid_core_dumps
 from sims.workers import process_lifetime
 from sims.workers.fork_server_control import (
     ForkCommand,
@@ -66,8 +62,7 @@ def _set_up(control: int, owner_pipe: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     process_lifetime.signal_on_death_of_parent(signal.SIGTERM)  # If it is already dead, `control` is closed.
     process_lifetime.adopt_descendants()
-    # A core file would hold secrets.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    forbid_core_dumps()
     os.set_inheritable(control, False)
     os.set_inheritable(owner_pipe, False)
     os.dup2(2, 1)  # The main program may be writing JSON to standard output.
@@ -181,7 +176,7 @@ class ForkServer:
                     self._report(ReapedWorker(self._workers.pop(pid), os.waitstatus_to_exitcode(status)))
 
     def _end_all(self) -> None:
-        """Kill and reap all workers and their descendants. Orphans become children of this process."""
+        """Kill and reap all workers and their descendants, which this process adopts when orphaned."""
         with suppress(ChildProcessError):
             while True:
                 for pid in process_lifetime.children() | self._workers.keys():
@@ -201,14 +196,15 @@ def _wake_only(*_: object) -> None:
 
 @dataclass(frozen=True)
 class WorkerFailure:
-    """The last message of a worker that ends with an exception. `text` describes it: see `describe`."""
+    """The last message of a worker that ends with an exception, whose type and source line are in `text`."""
 
     text: str
 
 
 def run_worker(target: bytes, sock: socket.socket, owner_pipe: int, parent: int) -> NoReturn:
-    """Run the pickled function `target` in this forked worker, then end the process. Never return. `sock` is
-    the worker's end of its message pipe, `parent` the process id of the fork server."""
+    """Run the pickled function `target` in this forked worker, then end the process. `sock` is the worker's
+    end of its message pipe, `parent` the process id of the fork server. `owner_pipe` is a file descriptor, at
+    end of file once the pool's process has ended."""
     code = 1
     try:
         _set_up_worker(owner_pipe, parent)
@@ -220,7 +216,7 @@ def run_worker(target: bytes, sock: socket.socket, owner_pipe: int, parent: int)
 
 
 def describe(error: BaseException) -> str:
-    """Describe an exception, or each in a group, by type and source line: its message may be secret."""
+    """Return type and source line of an exception (of each in a group), but no message: it may be secret."""
     return ", ".join(dict.fromkeys(map(_describe_leaf, _leaves(error))))
 
 
@@ -237,7 +233,8 @@ def _set_up_worker(owner_pipe: int, parent: int) -> None:
 
 
 def _work(target: bytes, pipe: MessagePipe) -> int:
-    """Receive the config, call the target with it, and return the exit code of the worker."""
+    """Receive the config from `pipe`, call the pickled function `target` with both, and return the exit code:
+    0 also if the pool was closed, that of a `SystemExit`, or 1 after another error (sent to the pool)."""
     try:
         _call(target, pipe.receive_sync(), pipe)
     except SystemExit as leaving:

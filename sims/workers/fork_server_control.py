@@ -1,9 +1,7 @@
-"""Starts, commands and stops the fork server from the process of the pool.
-
-The pool sends one `ForkServerSetup` and waits for `ForkServerReady`. After that it sends commands. Commands
-have a fixed size, because a spawn command carries a file descriptor, which must arrive together with exactly
-the bytes of its command. The fork server answers with pickled reports.
-"""
+"""Starts, commands and stops the fork server from the process of the pool. The pool sends one
+`ForkServerSetup` and waits for `ForkServerReady`. After that it sends commands. Commands have a fixed size,
+because a spawn command carries a file descriptor, which must arrive together with exactly the bytes of its
+command. The fork server answers with pickled reports."""
 
 from __future__ import annotations
 
@@ -44,12 +42,12 @@ class ForkCommandType(Enum):
 
 @dataclass(frozen=True)
 class ForkServerReady:
-    """Report: all modules are imported, and the fork server has one thread."""
+    """The fork server's report that it has imported all modules and can fork workers."""
 
 
 @dataclass(frozen=True)
 class ForkFailed:
-    """Report: a module cannot be imported, or a worker cannot be forked."""
+    """The fork server's report that it cannot import a module or cannot fork a worker."""
 
     reason: str
 
@@ -118,7 +116,7 @@ class ForkServerProcess:
         self.process = ProcessId.of(self._process.pid)
 
     async def command(self, command: ForkCommand) -> None:
-        """Send a command. Raises `ConnectionError` if the fork server is dead."""
+        """Send a command, and wait if necessary. Raises `ConnectionError` if the fork server is dead."""
         while True:
             try:
                 return command.send(self._control)
@@ -126,7 +124,7 @@ class ForkServerProcess:
                 await trio.lowlevel.wait_writable(self._control)
 
     async def finish(self) -> None:
-        """Make the fork server end all its processes and itself. Wait for it up to `_PATIENCE` seconds."""
+        """Tell the fork server to end all its processes and itself. Wait at most `_PATIENCE` seconds."""
         with trio.move_on_after(_PATIENCE), suppress(PipeClosed, OSError):
             self._control.shutdown(socket.SHUT_WR)
             while True:
@@ -134,7 +132,7 @@ class ForkServerProcess:
 
     @trio.lowlevel.enable_ki_protection
     def stop(self) -> None:
-        """Wait up to `_PATIENCE` seconds until the fork server ends, then kill it if it is still running."""
+        """Close the pipe to the fork server, wait up to `_PATIENCE` seconds until it ends, else kill it."""
         self.pipe.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_PATIENCE)
@@ -148,7 +146,7 @@ class ForkServerProcess:
         self._close()
 
     def remaining_processes(self) -> set[int]:
-        """Return the ids of the fork server and of all running processes that it or its workers started."""
+        """Return the ids of the fork server and all existing processes below it; no ids without a /proc."""
         return processes_with_environment(self._environment_entry)
 
     def _close(self) -> None:

@@ -1,5 +1,4 @@
 """A pipe that carries messages between a pool and one of its workers, in both directions and in order.
-
 Messages are pickled: both ends are processes of one program and one user, so they trust each other. Messages
 of a network peer go through `secagg.canonical_msgpack` instead.
 
@@ -31,7 +30,7 @@ class PipeClosed(Exception):
 
 
 class MessagePipe:
-    """One end of a pipe, over a connected socket. Several tasks and threads may call its methods at once."""
+    """One end of a message pipe, over a connected socket. Several tasks or threads may use it at once."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -47,7 +46,8 @@ class MessagePipe:
         return self._sock.fileno()
 
     async def send(self, message: object) -> None:
-        """Send a message, and wait while the pipe is full. Raises `PipeClosed` if the other end is closed."""
+        """Send a message, and wait while the pipe is full. Raises `PipeClosed` if the other end is closed,
+        and `ValueError` if the message is too large."""
         frame = _framed(message)
         async with self._sending:
             while not self._push(frame):
@@ -64,14 +64,14 @@ class MessagePipe:
         return _unframed(frame)
 
     def send_sync(self, message: object) -> None:
-        """Do the same as `send`, without an event loop."""
+        """Send a message like `send`, but block the thread, so that no event loop is needed."""
         frame = _framed(message)
         while not self._push(frame):
             frame = b""
             self._wait(select.POLLOUT)
 
     def receive_sync(self) -> object:
-        """Do the same as `receive`, without an event loop."""
+        """Receive a message like `receive`, but block the thread, so that no event loop is needed."""
         while (frame := self._pull()) is None:
             self._wait(select.POLLIN)
         return _unframed(frame)
@@ -83,7 +83,7 @@ class MessagePipe:
         self._wake()
 
     def close(self) -> None:
-        """Close this end and its copies in other processes, and discard unread messages."""
+        """Shut down the pipe, also for copies of this end in other processes. Discard unread messages."""
         with suppress(OSError):  # Either end is already closed.
             self._sock.shutdown(socket.SHUT_RDWR)
         self._wake()
@@ -92,13 +92,14 @@ class MessagePipe:
             self._arrived.clear()
 
     def _wake(self) -> None:
-        """Wake the tasks that wait for the socket, so that they try again."""
+        """Wake the tasks that wait to send or receive, so that they try again."""
         with suppress(RuntimeError):  # There is no event loop here.
             if self._sock.fileno() >= 0:
                 trio.lowlevel.notify_closing(self._sock)
 
     def _push(self, frame: bytes) -> bool:
-        """Queue `frame`, and send as much as is possible without waiting. Return whether all is sent."""
+        """Queue `frame`, a message with its length, and send as much as is possible without waiting. Return
+        whether all is sent. Raises `PipeClosed` if the other end is closed."""
         with self._guard:
             self._unsent += frame
             try:
@@ -111,7 +112,7 @@ class MessagePipe:
             return not self._unsent
 
     def _pull(self) -> bytes | None:
-        """Return the next message, still pickled, or None if it has not arrived completely."""
+        """Return the next message, pickled; None if not all has arrived. Raises `PipeClosed` if it cannot."""
         with self._guard:
             while (end := self._end()) is None:
                 try:
@@ -130,7 +131,7 @@ class MessagePipe:
             return frame
 
     def _end(self) -> int | None:
-        """Return where the first message in the buffer ends, or None if it is incomplete."""
+        """Return the index at which the first message in the buffer ends, or None if it is incomplete."""
         if len(self._arrived) < _HEAD:
             return None
         end = _HEAD + int.from_bytes(self._arrived[:_HEAD], "big")

@@ -1,7 +1,5 @@
 """Gets facts about processes from the operating system, and ends a pool's processes when its owner ends.
-
-The owner is the process that opened the pool. Three mechanisms end the pool's processes when the owner ends.
-Each of them suffices where it exists:
+The owner is the process that opened the pool. Each of three mechanisms suffices where it exists:
 
 * The fork server holds one end of a socket. Only the pool has the other end. At end of file the fork server
   kills and reaps every process below it, and exits.
@@ -17,15 +15,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-from secagg.errors import ParameterError
 
 _PROC: Final = Path("/proc")
 # Indices of the fields of /proc/PID/stat that follow the name of the program.
@@ -37,7 +32,7 @@ _OWNER_GONE: Final = 70  # the exit code of a worker whose pool has died
 
 @dataclass(frozen=True)
 class ProcessId:
-    """Identifies one process. The system reuses process ids, so the start time is compared, too."""
+    """Identifies a process by its id and, because ids are reused, by its start time (None without /proc)."""
 
     pid: int
     start_time: int | None  # in ticks since the machine started; None without /proc
@@ -58,8 +53,8 @@ class ProcessId:
 
 
 def processes_with_environment(entry: str) -> set[int]:
-    """Return the ids of processes that have `entry` ("NAME=value") in the environment they were started with.
-    Their child processes inherit the entry. Where there is no /proc, the set is empty."""
+    """Return the ids of processes that started with `entry` (NAME=value) in their environment, which child
+    processes inherit. Where there is no /proc, the set is empty."""
     wanted, found = entry.encode(), set()
     for folder in _PROC.glob("[0-9]*"):
         with suppress(OSError):  # It has ended, or belongs to another user.
@@ -93,13 +88,13 @@ def _start_time(pid: int) -> int | None:
 
 
 def signal_on_death_of_parent(number: int) -> None:
-    """Make the kernel send signal `number` to this process when the thread that started it ends. If the
-    parent has ended before this call, no signal is sent: the caller must check that afterwards."""
+    """On Linux, make the kernel send signal `number` to this process when the thread that started it ends. If
+    that thread has already ended, no signal is sent, so the caller must check this afterwards."""
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def adopt_descendants() -> None:
-    """Make this process the parent of its orphaned descendants, so that it can end them."""
+    """On Linux, make this process the parent of its orphaned descendants, so that it can end them."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -116,15 +111,3 @@ def _wait_and_exit(owner_pipe: int) -> None:
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value))
-
-
-def raise_open_file_limit(wanted: int) -> None:
-    """Let this process open at least `wanted` files. Raises `ParameterError` if that is not allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY in (soft, hard) or wanted <= soft:
-        return
-    if wanted > hard:
-        raise ParameterError(
-            f"this takes about {wanted} open files, and the system allows {hard}; raise the limit (ulimit -n)"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

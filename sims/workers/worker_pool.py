@@ -13,7 +13,6 @@ start more workers later (`spawn`), for example to replace one that died.
 
 A fork server imports the preloaded modules once and forks one process per worker (`fork_server`). The pool's
 side consists of tasks in the caller's event loop. `process_lifetime` says why no process outlives the caller.
-
 The standard library does not suffice. With `multiprocessing.get_context("forkserver")`, a worker in a long C
 call outlived its killed parent, a process started by a worker outlived the program, and a module that cannot
 be preloaded was not reported (docs/design.md names the tests).
@@ -60,7 +59,7 @@ class WorkerStartError(Exception):
 
 
 class WorkerUnavailable(Exception):
-    """The worker has ended or is about to end. Its `WorkerExited` event has the cause."""
+    """Worker `index` has ended or is about to end. Its `WorkerExited` event has the cause."""
 
     def __init__(self, index: int) -> None:
         super().__init__(f"worker {index} is gone")
@@ -69,7 +68,7 @@ class WorkerUnavailable(Exception):
 
 @dataclass(frozen=True)
 class WorkerMessage:
-    """A worker sent a message."""
+    """The event that worker `index` sent `message` to the pool."""
 
     index: int
     message: object = field(repr=False)  # It may hold a client's input.
@@ -77,12 +76,9 @@ class WorkerMessage:
 
 @dataclass(frozen=True)
 class WorkerExited:
-    """A worker's process has ended and was reaped. This is its last event.
-
-    Either `exitcode` or `signal` is set. If the fork server was killed, both are None, because only the fork
-    server learns them. `failure` has the type and source line of an exception that ended the worker. It does
-    not have the exception's message, which may hold a secret.
-    """
+    """The last event of a worker: its process has ended and was reaped. Either `exitcode` or `signal` is set.
+    If the fork server was killed, both are None, because only the fork server learns them. `failure` has type
+    and source line of an exception that ended the worker, but not its message, which may be secret."""
 
     index: int
     exitcode: int | None = None
@@ -91,7 +87,7 @@ class WorkerExited:
 
     @property
     def cause(self) -> str:
-        """The reason for the end as text: an exception, a signal or an exit code."""
+        """Why the worker ended, as text: an exception, a signal, an exit code, or "lost" if unknown."""
         if self.failure:
             return self.failure
         if self.signal is not None:
@@ -141,7 +137,7 @@ class _Worker:
 
 
 class WorkerPool:
-    """The workers that `open_worker_pool` started. A worker's `index` is that of its config in `configs`."""
+    """The workers of a pool. `index` numbers them from 0: first those of `configs`, then those of `spawn`."""
 
     def __init__(self, fork_server: ForkServerProcess, size: int, *, grows: bool = False) -> None:
         self._fork_server = fork_server
@@ -154,24 +150,21 @@ class WorkerPool:
         self._events, self._events_end = trio.open_memory_channel[WorkerEvent](_UNREAD * size)
 
     async def send(self, index: int, message: object) -> None:
-        """Send a message to one worker. Raises `WorkerUnavailable` if it has ended.
-
-        Another task should read `events` meanwhile: if nothing reads the messages of a worker, the worker may
-        wait and not read this one.
-        """
+        """Send a message to one worker; wait while its pipe is full. Raises `WorkerUnavailable` if it has
+        ended. Another task must read `events` meanwhile, or both sides may wait for each other forever."""
         try:
             await self._workers[index].pipe.send(message)
         except PipeClosed:
             raise WorkerUnavailable(index) from None
 
     def events(self) -> AsyncIterator[WorkerEvent]:
-        """Return an iterator of the messages of all workers. The last event of each is `WorkerExited`. The
-        iterator ends when all have exited, but not in a pool that grows. It can be continued later."""
+        """Return an iterator of events: messages of all workers and, last for each, its `WorkerExited`. It
+        ends when all have exited, but not in a pool that grows. A later loop continues where one left off."""
         return self._events_end
 
     async def spawn(self, config: object) -> int:
         """Start one more worker and return its index. Raises `ValueError` unless the pool was opened with
-        `grows=True`, and `WorkerStartError` if the worker cannot be started."""
+        `grows=True`, `WorkerStartError` if the fork server has ended. A failed fork ends the whole pool."""
         if not self._grows or self._nursery is None:
             raise ValueError("this pool has a fixed size: open it with grows=True")
         try:
@@ -183,7 +176,7 @@ class WorkerPool:
         return worker.index
 
     def kill(self, index: int) -> None:
-        """Send SIGKILL to a worker unless it has ended. The event `WorkerExited` follows."""
+        """Queue SIGKILL for a worker; no effect if it has ended. The event `WorkerExited` follows."""
         self._commands.send_nowait(ForkCommand(ForkCommandType.KILL, self._workers[index].index))
 
     def pids(self) -> tuple[int, ...]:
@@ -195,11 +188,8 @@ class WorkerPool:
         return self._fork_server.process.pid
 
     def remaining_processes(self) -> int:
-        """Return how many processes of this pool exist now, according to the operating system.
-
-        After `async with`, this is the number of orphans. It counts the workers and the fork server, even
-        if they only wait to be reaped. Where there is a /proc, it also counts the processes they started.
-        """
+        """Return how many processes of this pool exist now, even if only waiting to be reaped: workers, fork
+        server and, where there is a /proc, those they started. After `async with`, they are orphans."""
         known = [worker.process for worker in self._workers if worker.process is not None]
         existing = {process.pid for process in [*known, self._fork_server.process] if process.exists()}
         return len(existing | self._fork_server.remaining_processes())
@@ -207,7 +197,7 @@ class WorkerPool:
     # --- for `open_worker_pool` ---
 
     async def _start(self, setup: ForkServerSetup, configs: Sequence[object], nursery: trio.Nursery) -> None:
-        """Make the fork server import the modules and fork all workers. Send each worker its config."""
+        """Make the fork server import the modules and fork a worker per config; send each its config."""
         try:
             await self._fork_server.pipe.send(setup)
             self._apply(await self._fork_server.pipe.receive())
@@ -246,7 +236,7 @@ class WorkerPool:
                 await self._fork_server.command(command)
 
     async def _watch(self) -> None:
-        """Read the reports of the fork server until all workers have stopped."""
+        """Handle the fork server's reports until it ends or, if the pool cannot grow, all workers ended."""
         try:
             while self._grows or not self._all_stopped():
                 self._apply(await self._fork_server.pipe.receive())
@@ -308,12 +298,10 @@ async def open_worker_pool(
     grace: float = 2.0,
     grows: bool = False,
 ) -> AsyncIterator[WorkerPool]:
-    """Start a worker for each config. Yield the pool. On exit, kill workers that still run after `grace` s.
-
-    `preload` names modules to import before the workers are forked. The target's own module is always
-    imported. Numerical libraries use one thread per worker. With `grows`, more workers can be started later.
-    Raises `WorkerStartError` if a module cannot be imported or a process cannot be started.
-    """
+    """Start a worker for each config. Yield the pool. On exit, kill workers that still run after `grace`
+    seconds. `preload` names modules to import before the workers are forked; the module of `target` (not
+    `__main__`) is always imported. Numerical libraries use one thread per worker. With `grows`, `spawn` can
+    start more. Raises `WorkerStartError` if a module cannot be imported or a process cannot be started."""
     setup = _setup(target, preload)
     fork_server = ForkServerProcess()
     pool, failure = WorkerPool(fork_server, len(configs), grows=grows), None

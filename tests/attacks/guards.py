@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from secagg.client import ClientMachine
+from secagg.differencing_rules import SequenceRules
 from secagg.events import ClientStep
 from secagg.messages import Message
-from secagg.question import Question
-from secagg.sequence_rules import SequenceRules
+from secagg.query_context import Question
 from secagg.session_secrets import Vault
 from secagg.transitions import CLIENT_MOVES, ClientState
 from secagg.trust_levels import Trust

@@ -26,15 +26,17 @@ from secagg.errors import SERVER
 from secagg.events import Asked
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
-from secagg.net import connection as packets
+from secagg.net import packets
+from secagg.net.certificates import make_certificate
 from secagg.net.client import Client, open_client
 from secagg.net.concurrency import inline
-from secagg.net.connection import Connection, PacketKind, Welcome
+from secagg.net.connection import Connection
 from secagg.net.event_log import EventLog, Fact
+from secagg.net.packets import PacketKind, Welcome
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
-from secagg.net.tls import client_context, make_certificate, server_context
+from secagg.net.tls import client_context, server_context
 from secagg.policy import Policy
 from secagg.server import ServerMachine
 from secagg.sum_spec import Part, Residue, SumSpec, Table

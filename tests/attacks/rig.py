@@ -18,7 +18,8 @@ from secagg import shamir
 from secagg.bitmap import PositionSet, pack_positions, unpack_positions
 from secagg.client import ClientMachine
 from secagg.client_memory import Memory, VolatileMemory
-from secagg.cohort import Cohort, invitation_digest, session_id
+from secagg.cohort_members import Cohort, invitation_digest, session_id
+from secagg.differencing_rules import ContentOf, whole_payload
 from secagg.events import Asked, ClientEvent
 from secagg.identity_registry import Registry
 from secagg.input_encoding import Encoding
@@ -27,9 +28,8 @@ from secagg.keys import Agreement, Identity, pair_info, self_mask_seed
 from secagg.mask_keystream import apply_masks
 from secagg.message_records import Advert, Format, Parcel, parse_advert, parse_envelopes
 from secagg.policy import Policy
-from secagg.question import Question, query_digest
+from secagg.query_context import Question, query_digest
 from secagg.residue_packing import Residues
-from secagg.sequence_rules import ContentOf, whole_payload
 from secagg.sum_spec import Part, Residue, SumSpec, Table
 from secagg.testing.seeded_machines import InsecureSeededClient
 from secagg.trust_levels import Trust

@@ -20,19 +20,19 @@ from protocols.iterative_aggregation import Residuals
 from protocols.learner import Learner, Steering
 from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.queries import Query
 from protocols.rfa import RFA, RFA1
+from protocols.rounds import Query
 from protocols.run import Run
 from protocols.serialisation import Vector
-from secagg.hooks import ClientHooks
 from secagg.insecure_seeds import insecure_client_hooks, insecure_server_hooks
-from secagg.local import local_machines
+from secagg.local_session import local_machines
+from secagg.machine_hooks import ClientHooks
 from secagg.messages import MAX_SUMS
-from secagg.question import Question
+from secagg.query_context import Question
 from secagg.residue_packing import Residues
 from secagg.sum_spec import Total
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
-from sims.runtime.interfaces import SessionPlan
+from sims.runtime.channel_interfaces import SessionPlan
 from sims.runtime.secure import ObservedSession
 
 CLIENTS, BAD, DIM, ROUNDS = 12, 3, 5, 4  # a quarter is bad: members 0, 1 and 2

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from secagg import client_checks
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from secagg.errors import BadSurvivors, FewContributors, PeerError
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.cheated_sum import CheatedSum

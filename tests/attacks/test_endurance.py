@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from secagg import messages as m
-from secagg import quorum_checks
-from secagg.cohort import invitation_digest
+from secagg import server_setup_and_quorum_checks
+from secagg.cohort_members import invitation_digest
 from secagg.errors import LargeCohort, SecretReused, Unrecoverable
 from secagg.events import Excluded, Late
-from secagg.local import LocalSession
+from secagg.local_session import LocalSession
 from secagg.server import ServerMachine
 from secagg.transitions import ServerState
 from secagg.trust_levels import Trust
@@ -69,7 +69,7 @@ def test_one_dealer_stops_one_sum_only(clients: int, corrupt: int) -> None:
 
 
 def test_without_suspending_the_suspect_every_sum_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quorum_checks, "few_suspects", lambda *_: False)
+    monkeypatch.setattr(server_setup_and_quorum_checks, "few_suspects", lambda *_: False)
     _, session = scattered(Trust.MALICIOUS, 12, 3)
     for k in range(4):
         with pytest.raises(Unrecoverable):

@@ -9,12 +9,13 @@ import pytest
 from secagg import keys
 from secagg import messages as m
 from secagg.bitmap import unpack_positions
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from secagg.events import EnvelopeLost
 from secagg.hashing import digest, framed
-from secagg.keys import EnvelopeCipher, public_key
+from secagg.keys import public_key
 from secagg.message_records import Parcel
 from secagg.session_secrets import Vault
+from secagg.share_envelopes import EnvelopeCipher
 from secagg.transitions import ClientState
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.reflection import reflect_envelopes

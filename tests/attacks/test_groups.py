@@ -8,7 +8,7 @@ import pytest
 from secagg import client_checks
 from secagg.errors import CohortChanged, GroupChanged, GroupReopened
 from secagg.events import Abandoned, SatOut, SumAborted
-from secagg.local import LocalSession, Stage, local_machines
+from secagg.local_session import LocalSession, Stage, local_machines
 from secagg.messages import GroupClosed
 from secagg.params import SessionParams
 from secagg.same_vector_sums import GroupBook

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from secagg import messages as m
-from secagg.net.connection import LINK_BYTES, Reason
+from secagg.net.packets import LINK_BYTES, Reason
 from secagg.net.settings import Deadlines
 from tests.attacks.network import Intruder, Scene, Site, endure, in_packets, run, scene
 

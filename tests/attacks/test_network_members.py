@@ -15,9 +15,10 @@ from trio.testing import memory_stream_pair
 
 from secagg import messages as m
 from secagg.errors import SecaggError
-from secagg.net import connection as packets
+from secagg.net import packets
 from secagg.net import reliable_link as link_module
-from secagg.net.connection import LINK_BYTES, MAX_BODY, Connection, PacketKind, Reason
+from secagg.net.connection import Connection
+from secagg.net.packets import LINK_BYTES, MAX_BODY, PacketKind, Reason
 from secagg.net.reliable_link import MAX_KEEPALIVES, Link, ReceivedFrame
 from secagg.net.settings import Deadlines
 from tests.attacks.network import Scene, Site, endure, run, scene

@@ -19,12 +19,11 @@ import trio
 from benchmarks.memory_growth import MemoryGrowth
 from secagg.errors import SecaggError
 from secagg.identity_registry import Registry
-from secagg.net import connection as packets
-from secagg.net import upload_slots
-from secagg.net.connection import MAX_BODY, PacketKind
+from secagg.net import packets, upload_slots
+from secagg.net.certificates import certificate_key
+from secagg.net.packets import MAX_BODY, PacketKind
 from secagg.net.reliable_link import MAX_UNREAD
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
-from secagg.net.tls import certificate_key
 from tests.attacks.network import Attack, Diary, Scene, Site, in_packets, run_live
 
 MEGABYTE = 1 << 20

@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from secagg.keys import Identity
-from secagg.net import connection as packets
-from secagg.net import event_log
-from secagg.net.connection import Reason
+from secagg.net import event_log, packets
+from secagg.net.certificates import make_certificate
 from secagg.net.handshake import ClientAuthenticator
+from secagg.net.packets import Reason
 from secagg.net.settings import Capacity
-from secagg.net.tls import client_context, make_certificate
+from secagg.net.tls import client_context
 from tests.attacks.network import Intruder, Scene, Site, endure
 
 HOST = "127.0.0.1"

@@ -13,7 +13,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from secagg import messages as m
-from secagg.net.connection import MAX_BODY
+from secagg.net.packets import MAX_BODY
 from secagg.net.reliable_link import MAX_UNREAD
 from secagg.net.settings import Capacity, Deadlines, Patience
 from tests.attacks.network import Attack, Puppet, Scene, Site, in_packets, run, scene

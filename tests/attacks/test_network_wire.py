@@ -22,8 +22,8 @@ from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.errors import SERVER
 from secagg.events import ClientStep, ServerEvent
-from secagg.net import connection as packets
-from secagg.net.connection import HEADER, PacketKind
+from secagg.net import packets
+from secagg.net.packets import HEADER, PacketKind
 from secagg.net.settings import Address, Patience
 from secagg.residue_packing import Residues, unpack
 from secagg.server import ServerMachine

@@ -18,7 +18,7 @@ import pytest
 from secagg import client_checks
 from secagg import messages as m
 from secagg.client import ClientMachine
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import (
     BadSignature,
@@ -34,12 +34,12 @@ from secagg.errors import (
     Unrecoverable,
 )
 from secagg.events import ClientStep, Excluded, SumReleased, WrongShares
-from secagg.local import LocalSession, Stage
-from secagg.masked_sum import Tally
+from secagg.local_session import LocalSession, Stage
 from secagg.params import SessionParams
-from secagg.question import Question
+from secagg.query_context import Question
 from secagg.server import ServerMachine
 from secagg.sum_spec import Table
+from secagg.sum_unmasking import Tally
 from secagg.transitions import ClientState
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.colluder import Colluder, set_up_with

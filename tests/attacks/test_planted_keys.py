@@ -7,17 +7,17 @@ from collections.abc import Callable
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
-from secagg import client_checks, double_masking, keys
+from secagg import client_checks, keys, self_and_pair_masks
+from secagg.admission_and_attendance import Admission
 from secagg.errors import BadKey, BadSignature, TooFewClients, UnknownPeer
 from secagg.events import Excluded
 from secagg.hashing import framed
 from secagg.identity_registry import Registry
 from secagg.keys import Agreement, hkdf
-from secagg.local import LocalSession
+from secagg.local_session import LocalSession
 from secagg.message_records import Advert, Parcel
 from secagg.params import SessionParams
 from secagg.server import ServerMachine
-from secagg.session_members import Admission
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.copied_keys import Copycat, copy_mask_keys
 from tests.attacks.attackers.low_order import LOW_ORDER_KEYS, LowOrderClient, plant_low_order_keys
@@ -113,7 +113,7 @@ def copycats() -> tuple[Rig, list[Copycat]]:
 def test_copied_keys_cancel_the_masks_of_the_client_between(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two guards overlap: no key may occur twice, and a mask is bound to the ids of its pair."""
     monkeypatch.setattr(client_checks, "check_keys", allow)
-    monkeypatch.setattr(double_masking, "pair_info", nameless)
+    monkeypatch.setattr(self_and_pair_masks, "pair_info", nameless)
     rig, colluders = copycats()
     assert (copy_mask_keys(rig, VICTIM, colluders, threshold=4) == rig.vectors[VICTIM]).all()
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from secagg import client, client_checks, key_list_checks, question
+from secagg import client, client_checks, key_list_checks, query_context
 from secagg import messages as m
-from secagg.cohort import CohortView, ring_session_id
+from secagg.cohort_members import CohortView, ring_session_id
 from secagg.errors import (
     BadRoster,
     CorruptTotal,
@@ -268,7 +268,7 @@ def unbind_session(patch: pytest.MonkeyPatch) -> None:
 
 def unbind_masks(patch: pytest.MonkeyPatch) -> None:
     """Masks that do not depend on the digest of the ring, but through the session id."""
-    patch.setattr(question, "mask_context", lambda **bound: mask_context(**{**bound, "cohort": b""}))
+    patch.setattr(query_context, "mask_context", lambda **bound: mask_context(**{**bound, "cohort": b""}))
 
 
 @pytest.mark.parametrize("told", TOLD.values(), ids=TOLD)

@@ -15,7 +15,8 @@ import pytest
 from secagg import messages as m
 from secagg.bitmap import PositionSet
 from secagg.client_memory import Memory, VolatileMemory
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
+from secagg.differencing_rules import Rule, SetLog, SumSequence, _canonical
 from secagg.errors import (
     HiddenMembers,
     LedgerError,
@@ -26,10 +27,9 @@ from secagg.errors import (
     UnchangedValues,
 )
 from secagg.ledger import ClientLedger
-from secagg.ledger.file_path import tag_key_path
-from secagg.local import LocalSession, local_machines
+from secagg.ledger.path_checks import tag_key_path
+from secagg.local_session import LocalSession, local_machines
 from secagg.params import SessionParams
-from secagg.sequence_rules import Rule, SetLog, SumSequence, _canonical
 from secagg.sum_spec import Bound, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.transitions import ClientState
 from secagg.trust_levels import Trust

@@ -7,7 +7,7 @@ import pytest
 from secagg import client_checks
 from secagg import messages as m
 from secagg.client import ClientMachine
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from secagg.errors import BadSignature, FewContributors, OutOfOrder, PeerError, SmallThreshold, UnknownPeer
 from secagg.events import ClientStep
 from secagg.transitions import ClientState

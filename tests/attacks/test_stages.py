@@ -14,7 +14,7 @@ import pytest
 from secagg import client_checks
 from secagg import messages as m
 from secagg.bitmap import pack_positions
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from secagg.errors import OutOfOrder, RepeatedSum, SecretReused, SessionLive, TooManySums
 from secagg.message_records import encode_neighbours, encode_signatures
 from secagg.transitions import CLIENT_MOVES, ClientState

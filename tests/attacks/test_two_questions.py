@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from secagg import client_checks, question
+from secagg import client_checks, query_context
 from secagg.errors import BadSignature, CorruptTotal
 from secagg.keys import mask_context
 from secagg.sum_spec import Part, Residue, SumSpec, Table
@@ -24,7 +24,7 @@ def unbind(monkeypatch: pytest.MonkeyPatch, *fields: str) -> None:
     def loose(**bound: Any) -> bytes:
         return mask_context(**{**bound, **dict.fromkeys(fields, b"")})
 
-    monkeypatch.setattr(question, "mask_context", loose)
+    monkeypatch.setattr(query_context, "mask_context", loose)
 
 
 def two_models(trust: Trust) -> tuple[Rig, TwoQuestions]:

@@ -26,7 +26,7 @@ from benchmarks.sums import measure as measure_sum
 from benchmarks.training import TrainingCosts, TrainingReport, TrainingSetting
 from secagg import ClientMachine, Trust, client_checks, hashing, keys, preflight
 from secagg.params import SessionParams
-from sims.console import OnProgress as Bar
+from sims.console_progress import OnProgress as Bar
 from sims.drill.config import DrillConfig
 from tests.benchmarks import overhead_reports
 from tests.benchmarks.reports import FLOWER, OURS

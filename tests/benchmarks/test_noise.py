@@ -14,7 +14,7 @@ import pytest
 from benchmarks import noise
 from benchmarks.__main__ import main
 from benchmarks.noise import NoiseReport, NoiseSetting, Peer, make_keystream, measure
-from sims.console import quiet
+from sims.console_progress import quiet
 
 SMALL = ("--sigma", "3/2", "--size", "1000")
 REPORT = NoiseReport(

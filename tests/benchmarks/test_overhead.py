@@ -26,7 +26,7 @@ from protocols.run import Run
 from secagg import ClientMachine, ServerMachine, Trust
 from secagg.errors import LocalError
 from secagg.input_encoding import Encoding
-from sims.console import Console, quiet
+from sims.console_progress import Console, quiet
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum
 from tests.benchmarks.overhead_reports import ROUNDS, report
 

@@ -18,7 +18,7 @@ from benchmarks.page import page_text
 from benchmarks.page_measurements import Survey
 from benchmarks.page_plan import FULL, LONG, QUICK, Plan
 from benchmarks.peers import Row
-from sims.console import OnProgress
+from sims.console_progress import OnProgress
 from tests.benchmarks.reports import FLOWER, made_up_survey, without_flower
 
 HEADINGS = [

@@ -21,7 +21,7 @@ from benchmarks.page_measurements import survey
 from benchmarks.page_plan import FULL, LONG, QUICK, Plan
 from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import SumReport
-from sims.console import OnProgress, quiet
+from sims.console_progress import OnProgress, quiet
 from tests.benchmarks.reports import FLOWER, made_up_survey, report_of
 
 # --- a survey of the smallest sums ---

@@ -14,7 +14,7 @@ from benchmarks.peers import PeersSetting, Row, compare, runs_for
 from benchmarks.repeats import measure_often, typical
 from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import SumReport
-from sims.console import OnProgress, quiet
+from sims.console_progress import OnProgress, quiet
 from tests.benchmarks.reports import FLOWER, OURS
 
 needs_flower = pytest.mark.skipif(not flower.installed(), reason="flwr is not installed")

@@ -22,7 +22,7 @@ from benchmarks.remote_server import BenchmarkFailed, server_process
 from benchmarks.sum_setting import SumSetting
 from secagg import Trust
 from secagg.errors import ParameterError
-from sims import process_memory
+from sims import process_resources
 
 needs_proc = pytest.mark.skipif(
     not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak of this process cannot be reset"
@@ -62,7 +62,7 @@ def test_growth_starts_afresh() -> None:
 def test_growth_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     """There the peak is the system's, and what is resident at the start is not known any better."""
     peaks = iter([SimpleNamespace(ru_maxrss=100), SimpleNamespace(ru_maxrss=140)])
-    monkeypatch.setattr(process_memory, "_STATUS", Path("/no/such/file"))
+    monkeypatch.setattr(process_resources, "_STATUS", Path("/no/such/file"))
     monkeypatch.setattr(memory_growth, "_CLEAR", Path("/no/such/file"))
     monkeypatch.setattr(resource, "getrusage", lambda _: next(peaks))
     monkeypatch.setattr(sys, "platform", "linux")

@@ -20,14 +20,14 @@ from benchmarks.simulated_clients import Chore, Crowd
 from benchmarks.sum_setting import KIND, SumSetting
 from benchmarks.sums import measure
 from secagg import ClientMachine, Trust, mask_keystream, preflight
-from secagg.double_masking import PairMasks, SelfMask
 from secagg.events import Answer, Asked, ClientStep
 from secagg.input_encoding import Encoding
 from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.mask_pool import ProcessPool
 from secagg.params import SessionParams
 from secagg.residue_packing import Residues
-from sims.console import bar, quiet
+from secagg.self_and_pair_masks import PairMasks, SelfMask
+from sims.console_progress import bar, quiet
 
 SIZE = 10
 DROPPED = 2

@@ -24,7 +24,7 @@ from secagg.errors import SpecError
 from secagg.input_encoding import Encoding
 from secagg.noise.gaussian import DiscreteGaussian
 from secagg.residue_packing import Residues
-from sims.console import quiet
+from sims.console_progress import quiet
 
 SIZE = 10
 DROPPED = 2

@@ -12,11 +12,11 @@ from benchmarks import registry, training
 from benchmarks.__main__ import main
 from benchmarks.training import FEWER, TrainingCosts, TrainingReport, TrainingSetting, measure, random_clients
 from fl.crowd import Crowd
-from fl.device import one_thread
+from fl.device_and_threads import one_thread
 from fl.training_settings import Training
 from papers.model_setups import SETUPS, ModelSetup
 from secagg.errors import LocalError
-from sims.console import quiet
+from sims.console_progress import quiet
 
 SMALL = ("--clients", "5", "--batch", "3", "--steps", "2")
 SOFTMAX = TrainingCosts(

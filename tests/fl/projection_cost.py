@@ -22,10 +22,10 @@ from fl.samples import Array, Samples
 from fl.trainer import Trainer
 from fl.training_settings import Training
 from protocols.learner import PenaltyTerm, Steering
-from protocols.local_training import OwnModel
 from protocols.lpproj import LpProj1
-from protocols.queries import Query, run_round
+from protocols.personal_model import OwnModel
 from protocols.random_projection import Subspace
+from protocols.rounds import Query, run_round
 from protocols.serialisation import as_vector
 from secagg.sum_spec import Total
 

@@ -33,12 +33,12 @@ from fl.attacks import (
     reverse_text,
     slow_down,
 )
-from fl.attacks.learner_wrapper import WrappedLearners
 from fl.attacks.omniscient import against
 from fl.cooperative_batcher import CooperativeBatcher, PendingRequest
 from fl.crowd import Crowd
 from fl.errors import DataError, TrainingError
 from fl.federation import ClientData, Federation
+from fl.learner_wrapper import WrappedLearners
 from fl.samples import Array, Samples
 from fl.training_settings import Training
 from protocols.algorithm import AnyAlgorithm

@@ -14,10 +14,10 @@ import pytest
 
 from fl.data.fedplus_regression import RegressionRecipe, fed_plus_regression, input_variances, true_weights
 from fl.data.fedprox_synthetic import PRESETS, Recipe, generate, synthetic
-from fl.data.gaussian_classes import ClassTask, ClientPopulation, classification, quantile_task
 from fl.data.leaf_clustered import SEED as LEAF_SEED
 from fl.data.leaf_clustered import leaf_synthetic
-from fl.data.train_test_split import SplitFractions
+from fl.data.quantile_paper_synthetic import ClassTask, ClientPopulation, classification, quantile_task
+from fl.data.synthetic_train_test_split import SplitFractions
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.samples import Array, Samples

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl.data import SOURCES, checksums, cifar, files, load, mnist
+from fl.data import SOURCES, checksums, cifar10, file_reading, load, mnist_fashion_and_emnist
 from fl.errors import DataError
 from fl.samples import Array, Samples
 
@@ -257,9 +257,9 @@ def test_a_gz_bomb_is_not_unpacked_beyond_what_its_header_says(tmp_path: Path) -
 
 def test_content_stops_at_its_limit(tmp_path: Path) -> None:
     write(tmp_path / "text.gz", bytes(1 << 20))
-    assert len(files.content(tmp_path / "text.gz", 1 << 20)) == 1 << 20
+    assert len(file_reading.content(tmp_path / "text.gz", 1 << 20)) == 1 << 20
     with pytest.raises(DataError, match="longer than 1000 bytes"):
-        files.content(tmp_path / "text.gz", 1000)
+        file_reading.content(tmp_path / "text.gz", 1000)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_labels_that_do_not_fit_are_refused(tmp_path: Path, labels: list[int], m
 def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     with (
         pytest.raises(DataError, match="secret: cannot be read: not yours"),
-        files.blame(tmp_path / "secret"),
+        file_reading.blame(tmp_path / "secret"),
     ):
         raise PermissionError("not yours")
 
@@ -469,7 +469,7 @@ def test_a_damaged_binary_batch_is_refused(tmp_path: Path, data: bytes, message:
 
 def test_a_batch_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "test_batch.gz", pickled(GOOD))
-    monkeypatch.setattr(cifar, "_LARGEST", 1000)
+    monkeypatch.setattr(cifar10, "_LARGEST", 1000)
     with pytest.raises(DataError, match="it is longer than 1000 bytes") as error:
         load("cifar10", tmp_path, part="test", check=False)
     assert str(error.value).count("test_batch.gz") == 1
@@ -501,7 +501,9 @@ def test_an_unknown_parameter_gets_those_that_there_are(tmp_path: Path) -> None:
         load("digits", part="all")
 
 
-@pytest.mark.parametrize("read", [mnist.mnist, mnist.emnist, cifar.cifar10])
+@pytest.mark.parametrize(
+    "read", [mnist_fashion_and_emnist.mnist, mnist_fashion_and_emnist.emnist, cifar10.cifar10]
+)
 def test_an_unknown_part_is_refused(tmp_path: Path, read: Callable[..., Samples]) -> None:
     with pytest.raises(DataError, match="part must be one of train, test, all, not 'trian'"):
         read(tmp_path, part="trian")

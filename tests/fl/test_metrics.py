@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fl.errors import FLError
-from fl.metrics import clients, model_drift
+from fl.metrics import clients, model_change_and_loss_line
 from fl.metrics.clients import ClientScores
 from fl.samples import Array
 from papers import personalisation_gain, seeds
@@ -177,7 +177,7 @@ def test_every_client_is_hurt_or_helped_or_the_same(wrong: list[tuple[int, int]]
 def test_change_at_an_aggregation_that_gives_all_the_common_model() -> None:
     before = np.array([[3.0, 0.0], [0.0, 8.0]], dtype=np.float32)
 
-    found = model_drift.change(np.array([3.0, 4.0]), before)
+    found = model_change_and_loss_line.change(np.array([3.0, 4.0]), before)
 
     assert (found.mean, found.std) == pytest.approx((4.5, 0.5))  # moves of 4 and 5
     assert found.relative == pytest.approx((4 / 3 + 5 / 8) / 2)
@@ -186,15 +186,15 @@ def test_change_at_an_aggregation_that_gives_all_the_common_model() -> None:
 def test_change_where_each_goes_on_from_its_own_model() -> None:
     before = [[1.0, 0.0], [0.0, 2.0]]
 
-    found = model_drift.change([[1.0, 0.0], [0.0, 3.0]], before)
+    found = model_change_and_loss_line.change([[1.0, 0.0], [0.0, 3.0]], before)
 
     assert (found.mean, found.std, found.relative) == pytest.approx((0.5, 0.5, 0.25))
 
 
 def test_change_of_a_single_model_and_of_one_that_is_zero() -> None:
-    assert model_drift.change([3.0, 4.0], [0.0, 4.0]).relative == pytest.approx(0.75)
+    assert model_change_and_loss_line.change([3.0, 4.0], [0.0, 4.0]).relative == pytest.approx(0.75)
 
-    from_zero = model_drift.change([3.0, 4.0], [0.0, 0.0])
+    from_zero = model_change_and_loss_line.change([3.0, 4.0], [0.0, 0.0])
 
     assert from_zero.mean == pytest.approx(5)
     assert from_zero.relative is None
@@ -203,7 +203,7 @@ def test_change_of_a_single_model_and_of_one_that_is_zero() -> None:
 def test_losses_on_the_line_from_local_to_common() -> None:
     local, common = np.array([1.0, 1.0]), np.array([5.0, 1.0])
 
-    line = model_drift.line_losses(lambda model: float((model[0] - 2) ** 2), local, common, 5)
+    line = model_change_and_loss_line.line_losses(lambda model: float((model[0] - 2) ** 2), local, common, 5)
 
     np.testing.assert_allclose(line.shares, [0, 0.25, 0.5, 0.75, 1])
     np.testing.assert_allclose(line.losses, [1, 0, 1, 4, 9])
@@ -219,7 +219,7 @@ def test_a_line_has_both_models_in_it_exactly(kind: type[np.floating]) -> None:
         seen.append(model)
         return 0.0
 
-    model_drift.line_losses(loss, local, common, 7)
+    model_change_and_loss_line.line_losses(loss, local, common, 7)
 
     assert len(seen) == 7
     assert all(model.dtype == kind for model in seen)
@@ -228,7 +228,9 @@ def test_a_line_has_both_models_in_it_exactly(kind: type[np.floating]) -> None:
 
 
 def test_a_line_between_models_of_whole_numbers_has_fractions_on_it() -> None:
-    line = model_drift.line_losses(lambda model: float(model[0]), np.array([0]), np.array([1]), 3)
+    line = model_change_and_loss_line.line_losses(
+        lambda model: float(model[0]), np.array([0]), np.array([1]), 3
+    )
 
     np.testing.assert_allclose(line.losses, [0, 0.5, 1])
 
@@ -369,33 +371,45 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: personalisation_gain.summarised_gains([0.1], [0.1], margin=NAN),
         "margin is nan",
     ),
-    "a model in layers": (lambda: model_drift.line_losses(np.sum, np.ones((2, 2)), MODEL), "flat vector"),
+    "a model in layers": (
+        lambda: model_change_and_loss_line.line_losses(np.sum, np.ones((2, 2)), MODEL),
+        "flat vector",
+    ),
     "an empty model": (
-        lambda: model_drift.line_losses(np.sum, np.ones(0), np.ones(0)),
+        lambda: model_change_and_loss_line.line_losses(np.sum, np.ones(0), np.ones(0)),
         "at least one element",
     ),
     "a diverged model": (
-        lambda: model_drift.line_losses(np.sum, np.array([1, NAN]), MODEL),
+        lambda: model_change_and_loss_line.line_losses(np.sum, np.array([1, NAN]), MODEL),
         "elements of the local model are not finite",
     ),
-    "no models": (lambda: model_drift.change(MODEL, np.ones((0, 2))), "at least one"),
-    "models in layers": (lambda: model_drift.change(MODEL, np.ones((1, 2, 2))), "rows of one array"),
+    "no models": (lambda: model_change_and_loss_line.change(MODEL, np.ones((0, 2))), "at least one"),
+    "models in layers": (
+        lambda: model_change_and_loss_line.change(MODEL, np.ones((1, 2, 2))),
+        "rows of one array",
+    ),
     "a model too few after": (
-        lambda: model_drift.change(np.ones((2, 2)), np.ones((3, 2))),
+        lambda: model_change_and_loss_line.change(np.ones((2, 2)), np.ones((3, 2))),
         "3 models before and 2 models after",
     ),
     "another size after": (
-        lambda: model_drift.change(np.ones(3), np.ones((3, 2))),
+        lambda: model_change_and_loss_line.change(np.ones(3), np.ones((3, 2))),
         "2 elements of a model before",
     ),
     "a diverged client": (
-        lambda: model_drift.change(MODEL, [[1.0, 1.0], [1.0, INF]]),
+        lambda: model_change_and_loss_line.change(MODEL, [[1.0, 1.0], [1.0, INF]]),
         "elements of model 1 before",
     ),
-    "a line of a point": (lambda: model_drift.line_losses(np.sum, MODEL, MODEL, 1), "at least 2"),
-    "a line to another size": (lambda: model_drift.line_losses(np.sum, MODEL, np.ones(3)), "2 elements"),
+    "a line of a point": (
+        lambda: model_change_and_loss_line.line_losses(np.sum, MODEL, MODEL, 1),
+        "at least 2",
+    ),
+    "a line to another size": (
+        lambda: model_change_and_loss_line.line_losses(np.sum, MODEL, np.ones(3)),
+        "2 elements",
+    ),
     "a line of NaN": (
-        lambda: model_drift.line_losses(lambda _: NAN, MODEL, MODEL),
+        lambda: model_change_and_loss_line.line_losses(lambda _: NAN, MODEL, MODEL),
         "losses on the line are NaN",
     ),
     "rounds out of order": (lambda: rounds_to([1, 2], 1, rounds=[1, 1]), "in order"),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl.data import files, load, npz
+from fl.data import file_reading, load, npz
 from fl.data.leaf import LETTERS, encode
 from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
@@ -531,7 +531,7 @@ def test_windows_are_whole_numbers(tmp_path: Path, name: str, value: Any) -> Non
 
 def test_more_windows_than_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shakespeare.tsv").write_text(TSV)
-    monkeypatch.setattr(files, "LARGEST", 13 * 5 - 1)
+    monkeypatch.setattr(file_reading, "LARGEST", 13 * 5 - 1)
     with pytest.raises(DataError, match="13 windows of 5 are too many for memory: choose a larger stride"):
         load("shakespeare", tmp_path, window=5)
 

@@ -36,7 +36,7 @@ from fl.partition import (
     power_law,
     shards,
 )
-from fl.partition.building_blocks import apportion
+from fl.partition.part_sizes import apportion
 from fl.samples import Array, Samples
 
 # What a recipe cannot do without, or should have so that small data sets suffice.

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fl.batches import SampleTensors
 from fl.errors import DataError
+from fl.sample_tensors import SampleTensors
 from fl.samples import Samples
 from fl.training_settings import Training
 

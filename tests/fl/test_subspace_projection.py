@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fl import subspace_projection as projections
-from fl.attacks.updates import SignFlip
+from fl.attacks.updates_and_answers import SignFlip
 from fl.crowd import Crowd, Member
 from fl.errors import TrainingError
 from fl.models import build

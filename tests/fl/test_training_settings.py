@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from fl import device
-from fl.device import pick
+from fl import device_and_threads
+from fl.device_and_threads import pick
 from fl.errors import TrainingError
 from fl.loss_functions import OBJECTIVES, objective
 from fl.training_settings import KINDS, Schedule, Training
@@ -223,6 +223,6 @@ def test_devices_that_are_not_there(machine: Any, name: str, words: str) -> None
 
 def test_gpus_are_counted_from_zero(machine: Any) -> None:
     machine(gpus=2)
-    assert device.pick("cuda:1").index == 1
+    assert device_and_threads.pick("cuda:1").index == 1
     with pytest.raises(TrainingError, match="cuda:2: there are 2 GPUs, counted from 0"):
-        device.pick("cuda:2")
+        device_and_threads.pick("cuda:2")

@@ -12,7 +12,7 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from protocols.serialisation import Vector, pack
-from secagg.local import Stage
+from secagg.local_session import Stage
 from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, secure_sum
 
 Learners = dict[int, QuadraticLearner]

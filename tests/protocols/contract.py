@@ -19,7 +19,7 @@ from protocols.fedavg import FedAvg, PerFedAvg
 from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus, PenaltyGroup, Psi
 from protocols.learner import Learner
-from protocols.local_training import LocalTraining
+from protocols.local_only_training import LocalTraining
 from protocols.lpproj import LpProj1, LpProj2
 from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.partial_personalisation import FedAlt, FedSim, LGFedAvg
@@ -28,8 +28,9 @@ from protocols.privacy_budget import HistogramBudget, PublicStepBudget
 from protocols.qffl import QFFL
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.quantised import Quantised
-from protocols.queries import Query, RoundInfo, encode_query
+from protocols.query_encoding import encode_query
 from protocols.rfa import RFA, RFA1
+from protocols.rounds import Query, RoundInfo
 from protocols.rsa import RSA
 from protocols.run import RoundReport, Run
 from protocols.scaffold import Scaffold

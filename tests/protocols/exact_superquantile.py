@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from protocols.histogram_quantiles import tail_size
 from protocols.serialisation import Vector
-from protocols.superquantile import (
+from protocols.superquantile_formulas import (
     _losses,
     entropic_level,
     entropic_share,

@@ -10,11 +10,12 @@ import pytest
 from protocols.afl import AFL, NEXT, WEIGHT, Mixed, MixtureState, MixtureWeight, Presence
 from protocols.averaging import UPDATE
 from protocols.participant import Participant
-from protocols.queries import RoundInfo, encode_query
+from protocols.query_encoding import encode_query
+from protocols.rounds import RoundInfo
 from protocols.run import Run
 from protocols.serialisation import as_vector, pack
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError, TooFewClients
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust
 from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from protocols.anderson import Anderson, AndersonSafeguard, combined, gram_of
-from protocols.queries import RoundInfo, encode_query
+from protocols.query_encoding import encode_query
+from protocols.rounds import RoundInfo
 from protocols.run import Run
 from protocols.serialisation import as_vector
 from protocols.splitting import Splitting
-from protocols.splitting_acceleration import GRAM, GramRow
+from protocols.splitting_anderson import GRAM, GramRow
 from protocols.splitting_clients import AcceleratedSplit
 from secagg.errors import MalformedMessage, ParameterError
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.trust_levels import Trust
 from sims.plan.cost_plan import Conditions, plan_costs
 from sims.runtime import Setting, insecure_plain_sum, secure_sum

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from protocols.apfl import APFL, Mixture
 from protocols.averaging import Update
 from protocols.fedavg import FedAvg
-from protocols.local_training import LocalTraining
+from protocols.local_only_training import LocalTraining
 from protocols.serialisation import as_vector, pack
 from secagg.errors import ParameterError
-from secagg.local import Stage
+from secagg.local_session import Stage
 from tests.protocols.baselines import (
     Learners,
     all_missing,

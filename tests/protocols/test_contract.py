@@ -22,17 +22,18 @@ from protocols.catalogue import CATALOGUE, find, register
 from protocols.catalogue_entry import CatalogueEntry
 from protocols.learner import Learner
 from protocols.participant import Participant
-from protocols.queries import LARGEST, Query, RoundInfo, encode_query, run_round
+from protocols.query_encoding import LARGEST, encode_query
+from protocols.rounds import Query, RoundInfo, run_round
 from protocols.run import Run
 from protocols.serialisation import pack
 from secagg.errors import LocalError, MalformedMessage, ParameterError, TooFewClients
 from secagg.input_encoding import Encoding
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.mask_keystream import KeyStream
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust
 from sims.runtime import DropoutSchedule, SessionChannel
-from sims.runtime.client_state import SimulatedParticipant
+from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from tests.protocols.contract import (
     CASES,
     CHANNELS,

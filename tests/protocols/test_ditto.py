@@ -8,12 +8,13 @@ import pytest
 from protocols.averaging import Update
 from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg
-from protocols.local_training import LocalTraining, OwnModel
+from protocols.local_only_training import LocalTraining
+from protocols.personal_model import OwnModel
 from protocols.privacy_budget import PrivacyBudget
 from protocols.serialisation import as_vector, pack
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import CorruptTotal, ParameterError
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.noise.privacy_goal import Goal
 from secagg.sum_spec import Total
 from tests.protocols.baselines import (

@@ -17,7 +17,8 @@ from protocols.evaluation import ErrorHistogram, Evaluation, EvaluationMetrics, 
 from protocols.fedavg import FedAvg
 from protocols.histogram_quantiles import one_hot, read_percentile
 from protocols.learner import Score
-from protocols.local_training import LocalTraining, OwnModel
+from protocols.local_only_training import LocalTraining
+from protocols.personal_model import OwnModel
 from protocols.privacy_budget import HistogramBudget, PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
@@ -25,7 +26,7 @@ from protocols.serialisation import Vector
 from protocols.simplicial import SimplicialFL
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError, TooFewClients
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.zcdp_cost import sum_rho
 from secagg.trust_levels import Trust

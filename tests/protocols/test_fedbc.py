@@ -16,11 +16,11 @@ from protocols.fedavg import FedAvg
 from protocols.fedbc import ConstraintState, FedBC, PerFedBC, fedbc_as_released
 from protocols.learner import Learner
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.queries import Outcome, run_round
+from protocols.rounds import Outcome, run_round
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector, as_vector, pack, unpack
 from secagg.errors import CorruptTotal, ParameterError, TooFewClients
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust
 from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum

@@ -18,7 +18,8 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg
 from protocols.fedplus import FedPlus, PenaltyGroup, Psi
 from protocols.learner import Learner
-from protocols.local_training import LocalTraining, OwnModel
+from protocols.local_only_training import LocalTraining
+from protocols.personal_model import OwnModel
 from protocols.privacy_budget import PublicStepBudget
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.rfa import RFA
@@ -26,7 +27,7 @@ from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError, TooFewClients
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.noise.privacy_goal import Goal
 from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 

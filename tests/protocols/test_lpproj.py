@@ -9,16 +9,17 @@ import pytest
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.averaging import clipped
-from protocols.local_training import OwnModel
 from protocols.lpproj import Agree, LpProj, LpProj1, LpProj2
 from protocols.participant import Participant
+from protocols.personal_model import OwnModel
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.queries import LARGEST, RoundInfo, encode_query
+from protocols.query_encoding import LARGEST, encode_query
+from protocols.rounds import RoundInfo
 from protocols.rsa import SIGNED_COUNTS
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.sum_spec import Count, Total
 from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum

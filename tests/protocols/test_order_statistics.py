@@ -14,11 +14,12 @@ from hypothesis.extra import numpy as hnp
 from protocols.order_statistics import Below, Inside, MedianByCounts, OrderStatistics, TrimmedMean
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.queries import RoundInfo, encode_query
+from protocols.query_encoding import encode_query
+from protocols.rounds import RoundInfo
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
 from secagg.errors import CohortChanged, CorruptTotal, MalformedMessage, ParameterError
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.messages import MAX_SUMS
 from secagg.sum_spec import Count, Total
 from secagg.trust_levels import Trust

@@ -9,18 +9,19 @@ import pytest
 
 from protocols.fedavg import FedAvg
 from protocols.iterative_aggregation import Residuals
-from protocols.parameter_ranges import IndexRanges
+from protocols.model_index_ranges import IndexRanges
 from protocols.partial_personalisation import FedAlt, FedSim, OwnPart, Partial, Shared
 from protocols.participant import Participant
 from protocols.privacy_budget import PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.queries import RoundInfo, encode_query
+from protocols.query_encoding import encode_query
+from protocols.rounds import RoundInfo
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector, pack
 from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import MalformedMessage, ParameterError
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.noise.privacy_goal import Goal
 from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum

@@ -18,12 +18,14 @@ from protocols.averaging import Update, WeightedMean, clipped
 from protocols.fedavg import FedAvg
 from protocols.fedbc import ConstraintState
 from protocols.learner import Learner, PenaltyTerm, Score, Steering
-from protocols.local_training import LocalTraining, OwnModel
+from protocols.local_only_training import LocalTraining
 from protocols.participant import Participant
+from protocols.personal_model import OwnModel
 from protocols.privacy_budget import PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner, steered_step
 from protocols.quantised import Remainder
-from protocols.queries import LARGEST, Outcome, Query, Round, RoundInfo, UnacknowledgedAnswer, encode_query
+from protocols.query_encoding import LARGEST, encode_query
+from protocols.rounds import Outcome, Query, Round, RoundInfo, UnacknowledgedAnswer
 from protocols.scaffold import ControlVariate
 from protocols.serialisation import RecordError, Vector, as_vector, pack
 from protocols.sketched_sgd import UnsentUpdate

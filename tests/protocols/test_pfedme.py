@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from protocols.averaging import Update
-from protocols.local_training import OwnModel
+from protocols.personal_model import OwnModel
 from protocols.pfedme import PFedMe
 from protocols.serialisation import as_vector, pack
 from secagg.errors import ParameterError
-from secagg.local import Stage
+from secagg.local_session import Stage
 from tests.protocols.baselines import (
     Learners,
     all_missing,

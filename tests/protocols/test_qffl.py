@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from protocols.averaging import UPDATE, Update
 from protocols.fedavg import FedAvg
 from protocols.qffl import QFFL, STIFFNESS
-from protocols.queries import Outcome
+from protocols.rounds import Outcome
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import CorruptTotal, ParameterError
 from secagg.sum_spec import LInf, Total

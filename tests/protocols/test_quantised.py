@@ -12,8 +12,8 @@ from protocols.averaging import UPDATE, WEIGHT
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.quantised import OCTAVES, Quantise, Quantised, Remainder
 from protocols.serialisation import Vector, as_vector
+from secagg.clipping_and_fixed_point import levels
 from secagg.errors import MalformedMessage, ParameterError
-from secagg.fixed_point import levels
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust
 from sims.plan.cost_plan import Conditions, plan_costs

@@ -11,12 +11,13 @@ import pytest
 from protocols.iterative_aggregation import Residuals, StopReason
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.queries import Outcome, RoundInfo, encode_query
+from protocols.query_encoding import encode_query
 from protocols.rfa import RFA, RFA1, Mean
+from protocols.rounds import Outcome, RoundInfo
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
 from secagg.errors import CohortChanged, ParameterError, TooFewClients
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.sum_spec import Total
 from sims.runtime import DropoutSchedule, SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from protocols.averaging import Update
-from protocols.local_training import OwnModel
 from protocols.participant import Participant
+from protocols.personal_model import OwnModel
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.queries import LARGEST, RoundInfo, encode_query
+from protocols.query_encoding import LARGEST, encode_query
+from protocols.rounds import RoundInfo
 from protocols.rsa import RSA, SIGNED_COUNTS
 from protocols.serialisation import as_vector
 from secagg.errors import CorruptTotal, ParameterError

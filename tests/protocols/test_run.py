@@ -13,13 +13,13 @@ from protocols.averaging import Update
 from protocols.ditto import Ditto
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner
-from protocols.local_training import LocalTraining
+from protocols.local_only_training import LocalTraining
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.queries import Outcome, Query, RoundInfo
+from protocols.rounds import Outcome, Query, RoundInfo
 from protocols.run import Run
 from protocols.serialisation import RecordError, as_vector
 from secagg.errors import CohortChanged, CorruptTotal, ParameterError, StateError, SumFailed, TooFewClients
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum

@@ -11,7 +11,7 @@ from protocols.learner import Steering
 from protocols.scaffold import CONTROL, Controlled, ControlVariate, Scaffold
 from protocols.serialisation import Vector, as_vector, pack
 from secagg.errors import MalformedMessage, ParameterError
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.sum_spec import L2
 from sims.runtime import SessionChannel
 from tests.protocols.baselines import (

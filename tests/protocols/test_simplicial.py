@@ -19,14 +19,14 @@ from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import RoundReport, Run
 from protocols.serialisation import Vector
 from protocols.simplicial import LossHistogram, SimplicialFL, TailUpdate
-from protocols.superquantile import (
+from protocols.superquantile_formulas import (
     LossTail,
     TailRule,
     TailThreshold,
 )
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError, TooFewClients
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.zcdp_cost import sum_rho
 from secagg.trust_levels import Trust

@@ -9,11 +9,11 @@ import pytest
 
 from protocols.algorithm import LEAST_WEIGHT
 from protocols.averaging import WEIGHT
-from protocols.queries import LARGEST
+from protocols.query_encoding import LARGEST
 from protocols.serialisation import Vector, as_vector, pack
 from protocols.sketched_sgd import SKETCH, VALUES, Heaviest, Sketch, SketchedSGD, UnsentUpdate, heaviest
 from secagg.errors import CorruptTotal, MalformedMessage, ParameterError
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.sum_spec import Total
 from sims.runtime import SessionChannel
 from tests.protocols.baselines import Learners, assert_same_bits, missing, quadratics, ran, settled

@@ -11,14 +11,15 @@ from protocols.averaging import clipped
 from protocols.learner import Learner
 from protocols.participant import Participant
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.queries import RoundInfo, encode_query
+from protocols.query_encoding import encode_query
+from protocols.rounds import RoundInfo
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
 from protocols.splitting import Splitting
 from protocols.splitting_clients import AtPoint, Split, SplitClient
-from protocols.splitting_local_step import ProximalLearner, ProximalSteps, StepSizes
+from protocols.splitting_formulas import ProximalLearner, ProximalSteps, StepSizes
 from secagg.errors import MalformedMessage, ParameterError
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from tests.protocols.contract import absent

@@ -13,7 +13,7 @@ from protocols.catalogue import CATALOGUE
 from protocols.ditto import Ditto
 from protocols.evaluation import EvaluationMetrics, WithEvaluation
 from protocols.fedavg import FedAvg
-from protocols.local_training import OwnModel
+from protocols.personal_model import OwnModel
 from protocols.privacy_budget import PrivacyBudget
 from protocols.scaffold import Scaffold
 from protocols.serialisation import Vector, pack, unpack

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secagg import client, double_masking
+from secagg import client, self_and_pair_masks
 from secagg.client import ClientMachine
 from secagg.keys import hkdf, noise_info
 from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
-from secagg.question import Question
+from secagg.query_context import Question
 from secagg.residue_packing import Residues
 from secagg.shamir import SHARE_BYTES
 from secagg.sum_spec import Total, Values
@@ -38,7 +38,7 @@ class Witness:
         member = question.cohort.ids[secrets["position"]]
         self.questions[question.sum_index] = question
         self._inputs[member, question.sum_index] = [part.copy() for part in residues]
-        double_masking.put_on(residues, question, **secrets)
+        self_and_pair_masks.put_on(residues, question, **secrets)
 
     def look(self, clients: Mapping[int, ClientMachine]) -> None:
         """Copy the secrets of clients whose set-up is over."""

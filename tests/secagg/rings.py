@@ -16,7 +16,7 @@ from secagg.errors import CohortChanged, ParameterError, SumFailed, TooFewClient
 from secagg.events import SumReleased
 from secagg.graph_parameters import RingParameters, least_connected, ring_parameters
 from secagg.insecure_seeds import SeededRandom
-from secagg.local import Absent, Stage
+from secagg.local_session import Absent, Stage
 from secagg.message_records import Format, parse_neighbours
 from secagg.server import NONCE_BYTES
 from secagg.sum_spec import SumSpec, Table

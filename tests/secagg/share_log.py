@@ -16,10 +16,10 @@ from enum import Enum
 from secagg import messages as m
 from secagg.bitmap import PositionSet, unpack_positions
 from secagg.client import ClientMachine
-from secagg.cohort import ring_session_id, session_id
+from secagg.cohort_members import ring_session_id, session_id
 from secagg.errors import SERVER, Peer
 from secagg.hashing import DIGEST_BYTES
-from secagg.local import AnswerFunction
+from secagg.local_session import AnswerFunction
 from secagg.message_records import Format, parse_adverts, parse_neighbours
 from secagg.server import ServerMachine
 from secagg.shamir import SHARE_BYTES

@@ -9,13 +9,13 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from secagg.admission_and_attendance import Admission, Attendance
 from secagg.client import ClientMachine
 from secagg.client_memory import VolatileMemory
-from secagg.masked_sum import Tally
 from secagg.same_vector_sums import Agenda, GroupBook, _Group
 from secagg.server import ServerMachine
-from secagg.session_members import Admission, Attendance
 from secagg.session_secrets import Vault
+from secagg.sum_unmasking import Tally
 
 Machine = TypeVar("Machine", ClientMachine, ServerMachine)
 

@@ -7,7 +7,7 @@ from functools import cache
 
 from secagg import messages as m
 from secagg.client import ClientMachine
-from secagg.cohort import invitation_digest
+from secagg.cohort_members import invitation_digest
 from secagg.errors import PeerError
 from secagg.message_records import Format
 from secagg.server import ServerMachine

@@ -9,7 +9,7 @@ import pytest
 
 from secagg.events import Asked
 from secagg.graph_parameters import GraphChoice
-from secagg.local import LocalSession, Stage, local_machines
+from secagg.local_session import LocalSession, Stage, local_machines
 from secagg.messages import Reveal, decode
 from secagg.params import SessionParams
 from secagg.shamir import SHARE_BYTES

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from secagg.cohort import Cohort, Neighbourhood, invitation_digest, ring_digest, ring_session_id, session_id
+from secagg.cohort_members import (
+    Cohort,
+    Neighbourhood,
+    invitation_digest,
+    ring_digest,
+    ring_session_id,
+    session_id,
+)
 from secagg.hashing import digest
 from secagg.message_records import Advert
 

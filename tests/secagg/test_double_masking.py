@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from secagg.bitmap import PositionSet
-from secagg.cohort import Cohort, Neighbourhood
-from secagg.double_masking import SelfMask, masks_with, own_mask, put_on, take_off
+from secagg.cohort_members import Cohort, Neighbourhood
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, hkdf, pair_info, public_key, self_mask_seed
 from secagg.mask_keystream import apply_masks
 from secagg.message_records import Advert
 from secagg.messages import Query
-from secagg.question import Question
+from secagg.query_context import Question
 from secagg.residue_packing import Residues
+from secagg.self_and_pair_masks import SelfMask, masks_with, own_mask, put_on, take_off
 from secagg.sum_spec import Part, Residue, SumSpec
 
 IDS = (2, 3, 7, 11, 500)

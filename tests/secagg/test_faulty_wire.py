@@ -14,7 +14,7 @@ from secagg import messages as m
 from secagg.errors import SERVER, BadSignature, Departed, Peer, PeerError, SumFailed, UnknownPeer
 from secagg.events import Excluded, Late
 from secagg.keys import SIGNATURE_BYTES
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.message_records import ID_BYTES
 from secagg.testing.faulty_wire import (
     DELIVER,

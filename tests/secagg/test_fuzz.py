@@ -21,7 +21,7 @@ import pytest
 
 from secagg import messages as m
 from secagg.client import ClientMachine
-from secagg.cohort import invitation_digest
+from secagg.cohort_members import invitation_digest
 from secagg.errors import BadRoster, PeerError
 from secagg.events import Asked, Excluded, Late, SatOut
 from secagg.hashing import VERSION

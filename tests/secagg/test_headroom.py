@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.distributed_noise import Noise, NoiseAssumptions, bits_for_noise
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import SpecError
 from secagg.input_encoding import Encoding
+from secagg.sensitivity_and_headroom import bits_for_noise
 from secagg.sum_spec import L2, Bound, Count, LInf, Part, SumSpec
 from tests.secagg.encodings import stream
 

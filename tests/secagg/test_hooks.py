@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from secagg import messages as m
-from secagg.hooks import ClientHooks, ServerHooks
-from secagg.local import LocalSession, local_machines
+from secagg.local_session import LocalSession, local_machines
+from secagg.machine_hooks import ClientHooks, ServerHooks
 from secagg.params import SessionParams
-from secagg.question import Question
+from secagg.query_context import Question
 from secagg.residue_packing import Residues
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.transitions import ClientState, ServerState

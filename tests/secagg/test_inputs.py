@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from secagg.clipping_and_fixed_point import checked
 from secagg.errors import InputError
-from secagg.fixed_point import checked
 from secagg.input_encoding import Encoding
 from secagg.mask_keystream import KeyStream
 from secagg.sum_spec import L2, Bound, Count, LInf, Part, Residue, SumSpec

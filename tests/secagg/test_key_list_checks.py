@@ -11,7 +11,7 @@ import pytest
 from secagg import messages as m
 from secagg.bitmap import PositionSet
 from secagg.client import ClientMachine
-from secagg.cohort import Cohort, Neighbourhood, ring_session_id
+from secagg.cohort_members import Cohort, Neighbourhood, ring_session_id
 from secagg.errors import (
     SERVER,
     BadKey,

@@ -28,7 +28,7 @@ from secagg.errors import (
 from secagg.hashing import digest
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
-from secagg.ledger.chain import START, text_of
+from secagg.ledger.chained_rows import START, text_of
 from secagg.ledger.rollback_seal import seal_path
 from tests.secagg.ledgers import NOISY, QUERY, SESSION, answer, flipped, reopened
 

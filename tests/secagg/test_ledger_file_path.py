@@ -12,10 +12,9 @@ import pytest
 
 from secagg.client_budget import Budget, Spend
 from secagg.errors import DamagedLedger, LedgerError, SessionLive
-from secagg.ledger import ClientLedger, read_ledger
-from secagg.ledger import ledger as reading_module
+from secagg.ledger import ClientLedger, read_ledger, reader
 from secagg.ledger.file import READING, READING_AT_REST
-from secagg.ledger.ledger import Reading
+from secagg.ledger.reader import Reading
 from secagg.ledger.rollback_seal import seal_path
 from tests.secagg.ledgers import SESSION, answer, reopened
 
@@ -234,7 +233,7 @@ def test_a_ledger_that_is_opened_while_it_is_read_is_read_again(
 ) -> None:
     """It rested when the reader looked, so the reader took no lock; what it saw may be half of an entry."""
     filled(path)
-    read, accesses = reading_module._read, []
+    read, accesses = reader._read, []
 
     def read_late(path: Path, access: str) -> Reading:
         accesses.append(access)
@@ -246,6 +245,6 @@ def test_a_ledger_that_is_opened_while_it_is_read_is_read_again(
                 raise DamagedLedger("half of an entry")
         return found
 
-    monkeypatch.setattr(reading_module, "_read", read_late)
+    monkeypatch.setattr(reader, "_read", read_late)
     assert read_ledger(path).spend == Spend(charge=10, noised=2)
     assert accesses == [READING_AT_REST, READING]

@@ -15,9 +15,9 @@ from secagg.bitmap import pack_positions
 from secagg.client_budget import Spend, sum_charge
 from secagg.errors import BadKey, LedgerError, ParameterError, StateError, SumFailed, TooFewClients
 from secagg.ledger import Role, ServerLedger, read_ledger
-from secagg.ledger.chain import Body
+from secagg.ledger.chained_rows import Body
 from secagg.noise.zcdp_cost import Adjacency
-from secagg.question import query_digest
+from secagg.query_context import query_digest
 from secagg.sum_spec import Table, Total
 from tests.secagg.ledgers import NOISY, PLAIN, SESSION
 

@@ -37,7 +37,7 @@ from secagg.keys import Identity
 from secagg.ledger import ClientLedger, read_ledger
 from secagg.ledger.rollback_seal import seal_path
 from secagg.noise.zcdp_cost import Adjacency, rho_of
-from secagg.question import content_digest, query_digest
+from secagg.query_context import content_digest, query_digest
 from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
 from tests.attacks.guards import assert_refused

@@ -44,11 +44,11 @@ from secagg.events import (
     SumAborted,
     SumReleased,
 )
-from secagg.hooks import ClientHooks, ServerHooks
 from secagg.insecure_seeds import SeededRandom, seeded_identity
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
-from secagg.local import Absent, LocalSession, Stage, local_machines, nobody_absent
+from secagg.local_session import Absent, LocalSession, Stage, local_machines, nobody_absent
+from secagg.machine_hooks import ClientHooks, ServerHooks
 from secagg.noise.zcdp_cost import rho_of
 from secagg.params import SessionParams
 from secagg.server import ServerMachine

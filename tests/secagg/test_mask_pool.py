@@ -15,15 +15,14 @@ import pytest
 
 from secagg import LocalSession, Stage, local_machines, mask_pool_worker
 from secagg import mask_pool as pools
-from secagg.double_masking import PairMasks, Removal, SelfMask, seeds_of
 from secagg.errors import ParameterError
 from secagg.keys import public_key
 from secagg.mask_keystream import apply_masks
 from secagg.mask_pool import ProcessPool, _Worker
 from secagg.mask_pool_worker import ExpansionJob, PortionQueue, agree, claims, expand_shared, serve
-from secagg.mask_removal import OneProcess
 from secagg.params import SessionParams
 from secagg.residue_packing import Residues
+from secagg.self_and_pair_masks import OneProcess, PairMasks, Removal, SelfMask, seeds_of
 from secagg.trust_levels import Trust
 from tests.attacks.rig import PART, residue_table
 

@@ -16,10 +16,10 @@ from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import BadShare, BadVector, CorruptTotal, MalformedMessage, TooFewClients, Unrecoverable
 from secagg.events import WrongShares
 from secagg.input_encoding import Encoding
-from secagg.mask_removal import OneProcess
-from secagg.masked_sum import Tally
 from secagg.noise.gaussian import Layers
+from secagg.self_and_pair_masks import OneProcess
 from secagg.sum_spec import Total
+from secagg.sum_unmasking import Tally
 from secagg.topology import CompleteGraph
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.noise_attacks import LIMIT, noise_table

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import CohortChanged, ParameterError, SumFailed, TooFewClients
 from secagg.events import Asked, SumReleased
-from secagg.local import LocalSession, Stage
+from secagg.local_session import LocalSession, Stage
 from secagg.server import ServerMachine
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.testing import faulty_wire as schedules

@@ -16,13 +16,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from secagg.clipping_and_fixed_point import Real
 from secagg.distributed_noise import Noise
 from secagg.errors import InputError
-from secagg.fixed_point import Real
 from secagg.input_encoding import Encoding
 from secagg.mask_keystream import KeyStream
 from secagg.noise import grid_encoding
-from secagg.noise.grid_encoding import NoisyReals, Rotation, _sum_of_squares
+from secagg.noise.grid_encoding import NoisyReals, _sum_of_squares
+from secagg.noise.hadamard_rotation import Rotation
 from secagg.sum_spec import L2, Bound, Count, LInf, Part
 from tests.secagg.chance import biased_coin_is_plausible
 from tests.secagg.encodings import encode_one, noisy, signed, stream, total_of

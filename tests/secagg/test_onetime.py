@@ -9,9 +9,10 @@ import pytest
 
 from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import SeededRandom
-from secagg.keys import Agreement, EnvelopeCipher, OneTime
+from secagg.keys import Agreement, OneTime
 from secagg.mask_keystream import KeyStream
 from secagg.session_secrets import Vault
+from secagg.share_envelopes import EnvelopeCipher
 from secagg.sum_spec import Count, Part, SumSpec
 from secagg.trust_levels import Trust
 from tests.attacks.rig import Rig

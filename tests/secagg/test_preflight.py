@@ -12,7 +12,7 @@ from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
 from secagg.input_encoding import Encoding
-from secagg.local import LocalSession, Stage, local_machines
+from secagg.local_session import LocalSession, Stage, local_machines
 from secagg.params import SessionParams
 from secagg.preflight import Preflight, preflight
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from secagg.bitmap import PositionSet
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import SpecError
 from secagg.hashing import digest
@@ -18,7 +18,7 @@ from secagg.keys import hkdf, mask_context, noise_info
 from secagg.message_records import Advert
 from secagg.messages import Query
 from secagg.noise.grid_encoding import NoisyReals
-from secagg.question import Question, content_digest, query_digest
+from secagg.query_context import Question, content_digest, query_digest
 from secagg.sum_spec import L2, LInf, Part, Residue, SumSpec
 
 SPEC = SumSpec(parts=(Part(name="x", size=2, bits=8, bound=Residue()),))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from secagg.errors import ParameterError, TooFewClients
 from secagg.events import SessionReady, Stranded, SumReleased
-from secagg.local import LocalSession, Stage
+from secagg.local_session import LocalSession, Stage
 from secagg.server import ServerMachine
 from secagg.testing.faulty_wire import SET_UP, losing
 from secagg.transitions import ClientState, ServerState

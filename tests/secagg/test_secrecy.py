@@ -13,15 +13,17 @@ from secagg.errors import SecaggError
 from secagg.events import Answer, Asked, ClientStep, Outgoing, ServerStep
 from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import SeededRandom
-from secagg.keys import Agreement, EnvelopeCipher, Identity
-from secagg.local import LocalSession, local_machines
+from secagg.keys import Agreement, Identity
+from secagg.local_session import LocalSession, local_machines
 from secagg.mask_keystream import KeyStream
-from secagg.mask_removal import OneProcess
-from secagg.masked_sum import Reconstruction, Tally
 from secagg.message_records import Parcel
 from secagg.params import SessionParams
+from secagg.secret_reconstruction import Reconstruction
+from secagg.self_and_pair_masks import OneProcess
 from secagg.session_secrets import Vault
+from secagg.share_envelopes import EnvelopeCipher
 from secagg.sum_spec import LInf, Part, SumSpec
+from secagg.sum_unmasking import Tally
 from secagg.topology import CompleteGraph
 from secagg.trust_levels import Trust
 from tests.attacks.rig import Rig, residue_table

@@ -13,7 +13,7 @@ from secagg.insecure_seeds import (
     seeded_identity,
     seeded_registry,
 )
-from secagg.local import LocalSession, local_machines
+from secagg.local_session import LocalSession, local_machines
 from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.sum_spec import LInf, Part, SumSpec, Table

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from secagg.distributed_noise import counts_norm2, rounded_norm2, rounded_norm2_of_elements
+from secagg.sensitivity_and_headroom import counts_norm2, rounded_norm2, rounded_norm2_of_elements
 
 LEAST_ACCEPTED = 1 - math.exp(-0.5)
 

@@ -9,7 +9,7 @@ import pytest
 from secagg.errors import CohortChanged, ParameterError, StateError, SumFailed, TooFewClients
 from secagg.events import SessionFailed, SumAborted, SumReleased
 from secagg.insecure_seeds import seeded_registry
-from secagg.local import LocalSession, Stage, local_machines
+from secagg.local_session import LocalSession, Stage, local_machines
 from secagg.messages import MAX_COHORT, MAX_ROUND, MAX_SUMS
 from secagg.params import SessionParams
 from secagg.server import ServerMachine

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from secagg import messages as m
-from secagg.cohort import Cohort, invitation_digest, ring_digest, ring_session_id, session_id
+from secagg.admission_and_attendance import Admission
+from secagg.cohort_members import Cohort, invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.errors import BadKey, BadSignature, LargeCohort, MalformedMessage, OutOfOrder, UnknownPeer
 from secagg.message_records import Advert, parse_adverts, parse_neighbours, parse_parcels
-from secagg.session_members import Admission
 from secagg.topology import CompleteGraph, Graph, RingGraph, Topology
 from secagg.trust_levels import Trust
 from tests.attacks.rig import Rig

@@ -9,9 +9,10 @@ import pytest
 from secagg import shamir
 from secagg.errors import SecretReused
 from secagg.insecure_seeds import SeededRandom
-from secagg.keys import noise_commitment, public_key, seed_commitment, shares_bytes
+from secagg.keys import noise_commitment, public_key, seed_commitment
 from secagg.session_secrets import Vault
 from secagg.shamir import SHARE_BYTES
+from secagg.share_envelopes import shares_bytes
 
 SUMS = 3
 

@@ -25,7 +25,7 @@ from secagg.errors import (
     TooFewClients,
 )
 from secagg.events import Abandoned, Missing, SatOut, SumReleased
-from secagg.local import Absent, LocalSession, Stage
+from secagg.local_session import Absent, LocalSession, Stage
 from secagg.sum_spec import SumSpec, Table
 from secagg.testing import faulty_wire as schedules
 from secagg.testing.faulty_wire import (

@@ -11,7 +11,7 @@ from secagg import messages as m
 from secagg.bitmap import PositionSet
 from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import SERVER
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.shamir import SHARE_BYTES
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.testing.faulty_wire import Packet

@@ -16,7 +16,7 @@ import pytest
 
 from scripts.vectors.describe import describe_part, vars_of
 from secagg.distributed_noise import Noise, NoiseAssumptions
-from secagg.noise.grid_encoding import Rotation
+from secagg.noise.hadamard_rotation import Rotation
 from secagg.sum_spec import L2, Bound, Count, LInf, Part
 from tests import verifier_noise as second
 from tests.verifier_tools import digest, u32

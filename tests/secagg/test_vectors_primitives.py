@@ -17,12 +17,11 @@ from secagg import messages as m
 from secagg import residue_packing, shamir
 from secagg.bitmap import pack_positions, unpack_positions
 from secagg.canonical_msgpack import Reader, encode_fields
-from secagg.cohort import invitation_digest, ring_digest, ring_session_id, session_id
+from secagg.cohort_members import invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.hashing import digest, framed
 from secagg.input_encoding import Encoding
 from secagg.keys import (
     Agreement,
-    EnvelopeCipher,
     Identity,
     envelope_info,
     hkdf,
@@ -37,7 +36,8 @@ from secagg.mask_keystream import KeyStream, apply_masks
 from secagg.message_records import Format, parse_advert
 from secagg.params import SessionParams
 from secagg.preflight import preflight
-from secagg.question import content_digest, query_digest
+from secagg.query_context import content_digest, query_digest
+from secagg.share_envelopes import EnvelopeCipher
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.trust_levels import Trust
 

@@ -27,7 +27,7 @@ from sims.records.ledger_signature import SignedHead, write_head
 from sims.records.run_directory import LinesFile
 from sims.records.sum_records import SessionRecord, StageRecord, SumRecord
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
-from sims.scenario.loading import Variant
+from sims.scenario.loading_and_variants import Variant
 from sims.scenario.settings import Settings
 from sims.simulation.run_writer import as_toml, described
 

@@ -19,8 +19,8 @@ import numpy as np
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger
-from secagg.net.key_files import write_certificate, write_key, write_registry
-from secagg.net.tls import make_certificate
+from secagg.net.certificates import make_certificate
+from secagg.net.identity_and_registry_files import write_certificate, write_key, write_registry
 
 CLIENTS = (1, 2, 3)
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,6 +100,8 @@ class Site:
     def __init__(self, directory: Path, clients: tuple[int, ...] = CLIENTS) -> None:
         self.directory = directory
         self.clients = clients
+        # All certificates of an identity are equal bytes only if they were made in the same second.
+        self.made_at = int(time.time())
         self.identities = {
             name: Identity.generate() for name in ("authority", "server", *names(self.clients))
         }
@@ -130,7 +132,7 @@ class Site:
     # --- identities ---
 
     def certificate(self, name: str, *, now: int | None = None, days: int = 10) -> bytes:
-        moment = int(time.time()) if now is None else now
+        moment = self.made_at if now is None else now
         return make_certificate(self.identities[name], now=moment, days=days)
 
     def write_identity(self, name: str) -> None:

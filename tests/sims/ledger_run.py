@@ -22,7 +22,7 @@ from secagg.client_budget import sum_charge
 from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.events import Asked
 from secagg.ledger import ClientLedger, ServerLedger
-from secagg.local import LocalSession, local_machines
+from secagg.local_session import LocalSession, local_machines
 from secagg.noise.zcdp_cost import Adjacency
 from secagg.params import SessionParams
 from secagg.sum_spec import Count, Part, SumSpec, Table

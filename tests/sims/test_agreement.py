@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sims.simulation.observers import agreement
+from sims.simulation.metric_observers import agreement
 
 
 def crowd(samples: dict[int, int]) -> Any:

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from protocols.fedavg import FedAvg
-from protocols.local_training import LocalTraining
+from protocols.local_only_training import LocalTraining
 from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.rfa import RFA
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.noise.conversion import epsilon
 from sims.audit.audit_result import Audit
 from sims.audit.audit_run import as_json, audit_run
-from sims.audit.comparison import compared
+from sims.audit.run_comparison import compared
 from sims.config_problems import ConfigError
 from sims.runtime import Setting
 from tests.sims.audit_run import DELTA, DIM, make_run, noisy

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from protocols.rfa import RFA
-from secagg.net.tls import make_certificate
+from secagg.net.certificates import make_certificate
 from sims.cli import main
 from sims.runtime import Setting
 from tests.sims.audit_run import DIM, identity, make_run, noisy

@@ -15,7 +15,7 @@ import pytest
 from protocols.rfa import RFA
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger, read_ledger
-from secagg.local import Stage
+from secagg.local_session import Stage
 from sims.audit.audit_run import audit_run
 from sims.audit.integrity import examined, fingerprint
 from sims.audit.run_files import Evidence

@@ -21,8 +21,8 @@ from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
 from secagg.sum_spec import Count, Part, SumSpec
 from sims.cli import main
-from sims.noise_audit.statistical_tests import conform, gaussian_epsilon, judge, lower_bound
-from sims.noise_audit.trial import THRESHOLD, NoiseTrial, run_trial, secure_scores, unmasked_scores
+from sims.noise_audit.noise_check import THRESHOLD, NoiseTrial, run_trial, secure_scores, unmasked_scores
+from sims.noise_audit.noise_tests_and_epsilon_bounds import conform, gaussian_epsilon, judge, lower_bound
 from sims.noise_audit.unmasked_sums import PART, Fault, UnmaskedSums, audited_spec, grid_points
 
 ALARM = 1e-4

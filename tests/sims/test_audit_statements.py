@@ -17,7 +17,7 @@ from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.ledger_signature import SignedHead, write_head
 from sims.runtime import Setting
-from sims.scenario.loading import Variant
+from sims.scenario.loading_and_variants import Variant
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
 from sims.simulation.run_writer import as_toml
 from tests.sims.audit_run import make_run, noisy

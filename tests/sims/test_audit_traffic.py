@@ -13,11 +13,11 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg
 from protocols.order_statistics import MedianByCounts
 from protocols.rfa import RFA
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.trust_levels import Trust
 from sims.audit.audit_result import Audit
 from sims.audit.audit_run import audit_run
-from sims.audit.byte_comparison import Load, growth
+from sims.audit.byte_comparison_and_growth import Load, growth
 from sims.audit.expected_bytes import Sizes, blob_bytes, number_bytes, set_up, sizes_of
 from sims.records.sum_records import SessionRecord
 from sims.runtime import DropoutSchedule, Setting

@@ -16,10 +16,11 @@ from numpy.typing import ArrayLike
 from protocols.algorithm import Algorithm, AnyAlgorithm, ClientRound, ModelState, Sum
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner
-from protocols.local_training import LocalTraining
+from protocols.local_only_training import LocalTraining
 from protocols.privacy_budget import PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.queries import Outcome, Query, Round, RoundInfo, encode_query
+from protocols.query_encoding import encode_query
+from protocols.rounds import Outcome, Query, Round, RoundInfo
 from protocols.run import Run
 from protocols.scaffold import Scaffold
 from protocols.serialisation import Vector, as_vector
@@ -32,7 +33,7 @@ from secagg.errors import (
     SumFailed,
     TooFewClients,
 )
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.zcdp_cost import Adjacency, rho_of
 from secagg.sum_spec import Count, Part, SumSpec

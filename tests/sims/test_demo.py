@@ -9,8 +9,8 @@ import pytest
 from secagg import Stage, Trust
 from secagg.errors import GroupChanged, SpecError, TooFewClients
 from sims.cli import main
-from sims.demo.session_demo import SimulatedClients, run_session
-from sims.demo.session_result import DemoResult, DemoSetting
+from sims.demo.demo_session import SimulatedClients, run_session
+from sims.demo.session_result_and_text import DemoResult, DemoSetting
 
 SMALL = ("--only", "sums", "--clients", "10", "--dim", "40")
 
@@ -48,7 +48,7 @@ def test_broken_promise_is_told_and_exit_1(
 ) -> None:
     wrong = dataclasses.replace(result.sums[0], error=1.0)
     broken = dataclasses.replace(result, sums=(wrong, *result.sums[1:]), failure=None, refusal=None)
-    monkeypatch.setattr("sims.demo.session_demo.watch", lambda setting, console: broken)
+    monkeypatch.setattr("sims.demo.demo_session.watch", lambda setting, console: broken)
 
     assert main(["demo"]) == 1
 
@@ -129,7 +129,7 @@ def test_setting_that_cannot_work_is_one_sentence(
     def refuse(_setting: DemoSetting, _console: object) -> DemoResult:
         raise SpecError("it does not fit")
 
-    monkeypatch.setattr("sims.demo.session_demo.watch", refuse)
+    monkeypatch.setattr("sims.demo.demo_session.watch", refuse)
 
     assert main(["demo"]) == 2
 

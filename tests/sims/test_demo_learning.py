@@ -11,8 +11,15 @@ from typing import Any
 import pytest
 
 from sims.cli import main
-from sims.console import Console
-from sims.demo.training_result import TrainingOutcome, TrainingSetting, free_directory, outcome, runs_in, show
+from sims.console_progress import Console
+from sims.demo.training_result_and_text import (
+    TrainingOutcome,
+    TrainingSetting,
+    free_directory,
+    outcome,
+    runs_in,
+    show,
+)
 from sims.records import RunDirectory
 
 

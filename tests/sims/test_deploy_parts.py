@@ -25,19 +25,14 @@ from secagg.ledger import ServerLedger
 from secagg.net.event_log import EventLog, Fact
 from secagg.sum_spec import Count, LInf, Part, SumSpec, Table, Total
 from sims.config_problems import ConfigError
-from sims.deploy.client_inputs import Source, open_source, usable
+from sims.deploy.client_values import Source, open_source, usable
 from sims.deploy.config import AskSection, InputSection
 from sims.deploy.log import LogWriter, open_log
-from sims.deploy.process_control import allow_connections, forbid_core_dumps, run_watched
-from sims.deploy.scheduled_sums import (
-    NONCE_BYTES,
-    ScheduledSum,
-    SumSchedule,
-    fresh,
-    round_after,
-    without_nonce,
-)
+from sims.deploy.payload_nonce import NONCE_BYTES, fresh, without_nonce
+from sims.deploy.process_control import allow_connections, run_watched
+from sims.deploy.sum_schedule import ScheduledSum, SumSchedule, round_after
 from sims.deploy.totals_directory import TotalsDirectory
+from sims.process_resources import forbid_core_dumps
 
 # --- the log ---
 

@@ -14,7 +14,7 @@ from secagg import messages as m
 from secagg.errors import ParameterError
 from secagg.params import SessionParams
 from sims.cli import main
-from sims.drill.clients import DrillClient, DrillWorkerConfig, numbers, plain_sum
+from sims.drill.client_worker import DrillClient, DrillWorkerConfig, numbers, plain_sum
 from sims.drill.config import DrillConfig
 from sims.drill.kill_schedule import SETUP, ScheduledKill, draw_kills, point_of, protocol_points
 from sims.drill.report import DrillReport, SumOutcome, fingerprint

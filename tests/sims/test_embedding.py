@@ -17,9 +17,9 @@ from secagg import LocalSession, Trust, local_machines
 from secagg.errors import ParameterError
 from secagg.events import Asked
 from secagg.params import SessionParams
-from sims.deploy.client_inputs import usable
+from sims.deploy.client_values import usable
 from sims.deploy.config import JoinConfig, ServeConfig, load
-from sims.deploy.scheduled_sums import fresh
+from sims.deploy.payload_nonce import fresh
 from sims.deploy.sum_specs_file import read_table
 from sims.runtime import Setting, secure_sum
 from tests.sims import embedding_page as page

@@ -14,7 +14,7 @@ from fl.data.logistic_problem import logistic
 from fl.errors import FLError
 from fl.models import build
 from fl.training_settings import Training
-from sims.simulation.observers import ergodic_gap, optimality_gap
+from sims.simulation.metric_observers import ergodic_gap, optimality_gap
 
 _SMALL: dict[str, Any] = {"users": 3, "features": 4, "rows": 30}
 

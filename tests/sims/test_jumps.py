@@ -12,7 +12,7 @@ from fl.samples import Array
 from protocols.run import Run
 from sims.runtime import SessionChannel
 from sims.scenario import Settings
-from sims.simulation import OBSERVERS, observers, simulate
+from sims.simulation import OBSERVERS, metric_observers, simulate
 
 
 def settings(algorithm: dict[str, Any], observe: list[str]) -> Settings:
@@ -46,8 +46,8 @@ def test_the_last_training_is_done_once_more(monkeypatch: pytest.MonkeyPatch) ->
     def keep(_number: int, run: Run[Any], _channel: SessionChannel, _crowd: Crowd) -> None:
         commons.append(np.array(run.model))
 
-    real = observers._once_more
-    monkeypatch.setattr(observers, "_once_more", once_more)
+    real = metric_observers._once_more
+    monkeypatch.setattr(metric_observers, "_once_more", once_more)
     monkeypatch.setitem(OBSERVERS, "keep", lambda: keep)
     simulate(settings(FEDAVG, ["jumps", "keep"]))
     assert len(means) == 9

@@ -17,8 +17,9 @@ import pytest
 from secagg.errors import RegistryError
 from secagg.identity_registry import MAX_ID, Registry
 from secagg.keys import Identity
-from secagg.net.key_files import FileKind, read_bundle, read_certificate, read_key, read_registry
-from secagg.net.tls import certificate_key, check_dates, expiry, make_certificate
+from secagg.net.atomic_files import FileKind
+from secagg.net.certificates import certificate_key, check_dates, expiry, make_certificate
+from secagg.net.identity_and_registry_files import read_bundle, read_certificate, read_key, read_registry
 from sims.cli import enrol as command
 from sims.cli import main
 

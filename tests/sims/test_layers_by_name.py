@@ -13,11 +13,11 @@ import pytest
 from fl.flat_model import parameter_slices
 from fl.models import build
 from protocols.catalogue import find
-from protocols.parameter_ranges import IndexRanges
+from protocols.model_index_ranges import IndexRanges
 from secagg.errors import ParameterError
 from sims.cli import main
 from sims.scenario import Settings
-from sims.scenario.algorithm_builder import with_ranges
+from sims.scenario.layers_by_name import with_ranges
 from sims.simulation.setup import SimulationSetup
 
 SMALL = {"channels": 1, "size": 8, "classes": 3}

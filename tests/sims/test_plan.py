@@ -11,7 +11,8 @@ import pytest
 
 from protocols.catalogue import CATALOGUE
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.queries import Query, RoundInfo, encode_query
+from protocols.query_encoding import encode_query
+from protocols.rounds import Query, RoundInfo
 from protocols.run import Run
 from secagg.messages import MAX_SUMS
 from secagg.params import SessionParams

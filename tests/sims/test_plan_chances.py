@@ -20,7 +20,7 @@ from protocols.privacy_budget import PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from secagg.distributed_noise import NoiseAssumptions
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.vector_calibration import calibrate_vector

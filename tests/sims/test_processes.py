@@ -20,13 +20,13 @@ import pytest
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg
 from protocols.fedplus import FedPlus
-from protocols.local_training import LocalTraining
+from protocols.local_only_training import LocalTraining
 from protocols.rfa import RFA
 from protocols.run import Run
 from protocols.simplicial import SimplicialFL
 from secagg.client_memory import AnswerEntry
 from secagg.errors import ParameterError
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.trust_levels import Trust
 from sims.records.sum_records import SessionRecord, StageRecord, SumRecord
 from sims.runtime import DropoutLaw, SessionChannel, Setting, insecure_plain_sum, secure_sum

@@ -12,13 +12,14 @@ import pytest
 from protocols.algorithm import AnyAlgorithm
 from protocols.fedavg import FedAvg
 from protocols.quadratic_learner import QuadraticLearner
-from protocols.queries import query_content
+from protocols.query_encoding import query_content
 from protocols.rfa import RFA
 from protocols.run import Run
 from protocols.simplicial import SimplicialFL
+from secagg.differencing_rules import SequenceRules
 from secagg.errors import CorruptDealer, CorruptTotal, SumFailed, Unrecoverable
-from secagg.masked_sum import Tally
-from secagg.sequence_rules import RepeatPlanner, SequenceRules
+from secagg.repeated_query_roster import RepeatPlanner
+from secagg.sum_unmasking import Tally
 from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.runtime.channel_setting import DropoutLaw

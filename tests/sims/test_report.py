@@ -19,8 +19,8 @@ from sims.report.headline import figures, sentence
 from sims.report.html_elements import element, joined
 from sims.report.plot_types import Plot, Series, StackedBars
 from sims.report.reported_run import algorithm_label
+from sims.report.sections import plots
 from sims.report.svg_plots import around
-from sims.report.training_plots import plots
 from tests.sims.audit_run import make_run, noisy
 from tests.sims.report_runs import CLIENTS, CORRUPT, reported_run, write_run
 

@@ -17,7 +17,7 @@ import pytest
 from secagg.ledger import read_ledger
 from secagg.noise.conversion import epsilon
 from sims.cli import main
-from sims.console import ProgressLines
+from sims.console_progress import ProgressLines
 from sims.records import RunDirectory, find_runs
 from sims.records.ledger_signature import verify
 from sims.records.run_paths import RUN_FILES

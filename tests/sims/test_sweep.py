@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from sims.scenario import loading
-from sims.scenario.loading import Scenario, Variant
+from sims.scenario import loading_and_variants
+from sims.scenario.loading_and_variants import Scenario, Variant
 from sims.scenario.settings import Settings
 from sims.sweep import Results, read_records, run_sweep
 from sims.sweep.parallel_tasks import TaskOutcome, _TaskWorker, run_tasks
@@ -64,7 +64,7 @@ def test_a_digest_stays_what_it_is() -> None:
 
 def test_another_format_is_another_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     before = cell().digest
-    monkeypatch.setattr(loading, "FORMAT", loading.FORMAT + 1)
+    monkeypatch.setattr(loading_and_variants, "FORMAT", loading_and_variants.FORMAT + 1)
     assert cell().digest != before
 
 

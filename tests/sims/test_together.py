@@ -11,22 +11,22 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from fl.attacks.learner_wrapper import WrappedLearners
 from fl.crowd import Crowd
+from fl.learner_wrapper import WrappedLearners
 from fl.stacking_policy import ONE_BY_ONE, TOGETHER
 from fl.training_settings import Training
 from protocols.algorithm import AnyAlgorithm
 from protocols.averaging import Update
 from protocols.fedavg import FedAvg
 from protocols.learner import Learner, Steering
-from protocols.local_training import LocalTraining
-from protocols.queries import RoundInfo
+from protocols.local_only_training import LocalTraining
 from protocols.rfa import RFA
+from protocols.rounds import RoundInfo
 from protocols.run import Run
 from protocols.scaffold import Scaffold
 from secagg.errors import MalformedMessage, SumFailed, TooFewClients
 from secagg.events import Asked, SumAborted
-from secagg.local import LocalSession, Stage, local_machines
+from secagg.local_session import LocalSession, Stage, local_machines
 from secagg.params import SessionParams
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.trust_levels import Trust

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sims.demo.session_result import BUCKETS, Histogram
+from sims.demo.session_result_and_text import BUCKETS, Histogram
 
 
 def test_p_value_agrees_with_the_printed_table() -> None:

@@ -19,14 +19,14 @@ from numpy.typing import ArrayLike
 
 from fl.errors import FLError
 from protocols.algorithm import AnyAlgorithm
-from protocols.queries import query_content
+from protocols.query_encoding import query_content
 from secagg import Identity, Registry, Trust
 from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.client_memory import AnswerEntry
 from secagg.errors import PeerError, SecaggError
 from secagg.events import Abandoned, Asked, Confirmed
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.net.client import Client
 from secagg.net.concurrency import inline
 from secagg.net.events import (
@@ -42,9 +42,11 @@ from secagg.net.reliable_link import no_progress
 from secagg.net.tls import client_context
 from secagg.policy import Policy
 from sims.records.sum_records import Refusal
-from sims.runtime.client_state import SimulatedMemory, SimulatedParticipant, restore_clients, save_clients
+from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
+from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.processes import messages
-from sims.runtime.session_hooks import Tamper, client_hooks
+from sims.runtime.residue_tampering import Tamper
+from sims.runtime.seeded_hooks import client_hooks
 from sims.workers.message_pipe import MessagePipe
 
 
@@ -74,28 +76,26 @@ class _Host:
         nursery: trio.Nursery,
     ) -> None:
         self._pipe = pipe
-        self._worker_clients = worker_clients
         self._nursery = nursery
         self.algorithm: AnyAlgorithm = pickle.loads(config.algorithm)  # noqa: S301  # from this program
         self.participants = {
             member: SimulatedParticipant(self.algorithm, learner, trust=config.trust, member=member)
             for member, learner in worker_clients.learners.items()
         }
-        self._memories = {member: _ReportingMemory(member, pipe) for member in self.participants}
+        self.memories = {member: _ReportingMemory(member, pipe) for member in self.participants}
         self._hosted = {member: _HostedClient(member, config, pipe, self) for member in self.participants}
         self._silent: set[int] = set()  # clients that declined to answer in this round
         self.worker_clients = worker_clients
-        self.memories: Mapping[int, SimulatedMemory] = self._memories
         self.session: messages.JoinSession | None = None
         self.dropouts: dict[int, Stage] = {}
         self.computing = trio.Lock()  # held by the client that computes
 
     def restore(self, command: messages.RestoreState) -> None:
         if command.saved is not None:
-            restore_clients(command.saved, self.participants, self.memories, self._worker_clients.tamper)
+            restore_clients(command.saved, self.participants, self.memories, self.worker_clients.tamper)
         for member, entries in command.answered.items():
             for entry in entries:
-                SimulatedMemory.take_answer(self._memories[member], entry)
+                SimulatedMemory.take_answer(self.memories[member], entry)
 
     async def execute(self, command: object) -> messages.WorkerReply:
         match command:
@@ -112,13 +112,13 @@ class _Host:
     async def _begin(self, command: messages.BeginRound) -> None:
         self._silent.clear()
         self.dropouts.clear()
-        if self._worker_clients.begin_round is not None:
-            self._worker_clients.begin_round(command.round_info.number)
+        if self.worker_clients.begin_round is not None:
+            self.worker_clients.begin_round(command.round_info.number)
         for member in command.alone:
             await self._compute(partial(self.participants[member].open, command.round_info))
 
     async def _join(self, command: messages.JoinSession) -> None:
-        """Connect the clients of the session that are not connected yet."""
+        """Store the session, connect its clients that are not connected yet, and wait until they are."""
         self.session = command
         async with trio.open_nursery() as nursery:
             for member in command.members:
@@ -127,11 +127,12 @@ class _Host:
     async def _finish(self, command: messages.FinishRound) -> messages.RoundFinished:
         for participant in self.participants.values():
             await self._compute(partial(participant.apply_history, command.round_info))
-        saved = save_clients(self.participants, self.memories, self._worker_clients.tamper)
+        saved = save_clients(self.participants, self.memories, self.worker_clients.tamper)
         return messages.RoundFinished(saved, tuple(sorted(self._silent)))
 
     async def _compute(self, work: Any) -> Any:
-        """Return the result of `work`, which runs in a thread while no other client computes."""
+        """Run `work` in a thread while no other client computes, and return its result. On `FLError`, report
+        the failure to the main process, which ends the run, and never return."""
         async with self.computing:
             try:
                 return await trio.to_thread.run_sync(work)
@@ -198,7 +199,7 @@ class _HostedClient:
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[Client]:
-        """Yield a network client. Unlike that of `open_client`, it sends no message when it is closed."""
+        """Yield the connection to the server. At the end, close it without a message, as after a crash."""
         config = self._config
         dial = ServerConnector(
             config.address, member=self._member, context=self._context, patience=config.patience
@@ -279,8 +280,8 @@ class _HostedClient:
 
 
 class _ReportingMemory(SimulatedMemory):
-    """A client's memory that reports each answer to the main process before it is sent, so that the answer is
-    not forgotten if the worker process is killed and restarted."""
+    """A client's memory that reports each answer to the main process before the client sends it, so that the
+    answer is not forgotten if the worker process is killed and restarted."""
 
     def __init__(self, member: int, pipe: MessagePipe) -> None:
         super().__init__()
@@ -315,8 +316,8 @@ def make_client(
     drops_out: Callable[[Stage], bool],
     **settings: Any,
 ) -> ClientMachine:
-    """Return the protocol state machine of a client, as in `sims.runtime.secure`, for session `number`. In
-    addition, it raises `ClientDroppedOut` at the first stage for which `drops_out` returns True."""
+    """Return a client's `ClientMachine` for session `number`, with `settings`. At the first stage for which
+    `drops_out` is True, it raises `ClientDroppedOut`. `seed` sets its secrets, `tamper` its input."""
     survivors = Stage.CONFIRM if policy.trust is Trust.MALICIOUS else Stage.REVEAL
 
     def on_message(kind: type[m.Message]) -> None:
@@ -324,6 +325,5 @@ def make_client(
         if stage is not None and drops_out(stage):
             raise ClientDroppedOut
 
-    hooks = client_hooks(member, seed=seed, number=number, tamper=tamper)
-    hooks = replace(hooks, on_message=on_message)
+    hooks = replace(client_hooks(member, seed=seed, number=number, tamper=tamper), on_message=on_message)
     return ClientMachine(member=member, policy=policy, content_of=query_content, hooks=hooks, **settings)

@@ -16,18 +16,18 @@ from typing import Any, TypeAlias
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from protocols.queries import RoundInfo
+from protocols.rounds import RoundInfo
 from secagg.client_memory import AnswerEntry
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.net.settings import Address, Patience
 from secagg.policy import Policy
 from secagg.trust_levels import Trust
-from sims.runtime.session_hooks import Tamper
+from sims.runtime.residue_tampering import Tamper
 
 
 @dataclass(frozen=True)
 class WorkerClients:
-    """The result of `ClientFactory.make`: the clients of one worker process."""
+    """The result of `ClientFactory.make`: a worker's clients, and a function to call when a round begins."""
 
     learners: Mapping[int, Learner]  # by client id
     tamper: Mapping[int, Tamper] = field(default_factory=dict)  # by id, of clients that attack the sums
@@ -40,7 +40,8 @@ MakeWorkerClients: TypeAlias = Callable[[Any, Mapping[int, Any]], WorkerClients]
 
 @dataclass(frozen=True)
 class ClientFactory:
-    """Makes clients in workers: a worker calls `make(shared, owned)` with data of its own clients only."""
+    """Makes clients in workers: each worker calls `make(shared, owned)`, with only its clients' data. Modules
+    named in `preload` are imported before the workers are forked."""
 
     make: MakeWorkerClients  # a function of an importable module; its name is pickled
     shared: Any
@@ -81,7 +82,7 @@ class SimulatedCredentials:
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """The configuration of a worker: the clients that it hosts, and the address of the server."""
+    """The configuration of a worker process: the clients that it hosts, and the address of the server."""
 
     algorithm: bytes = field(repr=False)  # made by `pack_algorithm`
     trust: Trust
@@ -97,7 +98,7 @@ class WorkerConfig:
 
 @dataclass(frozen=True)
 class LoadClientData:
-    """The data of one client. A worker receives one such message per client, then `RestoreState`."""
+    """Gives a worker the data of one client. One such message per client is followed by `RestoreState`."""
 
     member: int
     content: Any = field(repr=False)
@@ -105,8 +106,8 @@ class LoadClientData:
 
 @dataclass(frozen=True)
 class RestoreState:
-    """Make the clients. Restore their states from `saved`, if any, and record the answers (`answered`) that
-    they sent after these states were saved. Both mappings are by client id."""
+    """Tells a worker to make its clients, restore their states from `saved`, if any, and record the answers
+    (`answered`) that they sent after these states were saved. Both mappings are by client id."""
 
     saved: Mapping[int, bytes] | None = field(repr=False)
     answered: Mapping[int, list[AnswerEntry]] = field(repr=False)
@@ -114,7 +115,7 @@ class RestoreState:
 
 @dataclass(frozen=True)
 class BeginRound:
-    """Begin a round. If the algorithm has no sums, the clients in `alone` train now, without a query."""
+    """Tells a worker to begin a round. Clients in `alone` train now; there are none if there are sums."""
 
     round_info: RoundInfo
     alone: tuple[int, ...] = ()
@@ -122,7 +123,8 @@ class BeginRound:
 
 @dataclass(frozen=True)
 class JoinSession:
-    """Connect the clients `members` for session `number`. In a seeded run, secrets depend on this number."""
+    """Tells a worker to connect the clients `members` for session `number`. In a run with an insecure seed,
+    the secrets of a session depend on the seed and this number."""
 
     number: int
     members: tuple[int, ...]
@@ -131,14 +133,14 @@ class JoinSession:
 
 @dataclass(frozen=True)
 class ScheduleDropouts:
-    """Let clients drop out at these stages of the next sum or set-up. Replaces an earlier schedule."""
+    """Tells a worker at which stage of the next sum or set-up clients drop out; replaces earlier orders."""
 
     at: Mapping[int, Stage]  # client -> stage
 
 
 @dataclass(frozen=True)
 class FinishRound:
-    """Finish a round: report its outcome to the clients and reply with their states."""
+    """Tells a worker to report the round's outcome to its clients and to reply with their states."""
 
     round_info: RoundInfo
 
@@ -148,12 +150,12 @@ class FinishRound:
 
 @dataclass(frozen=True)
 class CommandDone:
-    """The reply to every command except `FinishRound`: it was carried out."""
+    """A worker's reply to every command except `FinishRound`: the command was carried out."""
 
 
 @dataclass(frozen=True)
 class RoundFinished:
-    """The reply to `FinishRound`: the states of the worker's clients, by client id."""
+    """Reply to `FinishRound`: the state of each client of the worker by id, and who declined to answer."""
 
     saved: Mapping[int, bytes] = field(repr=False)  # after the round
     silent: tuple[int, ...]  # the clients that declined to answer in the round
@@ -161,7 +163,7 @@ class RoundFinished:
 
 @dataclass(frozen=True)
 class AnswerRecorded:
-    """A client is about to send an answer. The supervisor keeps the entry in case the worker is killed."""
+    """A worker's report of an answer that a client is about to send, kept in case the worker is killed."""
 
     member: int
     entry: AnswerEntry = field(repr=False)
@@ -169,7 +171,7 @@ class AnswerRecorded:
 
 @dataclass(frozen=True)
 class ClientFailure:
-    """The computation of a client failed. This is an error of the simulation, not a drop-out."""
+    """A worker's report that a client's computation failed: an error of the simulation, not a drop-out."""
 
     text: str
 

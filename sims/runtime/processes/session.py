@@ -11,24 +11,23 @@ from typing import Final, TypeAlias
 
 import trio
 
-from protocols.queries import query_content
+from protocols.query_encoding import query_content
 from secagg import Registry, Trust
 from secagg import messages as m
 from secagg.errors import Departed, TooFewClients
 from secagg.events import Confirmed, Excluded, ServerEvent, SessionReady
-from secagg.hooks import ServerHooks
-from secagg.local import STAGE_OF, Stage
+from secagg.local_session import STAGE_OF, Stage
+from secagg.machine_hooks import ServerHooks
 from secagg.net.concurrency import inline
 from secagg.net.session import Session
 from secagg.net.settings import DAY, Deadlines
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
 from secagg.transitions import ServerState
-from sims.records.sum_records import SessionGraph, SumStats
-from sims.runtime.interfaces import SessionPlan
+from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats
 from sims.runtime.processes.messages import JoinSession, ScheduleDropouts
 from sims.runtime.processes.supervisor import WorkerSupervisor
-from sims.runtime.session_hooks import server_hooks
+from sims.runtime.seeded_hooks import server_hooks
 
 # A stage ends when every client has answered or is known to be gone. Only a hanging client takes this long.
 _DEADLINES: Final = Deadlines(join=600, share=600, mask=DAY, confirm=600, reveal=600)
@@ -42,7 +41,8 @@ Missing: TypeAlias = Callable[[int, Stage], bool]  # whether a client is to drop
 
 
 class ProcessSession:
-    """A session that runs in the event loop of the supervisor's thread. Public methods wait for the loop."""
+    """A session of secure sums with clients in worker processes. It runs in the event loop of the
+    supervisor's thread, and its public methods block until that loop has done their work."""
 
     is_plain = False
 
@@ -75,7 +75,7 @@ class ProcessSession:
 
     @property
     def lost(self) -> bool:
-        """Return whether a client left for another reason than a refused message, such as a drop-out."""
+        """Return whether a client has left, except clients that left because they refused a message."""
         return bool(set(self._plan.members) - set(self._machine.members) - self._refusers)
 
     def open(self) -> None:
@@ -116,12 +116,12 @@ class ProcessSession:
             self.dropped |= dropouts - set(self._machine.members)
 
     def _count(self, session: Session) -> None:
-        """Use the byte and frame counters of `session` as those of this object, also if its set-up fails."""
+        """Share the byte and frame counters of `session`, to read them here even if its set-up fails."""
         self.bytes_up, self.bytes_down = session.bytes_up, session.bytes_down
         self.frames_up, self.frames_down = session.frames_up, session.frames_down
 
     async def _schedule_dropouts(self, stages: tuple[Stage, ...]) -> set[int]:
-        """Tell the workers which clients drop out at these stages, and return the ids of these clients."""
+        """Tell the workers which clients drop out at one of these stages, and return the clients' ids."""
         dropouts: dict[int, dict[int, Stage]] = {}
         for member in set(self._plan.members) - self.dropped:
             for stage in stages:
@@ -154,16 +154,16 @@ class ProcessSession:
         raise AssertionError("only a failure of a client cancels")
 
     async def _cancel_dropouts(self, members: set[int]) -> None:
-        """Cancel the drop-outs of clients whose stage was not reached. The next sum has its own schedule."""
+        """Cancel the drop-outs of these clients, because the sum ended before the stage of their drop-out."""
         await self._supervisor.command({self._slot(member): ScheduleDropouts({}) for member in members})
 
     def _confirm(self, contributors: int) -> None:
-        """Report `Confirmed` to the channel for each client that has revealed its shares."""
+        """Tell the channel which clients know that they are in the total: those that revealed shares."""
         for member in sorted(self._counts.revealed):
             self._plan.listener(member, Confirmed(self._machine.sums_asked - 1, contributors))
 
     async def _record_stats(self) -> None:
-        """Set `stats` to the counts of the ended sum. Wait for the reasons why clients refused messages."""
+        """Set `stats` to the counts of the ended sum. Wait 2 seconds at most for the reasons of refusals."""
         stats, machine, counts = self.stats, self._machine, self._counts
         stats.index, stats.invited = machine.sums_asked - 1, counts.invited
         stats.masked, stats.revealed = counts.masked, len(counts.revealed)
@@ -190,7 +190,7 @@ class ProcessSession:
             self._stage_begins(STAGE_OF[state])
 
     def _stage_begins(self, stage: Stage) -> None:
-        """Report the stage to the log, which `plan.absent` does as a side effect; ignore what it returns."""
+        """Log that a stage begins. A call of `plan.absent` does so, for any client; its result is ignored."""
         self._plan.absent(self._plan.members[0], stage, self._machine.sums_asked - 1)
 
 
@@ -199,7 +199,7 @@ class ProcessSession:
 
 @dataclass
 class _SumCounts:
-    """Counts of the current sum: clients asked, masked inputs, and the clients that revealed shares."""
+    """Counts of the current sum: clients asked, masked inputs, and ids of clients that revealed shares."""
 
     invited: int = 0
     masked: int = 0
@@ -214,7 +214,7 @@ class _SumCounts:
 
 
 def _server(plan: SessionPlan, keys: Mapping[int, bytes], hooks: ServerHooks) -> ServerMachine:
-    """Return the protocol state machine of the server, as `sims.runtime.secure` makes it for this session."""
+    """Return the server's protocol state machine for a session. `keys` has clients' public keys by id."""
     setting, policy = plan.setting, plan.policy
     return ServerMachine(
         table=plan.table,

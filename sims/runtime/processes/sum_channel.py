@@ -1,11 +1,10 @@
 """A channel for secure sums whose clients run in worker processes and connect to the server over TLS.
 
-Under a seed, totals equal those of `secure_sum` to the last bit. Only drop-outs differ: a client that drops
-out loses its connection until the next session, and after a round with drop-outs a new session begins.
-If a worker process is killed, all of its clients drop out. The worker is restarted before the next round, and
-its clients continue from their state after the last finished round.
-
-After each round, workers send a copy of every client's state to this process, for restarts and observers.
+Under the same `Setting.insecure_seed`, totals equal those of `secure_sum` to the last bit. Only drop-outs
+differ: a client that drops out loses its connection until the next session, and after a round with drop-outs
+a new session begins. If a worker process is killed, all of its clients drop out. It is restarted before the
+next round, and its clients continue from their state after the last finished round. For this and for
+observers, workers send a copy of every client's state to this process after each round.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from typing import Final
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
-from protocols.queries import RoundInfo
+from protocols.rounds import RoundInfo
 from secagg.errors import ParameterError
 from secagg.trust_levels import Trust
+from sims.runtime.channel_interfaces import SessionPlan
 from sims.runtime.channel_setting import Setting
 from sims.runtime.client_state import restore_clients, save_clients
-from sims.runtime.interfaces import SessionPlan
 from sims.runtime.processes.messages import BeginRound, ClientFactory, FinishRound, RoundFinished, WorkerReply
 from sims.runtime.processes.session import ProcessSession
 from sims.runtime.processes.supervisor import OnWorkerEvent, WorkerSupervisor
@@ -32,8 +31,7 @@ _logger: Final = logging.getLogger("sims.workers")
 
 
 def log_worker_event(text: str) -> None:
-    """Log `text` as a warning. By default, a channel of `processes_sum` calls this function to report that a
-    worker process has ended or is restarted."""
+    """Log a warning: `text` says that a worker ended or is restarted, or that a client is excluded."""
     _logger.warning("%s", text)
 
 
@@ -46,13 +44,11 @@ def processes_sum(
     workers: int = 0,
     on_worker_event: OnWorkerEvent = log_worker_event,
 ) -> ProcessesChannel:
-    """Return a channel to clients in `workers` processes, or in one process per client if `workers` is 0.
-
-    The workers make their clients with `clients`. `learners` are copies in this process, by client id. They
-    hold states for observers and never train. `on_worker_event` receives a text when a worker ends or is
-    restarted, or when the server excludes a client. The processes start with the first round and end when
-    the channel is closed or this program ends in any way.
-    """
+    """Return a channel to clients in at most `workers` processes, or in one process per client if `workers`
+    is 0. The workers make their clients with `clients`. `learners` are copies in this process, by client id,
+    that hold states for observers and never train. `on_worker_event` receives a text when a worker ends or is
+    restarted, or the server excludes a client. The processes start with the first round, and end when the
+    channel is closed or this program ends in any way. Raise `ParameterError` if arguments do not fit."""
     return ProcessesChannel(algorithm, learners, setting, clients, workers, on_worker_event)
 
 
@@ -102,8 +98,8 @@ class ProcessesChannel(SessionChannel):
         self._begun = True
 
     def finish(self, round_info: RoundInfo) -> None:
-        """Report the outcome of the round to all clients. After drop-outs, end the session, because
-        lost clients can only come back in a new one."""
+        """Report the round's outcome to all clients. After a failed round or drop-outs, end the session,
+        because clients that lost their connection can only come back in a new one."""
         super().finish(round_info)
         if isinstance(self._session, ProcessSession) and self._session.lost:
             self._end_session()
@@ -126,12 +122,12 @@ class ProcessesChannel(SessionChannel):
 
     @property
     def pids(self) -> tuple[tuple[int, ...], ...]:
-        """Return, for each group of clients, the process ids of its workers so far, the current one last."""
+        """Return each client group's worker process ids so far, the current one last; () before the start."""
         return () if self._supervisor is None else self._supervisor.pids()
 
     @property
     def fork_server_pid(self) -> int:
-        """Return the process id of the fork server, which forks the workers."""
+        """Return the process id of the fork server, which forks the workers. Start it if it does not run."""
         return self._running().pool.fork_server_pid
 
     def _running(self) -> WorkerSupervisor:
@@ -152,7 +148,7 @@ class ProcessesChannel(SessionChannel):
         return self._supervisor
 
     def _command(self, make: Callable[[tuple[int, ...]], object]) -> dict[int, WorkerReply]:
-        """Send the command `make(ids of its clients)` to each worker. Return the replies by worker number."""
+        """Send the command `make(its client ids)` to each worker. Return the replies, if any, by slot."""
         supervisor = self._running()
         commands = {slot: make(some) for slot, some in enumerate(self._groups_of_clients)}
         return supervisor.call(supervisor.command, commands)
@@ -169,12 +165,11 @@ class ProcessesChannel(SessionChannel):
         copies = {member: self.participants[member] for member in some}
         restore_clients(reply.saved, copies, self._memories, self._setting.tamper)
         for member in reply.silent:
-            # `sims.simulation.observers` would have set this if the client had answered here.
-            setattr(self.participants[member], "diverged", self._round_info.number)  # noqa: B010
+            self.participants[member].diverged = self._round_info.number
 
     def _take_answered(self, slot: int) -> None:
-        """Record the answers that clients sent before their worker was killed. Answers that are recorded
-        already, because an earlier worker was killed too, are not charged again."""
+        """Record, in this process, the answers that clients of a killed worker sent in this round. Answers
+        that are recorded already, because an earlier worker was killed too, are not charged again."""
         for member, entries in self._running().slots[slot].answered.items():
             memory = self._memories[member]
             for entry in entries:
@@ -183,6 +178,6 @@ class ProcessesChannel(SessionChannel):
 
 
 def _groups(members: tuple[int, ...], workers: int) -> list[tuple[int, ...]]:
-    """Split client ids into groups of about equal size, one per worker; `workers` 0 is one per client."""
+    """Split client ids into up to `workers` groups, equal except for the last; 0 means one per client."""
     share = math.ceil(len(members) / (min(workers, len(members)) or len(members)))
     return [members[start : start + share] for start in range(0, len(members), share)]

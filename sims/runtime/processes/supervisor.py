@@ -20,11 +20,13 @@ from secagg import Identity, Trust
 from secagg.client_memory import AnswerEntry
 from secagg.errors import SecaggError
 from secagg.insecure_seeds import seeded_identity
+from secagg.net.certificates import make_certificate
 from secagg.net.event_log import render
 from secagg.net.events import ClientExcluded, ServerNetworkEvent
 from secagg.net.server import Server, open_server
 from secagg.net.settings import Capacity, Patience
-from secagg.net.tls import make_certificate, server_context
+from secagg.net.tls import server_context
+from sims.process_resources import raise_open_file_limit
 from sims.records.sum_records import Refusal
 from sims.runtime.processes import messages
 from sims.runtime.processes.client_host import host_clients
@@ -37,7 +39,6 @@ from sims.workers import (
     WorkerUnavailable,
     open_worker_pool,
 )
-from sims.workers.process_lifetime import raise_open_file_limit
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ OnWorkerEvent = Callable[[str], None]
 
 
 class WorkersFailed(SecaggError):
-    """The worker processes cannot continue. Unlike after a drop-out, a new attempt would fail again."""
+    """Raised if worker processes cannot go on. Unlike after a drop-out, a new attempt would fail again."""
 
 
 @dataclass
@@ -76,8 +77,8 @@ class WorkerSlot:
 
 
 class WorkerSupervisor:
-    """Runs the server and the worker pool in a thread. Call `start` once, and `stop` at the end. There is one
-    worker for each group of client ids. `saved` has the states of clients by group number, then by id."""
+    """Runs the server, and a worker process for each of `groups` (of client ids), from a thread with an event
+    loop. Call `start` once, and `stop` at the end. `saved` has clients' states by group index, then by id."""
 
     def __init__(
         self,
@@ -115,21 +116,22 @@ class WorkerSupervisor:
         self.on_client_failure: Callable[[], None] = lambda: None
 
     def _make_credentials(self, member: int) -> messages.SimulatedCredentials:
-        """Return a key and certificate for a client; they stay the same when its worker is restarted."""
+        """Return a signing key, drawn from the seed if there is one, and a certificate for a client."""
         key = Identity.generate() if self._seed is None else seeded_identity(self._seed, member)
         return messages.SimulatedCredentials(key.secret(), make_certificate(key, now=int(time.time())))
 
     # --- called from the algorithm's thread ---
 
     def start(self) -> None:
-        """Start the thread and the workers. Raise `WorkersFailed` with the cause if a worker cannot start."""
+        """Start the event loop's thread and the workers, and wait until they are ready. Raise `WorkersFailed`
+        if a worker cannot start, and `ParameterError` if the system allows too few open files."""
         raise_open_file_limit(3 * len(self._credentials) + 2 * len(self.slots) + _DESCRIPTORS)
         self._thread.start()
         self._started.wait()
         self._raise_failure()
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Run an async function in the event loop and return its result."""
+        """Run an async function in the event loop and return its result, or raise why the loop has ended."""
         try:
             return trio.from_thread.run(function, *args, trio_token=self._token)
         except (trio.RunFinishedError, trio.Cancelled):
@@ -214,7 +216,7 @@ class WorkerSupervisor:
     # --- workers ---
 
     async def _prepare(self, slots: list[WorkerSlot]) -> None:
-        """Send the data of clients to their workers, and wait until these workers have made the clients."""
+        """Have workers make and restore their clients, and wait. Raise `WorkersFailed` if a start failed."""
         for slot in slots:
             with suppress(WorkerUnavailable):
                 for member in slot.members:
@@ -228,7 +230,8 @@ class WorkerSupervisor:
             self._check_start(slot)
 
     def _check_start(self, slot: WorkerSlot) -> None:
-        """Raise `WorkersFailed` if the new worker ended by itself, or after `_ATTEMPTS` failed starts."""
+        """Record whether the new worker of `slot` still runs. Raise `WorkersFailed` if it ended otherwise
+        than by a signal, or if `_ATTEMPTS` starts in a row failed."""
         slot.ready = slot.exited is None
         slot.failed_starts = 0 if slot.exited is None else slot.failed_starts + 1
         if slot.exited is not None and (slot.exited.signal is None or slot.failed_starts == _ATTEMPTS):
@@ -257,14 +260,16 @@ class WorkerSupervisor:
         return bool(dead)
 
     def _check_cause(self, slot: WorkerSlot, ended: WorkerExited) -> None:
-        """Raise `WorkersFailed` if the worker was not killed and an earlier one ended with the same error."""
+        """Remember the error with which a worker of `slot` ended; ignore a kill by a signal. Raise
+        `WorkersFailed` if an earlier worker of the slot ended with the same error."""
         if ended.signal is None:
             if ended.cause in slot.causes:
                 raise WorkersFailed(f"{_named(slot)} has ended twice in the same way: {ended.cause}")
             slot.causes.append(ended.cause)
 
     async def command(self, commands: Mapping[int, object]) -> dict[int, messages.WorkerReply]:
-        """Send commands to workers and return their replies, both by slot. An ended worker has no reply."""
+        """Send each slot's worker its command, and wait for the replies. Return them by slot index; a worker
+        that has ended has no reply. Raise `WorkersFailed` if a client's computation failed."""
         for slot_index, message in commands.items():
             slot = self.slots[slot_index]
             slot.reply = None

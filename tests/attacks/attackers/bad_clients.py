@@ -16,13 +16,14 @@ from secagg import shamir
 from secagg.bitmap import pack_positions, unpack_positions
 from secagg.client import ClientMachine
 from secagg.events import Answer, ClientStep
-from secagg.keys import envelope_bytes, self_mask_seed
+from secagg.keys import self_mask_seed
 from secagg.mask_keystream import apply_masks
 from secagg.message_records import Advert
-from secagg.question import Question
+from secagg.query_context import Question
 from secagg.residue_packing import Residues
 from secagg.session_secrets import Vault
 from secagg.shamir import SHARE_BYTES
+from secagg.share_envelopes import envelope_bytes
 
 
 class MisfitClient(ClientMachine):

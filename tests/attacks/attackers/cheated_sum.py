@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from secagg import messages as m
 from secagg.bitmap import unpack_positions
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from secagg.keys import public_key, seed_commitment
 from secagg.message_records import encode_signatures
 from secagg.residue_packing import Residues

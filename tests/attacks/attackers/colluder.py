@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from secagg.cohort import Cohort, invitation_digest
+from secagg.cohort_members import Cohort, invitation_digest
 from secagg.insecure_seeds import SeededRandom
-from secagg.keys import EnvelopeCipher, shares_bytes
 from secagg.message_records import Advert, Parcel
-from secagg.question import Question
+from secagg.query_context import Question
 from secagg.session_secrets import Vault
 from secagg.shamir import SHARE_BYTES
+from secagg.share_envelopes import EnvelopeCipher, shares_bytes
 from secagg.trust_levels import Trust
 from tests.attacks.rig import Rig
 

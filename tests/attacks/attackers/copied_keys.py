@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from secagg.cohort import invitation_digest
+from secagg.cohort_members import invitation_digest
 from secagg.message_records import Advert
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import Colluder, set_up_over

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import Colluder
 from tests.attacks.rig import Rig

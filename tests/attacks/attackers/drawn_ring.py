@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from secagg.cohort import Cohort, invitation_digest, ring_digest, ring_session_id
+from secagg.cohort_members import Cohort, invitation_digest, ring_digest, ring_session_id
 from secagg.message_records import Advert, Parcel, encode_neighbours
 from secagg.messages import Neighbours
 from secagg.topology import RingGraph

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import Colluder
 from tests.attacks.rig import Rig

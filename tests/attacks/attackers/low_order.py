@@ -11,10 +11,11 @@ from typing import Final
 
 from secagg import messages as m
 from secagg.client import ClientMachine
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from secagg.events import ClientStep
-from secagg.keys import Agreement, EnvelopeCipher, hkdf, pair_info
+from secagg.keys import Agreement, hkdf, pair_info
 from secagg.message_records import Advert, Format, parse_advert
+from secagg.share_envelopes import EnvelopeCipher
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import Colluder, set_up_with
 from tests.attacks.attackers.substitution import remove_pair_mask

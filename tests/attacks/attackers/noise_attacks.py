@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from secagg import messages as m
 from secagg.bitmap import unpack_positions
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.keys import noise_commitment
 from secagg.mask_keystream import KeyStream

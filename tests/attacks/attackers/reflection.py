@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from secagg import messages as m
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from secagg.message_records import Advert, Parcel
 from tests.attacks.attackers.cheated_sum import Vector
 from tests.attacks.rig import Rig

@@ -7,7 +7,7 @@ second it masks its input with that very key, and its self mask is revealed.
 from __future__ import annotations
 
 from secagg import messages as m
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.rig import Rig
 

@@ -6,7 +6,7 @@ replayed from the first, its mask key revealed, and its input to the first run r
 
 from __future__ import annotations
 
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from secagg.message_records import Advert
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.rig import Rig

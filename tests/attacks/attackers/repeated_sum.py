@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from secagg import messages as m
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.rig import Rig
 

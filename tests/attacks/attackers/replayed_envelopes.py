@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.rig import Rig
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from secagg.insecure_seeds import seeded_identity
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.rig import Rig

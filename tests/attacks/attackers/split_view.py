@@ -7,7 +7,7 @@ victim's vector is read, at 2t = n + c + 1 one audience is always a member short
 
 from __future__ import annotations
 
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import Colluder
 from tests.attacks.rig import Rig

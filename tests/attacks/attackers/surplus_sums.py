@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from secagg.cohort import Cohort
+from secagg.cohort_members import Cohort
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.differencing import difference
 from tests.attacks.rig import Rig

@@ -23,11 +23,12 @@ from secagg.client_memory import Memory, VolatileMemory
 from secagg.errors import SERVER
 from secagg.events import Asked
 from secagg.insecure_seeds import seeded_identity, seeded_registry
-from secagg.net import connection as packets
+from secagg.net import packets
 from secagg.net.client import Client, open_client
 from secagg.net.concurrency import inline
-from secagg.net.connection import HEADER, Connection, PacketKind, Welcome
+from secagg.net.connection import Connection
 from secagg.net.event_log import EventLog, Fact
+from secagg.net.packets import HEADER, PacketKind, Welcome
 from secagg.net.server import Server, open_server
 from secagg.net.session import Session
 from secagg.policy import Policy

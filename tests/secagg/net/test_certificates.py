@@ -22,7 +22,7 @@ from secagg.hashing import framed
 from secagg.identity_registry import Registry
 from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
-from secagg.net import tls as c
+from secagg.net import certificates as c
 
 NOW = 1_800_000_000
 ALICE = seeded_identity(b"certificates", 0)

@@ -8,7 +8,7 @@ from functools import partial
 import trio
 
 from secagg.events import Confirmed, SessionOver
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.net.event_log import EventLog
 from secagg.net.events import NetworkEvent
 from tests.secagg.net.rig import Network, World, on_network

@@ -17,10 +17,11 @@ from secagg.errors import SERVER, InputError, LedgerError, ParameterError, State
 from secagg.events import Asked
 from secagg.identity_registry import Registry
 from secagg.insecure_seeds import seeded_registry
-from secagg.net import connection as packets
+from secagg.net import packets
 from secagg.net.client import Client
-from secagg.net.connection import ConnectionLost, PacketKind, Reason
+from secagg.net.connection import ConnectionLost
 from secagg.net.handshake import backoff
+from secagg.net.packets import PacketKind, Reason
 from secagg.net.reliable_link import MAX_UNREAD
 from secagg.net.server import Server
 from secagg.net.settings import Deadlines, Patience

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import MalformedMessage
-from secagg.net import connection as packets
-from secagg.net.connection import HEADER, MAX_BODY, Connection, ConnectionLost, PacketKind, why_broken
+from secagg.net import packets
+from secagg.net.connection import Connection, ConnectionLost, why_broken
+from secagg.net.packets import HEADER, MAX_BODY, PacketKind
 from tests.secagg.net.rig import Line, run
 
 SILENCE = 60.0

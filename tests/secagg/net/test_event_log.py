@@ -10,9 +10,10 @@ from secagg import events
 from secagg.errors import BadShare, TooFewClients
 from secagg.net import event_log as module
 from secagg.net import events as net_events
-from secagg.net.connection import ConnectionLost, Reason
+from secagg.net.connection import ConnectionLost
 from secagg.net.event_log import EventLog, LogLine, render
 from secagg.net.events import ConnectionRefused, LeaveReason, NetworkEvent, SessionLossReason
+from secagg.net.packets import Reason
 from secagg.net.settings import Address
 from tests.secagg.net.rig import KIND, Diary, table
 

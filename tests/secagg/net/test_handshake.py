@@ -11,12 +11,14 @@ import pytest
 import trio
 
 from secagg.insecure_seeds import seeded_identity
-from secagg.net import connection as packets
-from secagg.net.connection import HEADER, ConnectionLost, Hello, PacketKind, Reason
+from secagg.net import packets
+from secagg.net.certificates import make_certificate
+from secagg.net.connection import ConnectionLost
 from secagg.net.event_log import EventLog
 from secagg.net.handshake import AuthenticatedClient, ClientAuthenticator
+from secagg.net.packets import HEADER, Hello, PacketKind, Reason
 from secagg.net.settings import Capacity, Patience
-from secagg.net.tls import client_context, make_certificate, server_context
+from secagg.net.tls import client_context, server_context
 from tests.secagg.net.rig import LINK, SEED, Diary, Knocker, Line, run, run_live
 
 NOW = int(time.time())  # TLS compares certificates with the real clock

@@ -11,11 +11,12 @@ import pytest
 import trio
 
 from secagg.insecure_seeds import seeded_identity
+from secagg.net.certificates import make_certificate
 from secagg.net.concurrency import in_thread
 from secagg.net.event_log import EventLog
 from secagg.net.server import open_server
 from secagg.net.settings import Address, Patience
-from secagg.net.tls import client_context, make_certificate, server_context
+from secagg.net.tls import client_context, server_context
 from secagg.trust_levels import Trust
 from tests.secagg.net.rig import SEED, Diary, World, run_live
 

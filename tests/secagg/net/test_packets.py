@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import SERVER, MalformedMessage, WrongVersion
-from secagg.net import connection as packets
-from secagg.net.connection import HEADER, LINK_BYTES, MAX_BODY, PacketKind, Reason
+from secagg.net import packets
+from secagg.net.packets import HEADER, LINK_BYTES, MAX_BODY, PacketKind, Reason
 
 counts = st.integers(0, (1 << 64) - 1)
 links = st.binary(min_size=LINK_BYTES, max_size=LINK_BYTES)

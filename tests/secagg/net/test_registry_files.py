@@ -9,9 +9,10 @@ import pytest
 from secagg.errors import ExpiredRegistry, ForeignRegistry, KeyFileError, RegistryError
 from secagg.identity_registry import Registry
 from secagg.insecure_seeds import seeded_identity
-from secagg.net import key_files
-from secagg.net.key_files import (
-    FileKind,
+from secagg.net import identity_and_registry_files
+from secagg.net.atomic_files import FileKind
+from secagg.net.certificates import make_certificate
+from secagg.net.identity_and_registry_files import (
     bundle_path,
     read_bundle,
     read_registry,
@@ -19,7 +20,6 @@ from secagg.net.key_files import (
     write_certificate,
     write_registry,
 )
-from secagg.net.tls import make_certificate
 
 NOW = 1_800_000_000
 AUTHORITY = seeded_identity(b"registry file", 99)
@@ -147,7 +147,7 @@ def test_after_a_crash_the_old_registry_holds(
     def crash(_self: FileKind, path: Path, *_args: object, **_options: object) -> None:
         if path == place.path:
             raise KeyboardInterrupt
-        FileKind.create(key_files.BUNDLE, path.with_suffix(".new"), b"", mode=0o644)
+        FileKind.create(identity_and_registry_files.BUNDLE, path.with_suffix(".new"), b"", mode=0o644)
         path.write_bytes(b"".join(CERTIFICATES[k] for k in members))
 
     with monkeypatch.context() as patched:

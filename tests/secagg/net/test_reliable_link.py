@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.errors import SERVER, MalformedMessage, OversizeMessage, SecaggError, SlowReader
-from secagg.net import connection as packets
-from secagg.net.connection import HEADER, MAX_BODY, Connection, ConnectionLost, PacketKind, Reason
+from secagg.net import packets
+from secagg.net.connection import Connection, ConnectionLost
+from secagg.net.packets import HEADER, MAX_BODY, PacketKind, Reason
 from secagg.net.reliable_link import (
     MAX_KEEPALIVES,
     MAX_UNREAD,

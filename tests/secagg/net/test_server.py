@@ -11,8 +11,8 @@ from trio.testing import MockClock
 
 from secagg import messages as m
 from secagg.errors import ParameterError, SlowReader
-from secagg.net import connection as packets
-from secagg.net.connection import MAX_BODY, PacketKind, Reason
+from secagg.net import packets
+from secagg.net.packets import MAX_BODY, PacketKind, Reason
 from secagg.net.reliable_link import MAX_UNREAD
 from secagg.net.server import Server, open_server, serve_sums
 from secagg.net.settings import Address, Capacity, Deadlines, Patience

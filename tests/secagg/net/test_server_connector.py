@@ -10,9 +10,10 @@ import pytest
 import trio
 
 from secagg.errors import MalformedMessage
-from secagg.net import connection as packets
-from secagg.net.connection import ConnectionLost, PacketKind, Reason, Welcome
+from secagg.net import packets
+from secagg.net.connection import ConnectionLost
 from secagg.net.handshake import ServerConnector
+from secagg.net.packets import PacketKind, Reason, Welcome
 from secagg.net.reliable_link import DismissedByServer
 from secagg.net.settings import Address, Patience
 from tests.secagg.net.rig import LINK, Knocker, Line, run

@@ -11,14 +11,14 @@ import trio
 
 from secagg import events
 from secagg import messages as m
-from secagg.cohort import invitation_digest
+from secagg.cohort_members import invitation_digest
 from secagg.errors import LedgerError, StateError, TooFewClients
 from secagg.ledger import ServerLedger, read_ledger
-from secagg.local import Stage
+from secagg.local_session import Stage
 from secagg.net.concurrency import inline
-from secagg.net.connection import PacketKind
 from secagg.net.event_log import EventLog
 from secagg.net.events import ConnectionRefused
+from secagg.net.packets import PacketKind
 from secagg.net.server import Server
 from secagg.net.session import Session
 from secagg.net.settings import Deadlines, Patience

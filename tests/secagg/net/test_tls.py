@@ -23,7 +23,8 @@ from secagg.errors import CertificateError, LocalError, ParameterError
 from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
 from secagg.net import tls
-from secagg.net.tls import client_context, make_certificate, peer_key, private_pem, server_context
+from secagg.net.certificates import make_certificate, private_pem
+from secagg.net.tls import client_context, peer_key, server_context
 
 NOW = int(time.time())  # OpenSSL compares with the clock
 DAY = 86400

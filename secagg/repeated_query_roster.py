@@ -1,0 +1,83 @@
+"""The server's choice of clients for a query that it asked before: clients that will not refuse it."""
+
+from __future__ import annotations
+
+from secagg import errors
+from secagg.differencing_rules import ContentOf, SetLog, SumSequence, content_sequence
+from secagg.hashing import digest
+from secagg.messages import Query
+from secagg.params import SessionParams
+from secagg.sum_spec import Table
+from secagg.trust_levels import Trust, dropouts_allowed
+
+
+class RepeatPlanner:
+    """Chooses, for the server, clients that will not refuse a query that was asked before, for example in a
+    sum that failed. By the rule `CONTENT`, clients refuse a set of clients that differs from a set that
+    confirmed the query earlier, but by fewer than `min_contributors` clients."""
+
+    def __init__(self, log: SetLog, params: SessionParams, *, table: Table, content_of: ContentOf) -> None:
+        self._log = log
+        self._least = params.min_contributors
+        self._dropout = params.dropout
+        self._signed = params.trust is Trust.MALICIOUS
+        self._table = table
+        self._content_of = content_of
+
+    def roster(self, kind: str, payload: bytes, members: tuple[int, ...], *, need: int) -> tuple[int, ...]:
+        """Return the ids of the clients to ask: `members`, without some clients of every set that confirmed
+        this query before, so that survivors differ enough from each of these sets, whoever drops out. If too
+        few would be left, no drop-outs are expected or the log has `all_clients`, return instead the largest
+        of these sets that is complete in `members`. Too few: below `need`, even after drop-outs if the last
+        total was released. Raises `TooFewClients` if fewer than `need` are left and there is no such set."""
+        sequences, present = self.sequences(kind, payload), frozenset(members)
+        earlier = [each for sequence in sequences for each in self._log.confirmed(sequence)]
+        chosen = set(present)
+        for each in earlier:
+            missing = self._least - len(each - chosen)
+            order = sorted(each & chosen, key=lambda member: _order(sequences[0], member))
+            chosen.difference_update(order[: max(0, missing)])
+        same = max((each for each in earlier if each <= present), key=len, default=None)
+        lost = dropouts_allowed(len(chosen), self._dropout)
+        preferred = not self._log.released.issuperset(sequences) or len(chosen) - lost >= need
+        leave_out = same is None or (self._dropout > 0 and preferred and not self._log.all_clients)
+        if not earlier or (len(chosen) >= need and leave_out):
+            return tuple(sorted(chosen))
+        if same is None:
+            raise errors.TooFewClients(
+                "this query was confirmed before, over clients that are not all here: too few others are left"
+            )
+        return tuple(sorted(same))
+
+    def confirm(
+        self, query: Query, survivors: tuple[int, ...], *, later: bool = False
+    ) -> tuple[SumSequence, ...]:
+        """Record `survivors`, the ids of the clients that are about to confirm a sum. Return the sequences of
+        its query. `later` is true if the sum is not the first of its group. Raises `TooFewClients` if the
+        survivors are so close to those of an earlier sum that they would refuse."""
+        sequences = self.sequences(query.kind, query.payload, later=later)
+        self._log.released.difference_update(sequences)
+        if any(self._log.is_close(each, survivors, least=self._least) for each in sequences):
+            raise errors.TooFewClients(
+                "the survivors are too close to those that confirmed this query before"
+            )
+        for sequence in sequences:
+            self._log.add(sequence, survivors)
+        return sequences
+
+    def release(self, query: Query, *, later: bool = False) -> None:
+        """Record that the total of `query` was released, so that `roster` may choose the same clients again.
+        If it was a `later` sum of its group, nothing is recorded."""
+        self._log.released.update(self.sequences(query.kind, query.payload, later=later))
+
+    def sequences(self, kind: str, payload: bytes, *, later: bool = False) -> tuple[SumSequence, ...]:
+        """Return a tuple with the `CONTENT` sequence of a query, or () if clients do not compare it: under
+        `curious_server`, with noise on all parts, or for a `later` sum of a group."""
+        if later or not self._signed or self._table[kind].is_private:
+            return ()
+        return (content_sequence(kind, payload, self._content_of),)
+
+
+def _order(sequence: SumSequence, member: int) -> bytes:
+    """Return a pseudorandom rank of a client, so that different queries leave out different clients."""
+    return digest("left out", sequence.key, member.to_bytes(4, "big"))

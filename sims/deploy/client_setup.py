@@ -1,0 +1,154 @@
+"""Verifies the configuration of a client, makes the objects that it runs with, and creates its ledger."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from secagg.client import ClientMachine
+from secagg.client_checks import check_registry_is_current
+from secagg.client_memory import VolatileMemory
+from secagg.errors import LedgerError, MissingLedger, SecaggError
+from secagg.identity_registry import Registry
+from secagg.keys import Identity
+from secagg.ledger import ClientLedger
+from secagg.net.settings import Patience
+from secagg.policy import Policy
+from secagg.sum_spec import Table
+from secagg.trust_levels import Trust
+from sims.config_problems import Problems
+from sims.deploy.client_values import Source, is_static, open_source
+from sims.deploy.config import JoinConfig, check_client_files, load
+from sims.deploy.credentials import ClientCredentials, client_credentials
+from sims.deploy.log import check_log
+from sims.deploy.sum_specs_file import read_table
+from sims.text_format import DIFFERENCING
+
+NEW_LEDGER: Final = "secagg join --new-ledger"
+
+
+@dataclass(frozen=True)
+class ClientSetup:
+    """A verified configuration of a client, and the objects that are made from it."""
+
+    config: JoinConfig
+    table: Table
+    policy: Policy
+    credentials: ClientCredentials
+    patience: Patience
+    source: Source
+
+    @property
+    def signer(self) -> tuple[Identity | None, Registry | None]:
+        """The identity and registry to sign and verify messages with; both None under `curious_server`."""
+        return _signer(self.policy, self.credentials)
+
+    @property
+    def static_kinds(self) -> tuple[str, ...]:
+        """The kinds of sums whose values do not depend on the question: all kinds of the table, or none."""
+        return tuple(self.table) if is_static(self.config.input, self.source) else ()
+
+    @property
+    def cautions(self) -> list[str]:
+        """Warnings about risky settings: sums without noise whose values do not depend on the question."""
+        kinds = ", ".join(kind for kind in self.static_kinds if not self.table[kind].is_private)
+        return [DIFFERENCING.format(kinds=kinds)] if kinds else []
+
+    def open_ledger(self) -> ClientLedger:
+        return _open_ledger(self.config, self.credentials)
+
+
+def new_ledger(path: Path) -> Path:
+    """Create the client's ledger (its record of answered sums) where the configuration at `path` says. Return
+    its path. Raise `ConfigError` if the configuration is invalid, or there is or was a ledger."""
+    plan = load_client_setup(path, with_ledger=False)
+    section, problems = plan.config.client, Problems(path)
+    with problems.about("client.ledger"):
+        public = plan.credentials.identity.public
+        ClientLedger.create(section.ledger, member=section.member, identity=public).close()
+    problems.check()
+    return section.ledger
+
+
+def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
+    """Return the verified configuration at `path`, or raise one `ConfigError` that lists all problems. If
+    `with_ledger`, the ledger must exist and is verified, too."""
+    config = load(path, JoinConfig)
+    problems = Problems(path)
+    clear = check_client_files(path, config, problems)
+    table = policy = source = None
+    patience = Patience()
+    with problems.about("client.table"):
+        table = read_table(config.client.table)
+    with problems.about("policy"):
+        policy = config.policy.made()
+    with problems.about("patience"):
+        patience = config.patience.made()
+    with problems.about("input"):
+        source = open_source(config.input, path.parent)
+    if clear:  # otherwise the check could create a file that belongs to something else
+        with problems.about("client.log"):
+            check_log(config.client.log)
+    credentials = client_credentials(config.client, problems, now=int(time.time()))
+    if table is not None and policy is not None and credentials is not None:
+        _check_machine(config, table, policy, credentials, problems)
+    if policy is not None and credentials is not None and with_ledger:
+        _check_ledger(config, policy, credentials, problems)
+    problems.check()
+    assert table is not None
+    assert policy is not None
+    assert credentials is not None
+    assert source is not None
+    return ClientSetup(config, table, policy, credentials, patience, source)
+
+
+def _check_machine(
+    config: JoinConfig, table: Table, policy: Policy, credentials: ClientCredentials, problems: Problems
+) -> None:
+    """Add a problem if the policy does not allow the sums in the table. This is tested by constructing a
+    `ClientMachine`, with a temporary memory instead of the client's ledger, which it would change."""
+    if credentials.registry.members.get(config.client.member) != credentials.identity.public:
+        return  # this is reported elsewhere
+    identity, registry = _signer(policy, credentials)
+    with problems.about("policy"):
+        ClientMachine(
+            member=config.client.member,
+            table=table,
+            policy=policy,
+            memory=VolatileMemory(),
+            identity=identity,
+            registry=registry,
+        )
+
+
+def _check_ledger(
+    config: JoinConfig, policy: Policy, credentials: ClientCredentials, problems: Problems
+) -> None:
+    if credentials.registry.members.get(config.client.member) != credentials.identity.public:
+        return
+    try:
+        ledger = _open_ledger(config, credentials)
+    except SecaggError as error:
+        problems.take("client.ledger", error)
+        return
+    with ledger:
+        with problems.about("policy.adjacency"):
+            ledger.spend.check_adjacency(policy.adjacency)
+        with problems.about("client.registry"):
+            check_registry_is_current(credentials.registry, ledger)
+
+
+def _open_ledger(config: JoinConfig, credentials: ClientCredentials) -> ClientLedger:
+    section, public = config.client, credentials.identity.public
+    try:
+        return ClientLedger.open(section.ledger, member=section.member, identity=public)
+    except MissingLedger as error:
+        raise LedgerError(f"{error} with {NEW_LEDGER}") from None
+
+
+def _signer(policy: Policy, credentials: ClientCredentials) -> tuple[Identity | None, Registry | None]:
+    if policy.trust is Trust.CURIOUS:
+        return None, None
+    return credentials.identity, credentials.registry

@@ -1,0 +1,175 @@
+"""Verifies the configuration of a server, makes the objects that it runs with, and creates its ledger."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from secagg.errors import LedgerError, MissingLedger, SecaggError
+from secagg.identity_registry import Registry
+from secagg.ledger import ServerLedger
+from secagg.net.settings import DAY, Capacity, Deadlines, Patience
+from secagg.preflight import preflight
+from secagg.server import ServerMachine
+from secagg.sum_spec import Table
+from secagg.trust_levels import Trust
+from sims.config_problems import ConfigError, Problems
+from sims.deploy.config import ServeConfig, SessionSection, check_server_files, load
+from sims.deploy.credentials import ServerCredentials, server_credentials
+from sims.deploy.log import check_log
+from sims.deploy.sum_schedule import check_asks, round_after
+from sims.deploy.sum_specs_file import read_table
+from sims.deploy.totals_directory import TotalsDirectory
+from sims.text_format import DIFFERENCING
+
+NEW_LEDGER: Final = "secagg serve --new-ledger"
+
+
+@dataclass(frozen=True)
+class ServerSetup:
+    """A verified configuration of a server, and the objects that are made from it."""
+
+    path: Path
+    config: ServeConfig
+    table: Table
+    credentials: ServerCredentials
+    deadlines: Deadlines
+    patience: Patience
+    capacity: Capacity
+
+    @property
+    def sums(self) -> int:
+        return _sums(self.config)
+
+    @property
+    def cautions(self) -> list[str]:
+        """Warnings to the operator about settings that are valid but risky: so few parallel uploads that
+        corrupt clients can block others, or sums without noise while drop-outs are allowed."""
+        section, found = self.config.session, []
+        if self.capacity.uploads <= section.corrupt:
+            found.append(
+                "capacity.uploads is not more than session.corrupt: corrupt clients could hold up the "
+                "uploads of all others by sending slowly"
+            )
+        kinds = ", ".join({ask.kind: None for ask in self.config.ask if not self.table[ask.kind].is_private})
+        if kinds and section.dropout > 0:
+            found.append(DIFFERENCING.format(kinds=kinds))
+        return found
+
+    def machine(self) -> ServerMachine:
+        return _machine(self.config.session, self.table, self.sums, self.credentials.registry)
+
+    def open_ledger(self) -> ServerLedger:
+        return ServerLedger.open(self.config.server.ledger, identity=self.credentials.identity.public)
+
+
+def new_ledger(path: Path) -> Path:
+    """Create the server's ledger (its record of all sums) where the configuration at `path` says. Return its
+    path. Raise `ConfigError` if the configuration is invalid, or there is or was a ledger."""
+    plan = load_server_setup(path, with_ledger=False)
+    problems = Problems(path)
+    with problems.about("server.ledger"):
+        ServerLedger.create(plan.config.server.ledger, identity=plan.credentials.identity.public).close()
+    problems.check()
+    return plan.config.server.ledger
+
+
+def load_server_setup(path: Path, *, with_ledger: bool = True) -> ServerSetup:
+    """Return the verified configuration at `path`, or raise one `ConfigError` that lists all problems. If
+    `with_ledger`, the ledger must exist and is verified, too."""
+    config = load(path, ServeConfig)
+    problems = Problems(path)
+    clear = check_server_files(path, config, problems)
+    table = None
+    with problems.about("server.table"):
+        table = read_table(config.server.table)
+    credentials = server_credentials(config.server, problems, now=int(time.time()))
+    deadlines, patience, capacity = Deadlines(), Patience(), Capacity()
+    with problems.about("deadlines"):
+        deadlines = config.deadlines.made()
+    with problems.about("patience"):
+        patience = config.patience.made()
+    with problems.about("capacity"):
+        capacity = config.capacity.made()
+    if clear:  # otherwise the check could create a file that belongs to something else
+        with problems.about("server.log"):
+            check_log(config.server.log)
+    _check_pace(config.session, problems)
+    _check_totals(config.server.totals, problems)
+    if table is not None:
+        check_asks(config.ask, table, problems)
+    if table is not None and credentials is not None:
+        _check_session(config, table, credentials.registry, problems)
+    if credentials is not None and with_ledger:
+        _check_ledger(config.server.ledger, credentials.identity.public, problems)
+    problems.check()
+    assert table is not None
+    assert credentials is not None
+    return ServerSetup(path, config, table, credentials, deadlines, patience, capacity)
+
+
+def _check_pace(section: SessionSection, problems: Problems) -> None:
+    if section.sessions < 0:
+        problems.add("session.sessions", "must be at least 0, which is for ever")
+    if not 0 <= section.pause <= DAY:
+        problems.add("session.pause", f"must be a number of seconds from 0 to {DAY:g}")
+    if not 0 <= section.first_round < 1 << 62:
+        problems.add("session.first_round", "must be from 0 to below 2^62")
+
+
+def _check_totals(directory: Path, problems: Problems) -> None:
+    with problems.about("server.totals"):
+        if directory.is_dir():
+            TotalsDirectory(directory).check_writable()
+        elif directory.exists():
+            raise ConfigError(f"{directory} is not a directory; name one, or a new one")
+        elif not directory.parent.is_dir():
+            raise ConfigError(f"the directory {directory.parent} does not exist; create it, or name another")
+        elif not os.access(directory.parent, os.W_OK | os.X_OK):
+            raise ConfigError(f"{directory} cannot be a directory: nothing can be made in {directory.parent}")
+
+
+def _check_session(config: ServeConfig, table: Table, registry: Registry, problems: Problems) -> None:
+    """Add a problem for everything that prevents a session of the smallest or the largest possible cohort."""
+    section, sums = config.session, _sums(config)
+    try:
+        _machine(section, table, sums, registry)
+    except SecaggError as error:
+        problems.take("session", error)
+        return
+    most = min(section.max_cohort, len(registry.members))
+    if most < section.min_cohort:
+        problems.add(
+            "session.min_cohort", f"{section.min_cohort} clients are needed, but the registry has {most}"
+        )
+    for clients in sorted({section.min_cohort, max(most, section.min_cohort)}):
+        for problem in preflight(table, clients, section.params(sums)).problems:
+            problems.add("session", f"with {clients} clients: {problem}")
+
+
+def _sums(config: ServeConfig) -> int:
+    """Return the number of sums in a session: `session.sums`, or else one for each question, at least 1."""
+    return max(len(config.ask), 1) if config.session.sums is None else config.session.sums
+
+
+def _check_ledger(path: Path, identity: bytes, problems: Problems) -> None:
+    with problems.about("server.ledger"):
+        try:
+            ServerLedger.open(path, identity=identity).close()
+            round_after(path)
+        except MissingLedger as error:
+            raise LedgerError(f"{error} with {NEW_LEDGER}") from None
+
+
+def _machine(section: SessionSection, table: Table, sums: int, registry: Registry) -> ServerMachine:
+    params = section.params(sums)
+    signed = params.trust is Trust.MALICIOUS
+    return ServerMachine(
+        table=table,
+        params=params,
+        registry=registry if signed else None,
+        now=int(time.time()),
+    )

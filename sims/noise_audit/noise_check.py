@@ -1,0 +1,213 @@
+"""Checks the noise of a sum: first its distribution over zero inputs, then how well it hides canaries.
+
+The canary is a client that sends a vector of the largest allowed norm in half of the sums, and zeros in the
+others. Zero-out adjacency compares these two inputs. Other clients send zeros: only noise hides the canary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg import LocalSession, local_machines
+from secagg.distributed_noise import NoiseAssumptions
+from secagg.errors import ParameterError
+from secagg.mask_keystream import SEED_BYTES
+from secagg.params import SessionParams
+from secagg.sum_spec import SumSpec, Table
+from secagg.trust_levels import Trust
+from sims.console_progress import OnProgress, quiet
+from sims.noise_audit.noise_tests_and_epsilon_bounds import (
+    LowerBound,
+    NoiseFinding,
+    conform,
+    gaussian_epsilon,
+    lower_bound,
+)
+from sims.noise_audit.unmasked_sums import CLIP, PART, Fault, UnmaskedSums, audited_spec
+from sims.text_format import counted
+
+_CONFIDENCE: Final = 0.9999
+_LEAST_SAMPLES: Final = 100
+# Sums with a canary have few clients and elements, because this test is then strongest and fastest.
+CANARY_CLIENTS: Final = 2
+CANARY_SIZE: Final = 4
+_CANARY_SCALE: Final = 1000.0  # grid points per unit: a grid so fine that rounding does not hide a canary
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseTrial:
+    """The parameters of a trial: one test of the noise of a sum, by sums of zeros and by canaries (inputs
+    whose presence an attacker must guess). Raise `ParameterError` for fewer than 100 samples of noise."""
+
+    clients: int
+    size: int  # elements of the vector
+    sums: int  # sums over zero inputs
+    dropouts: int = 0  # most drop-outs for which the noise is planned
+    dropped: int = 0  # clients that drop out of the sums over zero inputs
+    removable: bool = False  # whether surplus noise is removed
+    multiplier: float = 1.0  # standard deviation of the noise, divided by the largest norm of one client
+    canaries: int  # sums with the canary, and as many without
+    secure: int = 0  # the same number for sums of the real protocol, which are slower
+    delta: float = 1e-5
+    fault: Fault = Fault.NONE  # a fault that the test should detect
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size * self.sums < _LEAST_SAMPLES:
+            raise ParameterError(
+                f"noise cannot be judged by {counted(self.size * self.sums, 'element')}: the elements of a "
+                f"vector times the sums over zeros must be at least {_LEAST_SAMPLES}"
+            )
+
+    def seed_bytes(self, purpose: int) -> bytes:
+        return self.seed.to_bytes(SEED_BYTES - 1, "big") + bytes([purpose])
+
+
+@dataclass(frozen=True)
+class NoiseTrialResult:
+    """The result of a trial. With correct noise, each of `conforms` (the distribution is as promised) and
+    `bounded` (no lower bound exceeds `epsilon`) is False in at most one of 10,000 trials."""
+
+    trial: NoiseTrial
+    finding: NoiseFinding  # from sums over zeros
+    bound: LowerBound  # from unmasked sums with and without the canary
+    secure: LowerBound | None  # the same from sums of the real protocol; None if `trial.secure` is 0
+    epsilon: float  # that of Gaussian noise with this multiplier, which no lower bound should exceed
+    confidence: float = _CONFIDENCE
+
+    @property
+    def conforms(self) -> bool:
+        return self.finding.holds(1 - self.confidence)
+
+    @property
+    def bounded(self) -> bool:
+        bounds = [self.bound] if self.secure is None else [self.bound, self.secure]
+        return all(bound.epsilon_gaussian <= self.epsilon for bound in bounds)
+
+    @property
+    def closeness(self) -> float | None:
+        """The lower bound on epsilon divided by the true epsilon; None if the true epsilon is 0."""
+        return self.bound.epsilon_gaussian / self.epsilon if self.epsilon else None
+
+    @property
+    def holds(self) -> bool:
+        return self.conforms and self.bounded
+
+
+def run_trial(trial: NoiseTrial, progress: OnProgress = quiet) -> NoiseTrialResult:
+    """Run a trial and return its result. Raise `SpecError` if `trial.dropped` exceeds `trial.dropouts`."""
+    return NoiseTrialResult(
+        trial=trial,
+        finding=_conformance(trial, progress),
+        bound=_canaries(trial, progress),
+        secure=_secure(trial, progress) if trial.secure else None,
+        epsilon=gaussian_epsilon(1 / trial.multiplier, trial.delta),
+    )
+
+
+def _conformance(trial: NoiseTrial, progress: OnProgress) -> NoiseFinding:
+    promise = NoiseAssumptions(
+        clients=trial.clients, dropouts=trial.dropouts, colluders=0, removable=trial.removable
+    )
+    unmasked = UnmaskedSums(
+        audited_spec(size=trial.size, promise=promise, multiplier=trial.multiplier),
+        clients=trial.clients,
+        dropped=trial.dropped,
+        fault=trial.fault,
+        seed=trial.seed_bytes(0),
+    )
+    (finding,) = conform(unmasked, sums=trial.sums, progress=progress)
+    return finding
+
+
+def _canaries(trial: NoiseTrial, progress: OnProgress) -> LowerBound:
+    present, absent = unmasked_scores(
+        _canary_spec(trial),
+        clients=CANARY_CLIENTS,
+        runs=trial.canaries,
+        fault=trial.fault,
+        seed=trial.seed_bytes(1),
+        progress=progress,
+    )
+    return _bound(trial, present, absent)
+
+
+def _secure(trial: NoiseTrial, progress: OnProgress) -> LowerBound:
+    present, absent = secure_scores(
+        _canary_spec(trial), clients=CANARY_CLIENTS, runs=trial.secure, progress=progress
+    )
+    return _bound(trial, present, absent)
+
+
+def _bound(trial: NoiseTrial, present: NDArray[np.float64], absent: NDArray[np.float64]) -> LowerBound:
+    """Return lower bounds on epsilon from scores with and without the canary. If `trial.secure`, there are
+    two such results. Each then has a higher confidence, so that both hold with probability `_CONFIDENCE`."""
+    confidence = 1 - (1 - _CONFIDENCE) / (2 if trial.secure else 1)
+    return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=confidence)
+
+
+def _canary_spec(trial: NoiseTrial) -> SumSpec:
+    promise = NoiseAssumptions(clients=CANARY_CLIENTS, dropouts=0, colluders=0)
+    return audited_spec(
+        size=CANARY_SIZE, promise=promise, multiplier=trial.multiplier, least_scale=_CANARY_SCALE
+    )
+
+
+THRESHOLD = CLIP / 2  # from this score on, the canary is assumed to be in the sum
+
+
+def unmasked_scores(
+    spec: SumSpec,
+    *,
+    clients: int,
+    runs: int,
+    fault: Fault = Fault.NONE,
+    seed: bytes = bytes(SEED_BYTES),
+    progress: OnProgress = quiet,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the scores (first elements) of `runs` totals in which client 0 sends the canary, a vector of the
+    largest norm, and of `runs` totals of zeros. Both have noise, but no masks."""
+    unmasked = UnmaskedSums(spec, clients=clients, fault=fault, seed=seed)
+    return _both(spec, runs, progress, lambda vector: unmasked.run(vector)[0][PART][0])
+
+
+def secure_scores(
+    spec: SumSpec, *, clients: int, runs: int, progress: OnProgress = quiet
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the scores (first elements) of `runs` totals in which client 0 sends the canary, a vector of the
+    largest norm, and of `runs` totals of zeros. The real protocol computes each in a new session."""
+
+    def total(vector: Callable[[int], dict[str, NDArray[np.float64]]]) -> float:
+        server, machines = local_machines(
+            table=Table({"sum": spec}),
+            params=SessionParams(trust=Trust.CURIOUS, corrupt=0, dropout=0, sums=1),
+            members=range(clients),
+        )
+        session = LocalSession(server, machines, lambda member, _: vector(member))
+        session.open()
+        return float(session.ask("sum")[PART][0])
+
+    return _both(spec, runs, progress, total)
+
+
+def _both(
+    spec: SumSpec,
+    runs: int,
+    progress: OnProgress,
+    score: Callable[[Callable[[int], dict[str, NDArray[np.float64]]]], float],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    size = spec.parts[0].size
+    zeros, canary = np.zeros(size), np.zeros(size)
+    canary[0] = CLIP
+    present, absent = np.empty(runs), np.empty(runs)
+    for run in range(runs):
+        # The canary is client 0, which also is the client without noise under `Fault.SILENT`.
+        present[run] = score(lambda member: {PART: zeros if member else canary})
+        absent[run] = score(lambda _: {PART: zeros})
+        progress("canaries", run + 1, runs)
+    return present, absent
