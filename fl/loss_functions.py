@@ -18,8 +18,8 @@ from fl.samples import Array
 
 
 class Objective(ABC):
-    """A loss function. The last axis of targets is the samples; there may be axes before it, such as clients.
-    Outputs have the same shape, plus an axis of classes if `whole_targets` (targets are classes)."""
+    """A loss function. Targets have the samples as last axis, and may have axes before it, such as clients.
+    Outputs have the same shape. If `whole_targets`, they have one more axis at the end: classes."""
 
     whole_targets: bool  # whether targets are class labels
 

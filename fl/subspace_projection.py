@@ -26,7 +26,7 @@ _SQUARE: Final = 5  # bits: transforms are computed as products with matrices of
 
 
 class Projection(ABC):
-    """The base class of products with a projection matrix P. Methods take one vector, or several as rows."""
+    """Multiplies vectors by a projection matrix P or its transpose. Takes one vector, or several as rows."""
 
     @abstractmethod
     def project(self, vectors: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""The weighted mean of clipped updates by one sum, and the base class of algorithms that need only this sum.
+"""The weighted mean of clipped updates, from one sum. Has the base class of algorithms without other sums.
 
-A client with n samples has the weight min(n, cap) / cap, or 1 if clients are not weighted. It adds its
-clipped update times that weight to the sum and, if weighted, min(n, cap). Clipping does not change weights.
+A client with n samples has the weight min(n, cap) / cap, or 1 if clients are not weighted. It sends its
+clipped update times its weight and, if weighted, min(n, cap). Updates are clipped before they are weighted.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class WeightedMean:
     `clip`  largest norm of an update; a longer one is scaled down to it.
     `cap`   largest weight of a client, in samples; 1 for the unweighted mean.
     `bits`  bits of every number on the wire.
-    `privacy`  a budget for noise, or None. With noise, all clients have the same weight, because a sum of
-               samples would need noise as well. The noise then decides the number of bits.
+    `privacy`  a budget for noise, or None. With noise, `cap` must be 1, because the total number of samples
+               would need noise as well. `bits` is then not used: the noise determines the bits.
     """
 
     dim: int

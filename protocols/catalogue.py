@@ -12,13 +12,14 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.apfl import APFL
 from protocols.catalogue_entry import INITIAL, CatalogueEntry, describe_unknown_name
 from protocols.ditto import Ditto
-from protocols.fedavg import FedAvg, PerFedAvg
+from protocols.fedavg import FedAvg
 from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus
 from protocols.local_only_training import LocalTraining
 from protocols.lpproj import LpProj1, LpProj2
 from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.partial_personalisation import FedAlt, FedSim, LGFedAvg
+from protocols.per_fedavg import PerFedAvg
 from protocols.pfedme import PFedMe
 from protocols.qffl import QFFL
 from protocols.quantised import Quantised

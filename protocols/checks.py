@@ -15,7 +15,7 @@ _SHOWN: Final = 60
 
 
 class CheckedBound:
-    """A descriptor that returns its object's attribute `name`, which must not be None (see `bound`)."""
+    """A descriptor that returns its object's attribute `name`, after `bound` has checked it."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,14 +1,14 @@
-"""FedBC: every client has a model within a distance of the common one. PerFedBC: the same with meta-learning.
+"""FedBC: each client's model stays near the common one. PerFedBC: the same with meta-learning.
 
-"FedBC: Federated Learning Beyond Consensus". Clients minimise the sum of their losses f_i(x_i) under the
-constraints |x_i - z|^2 <= gamma_i, with the common model z and a multiplier lambda_i for each: x_i minimises
-f_i(x_i) + lambda_i |x_i - z|^2. lambda_i rises while the constraint is violated and falls while there is
-slack. z is the mean of all x_i, weighted by lambda_i.
+"FedBC: Federated Learning Beyond Consensus". Clients minimise the sum of their losses f_i(x_i). Client i has
+a multiplier lambda_i for the constraint |x_i - z|^2 <= gamma_i, where z is the common model. It trains x_i
+on f_i(x_i) + lambda_i |x_i - z|^2. lambda_i rises while the constraint is violated and falls while there is
+slack. z is the mean of the x_i, weighted by lambda_i.
 
-`fedbc_as_released` has the settings of the authors' released program. Two differences from it remain. There,
-one optimiser with momentum updates the multipliers of all clients, so each client's step also changes those
-of the others a little. Here multipliers stay on their clients: each has its own momentum, which acts when the
-client takes part. And there, multipliers have no upper bound.
+`fedbc_as_released` has the settings of the authors' released program. Two differences remain. In theirs, one
+optimiser with momentum updates the multipliers of all clients, so each client's step also changes those of
+the others a little. Here, each client has its own multiplier and momentum, and changes them only when it
+takes part. In theirs, multipliers have no upper bound.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ class FedBC(Algorithm[ModelState, ConstraintState]):
         return learner.train(start, Steering(pull=2 * multiplier, anchor=common))
 
     def next_constraint(self, before: ConstraintState, model: Vector, common: Vector) -> ConstraintState:
-        """Return the client's memory after it has trained `model`. On the Lagrangian, the multiplier takes an
-        ascent step, and gamma, the allowed squared distance from `common`, a descent step."""
+        """Return the client's memory after it has trained `model`. The multiplier's step is proportional to
+        |model - common|^2 - gamma, and gamma's step to the multiplier. Both use `momentum`."""
         excess = float(np.sum((model - common) ** 2)) - before.gamma
         rise = self.momentum * before.rise + excess
         widening = self.momentum * before.widening + before.multiplier

@@ -76,8 +76,8 @@ class Influence(ABC):
 
     @abstractmethod
     def read(self, totals: tuple[Values, ...], count: int) -> tuple[Vector, float | Vector]:
-        """Return the sums of influences and of weights, from the totals of the parts over `count` clients.
-        Subclasses with one weight for all coordinates raise `CorruptTotal` if its sum is not positive."""
+        """Return the sums of influences and of weights. `totals` has each part's total over `count` clients.
+        May raise `CorruptTotal` if the total of a weight that all coordinates share is not positive."""
 
     @property
     def promise(self) -> NoiseAssumptions | None:
@@ -123,7 +123,7 @@ class MeanInfluence(Influence):
 @dataclass(frozen=True, kw_only=True)
 class GeometricMedian(Influence):
     """The influence of the geometric median, the point with the least sum of distances to the clients'
-    vectors. Distances below `nu` count squared.
+    vectors. The influence of a residual r is r / max(`nu`, |r|).
 
     `leave`  False: clients whose vector is at the current point have the weight 1 / nu, so that steps away
              from it are tiny even if the median is elsewhere. True: they have no weight, but the sum A of
@@ -176,7 +176,7 @@ class GeometricMedian(Influence):
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinateMedian(Influence):
-    """The influence of the median in each coordinate. Distances below `delta` count squared."""
+    """The influence of the median in each coordinate: r / max(`delta`, |r|) for a residual r."""
 
     reveals: ClassVar[str] = "in every coordinate, the sum of clipped residuals, and of inverse distances"
     per_coordinate: ClassVar[bool] = True

@@ -165,8 +165,8 @@ class _Walk:
     """The iteration for the coordinates of one layer.
 
     `point`       these coordinates of the next query's point.
-    `plain_move`  the length of a plain step from the point of the last sum, even if another step was taken.
-    `resort`      these coordinates of the result if there is no further sum.
+    `plain_move`  the length of a plain step from the last sum's point, even if it was not taken.
+    `resort`      these coordinates of the result if the tolerance is not reached.
     """
 
     def __init__(self, layer: Layer, stepping: Stepping) -> None:

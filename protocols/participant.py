@@ -122,7 +122,7 @@ class Participant:
             self._counted.add(self._last)
 
     def abandoned(self) -> None:
-        """Record that the sum of the last answer failed for all clients. The round may still continue."""
+        """Record that the sum of the last answer was given up for all clients. The round may continue."""
         if self._last is not None and not self._was_counted:
             self._answered.discard(self._last)
             self._counted.discard(self._last)

@@ -43,8 +43,8 @@ class Mean(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class RFA(Algorithm[ModelState, NoMemory]):
-    """Clients train from the common model, which moves to the geometric median of the resulting models.
-    `privacy` is a budget for noise on every sum, in steps of a public length; None: no noise."""
+    """In each round, clients train the common model. The next common model is the geometric median of theirs.
+    With a budget in `privacy`, every sum gets noise, and each step has a length that is public."""
 
     budget_type: ClassVar[type[PrivacyBudget] | None] = PublicStepBudget
 

@@ -54,7 +54,7 @@ class SteppedState:
 @dataclass(frozen=True, kw_only=True)
 class RSA(KeepsOwnModel, Algorithm[SteppedState, OwnModel]):
     """RSA: in a round, clients take steps x_i <- x_i - r * (gradient(x_i) + pull * sign(x_i - x_0)) on their
-    own models x_i, with learning rate r. The server moves the common model x_0, in round t = 1, 2, ...:
+    own models x_i, with learning rate r. In step t = 1, 2, ..., the server moves the common model x_0:
 
         x_0 <- x_0 - rate_t * (pull * (sum of sign(x_0 - x_i)) + decay * x_0), with rate_t by `schedule`
     """
@@ -96,7 +96,7 @@ class RSA(KeepsOwnModel, Algorithm[SteppedState, OwnModel]):
         return (Sum(query=Update, spec=SumSpec(parts=(self.signed_counts.part(),)), reveals=reveals),)
 
     def rate_of(self, step: int) -> float:
-        """Return the server's rate in step `step`, counted from 1."""
+        """Return the server's learning rate in step 1, 2, ..."""
         return self.rate / math.sqrt(step) if self.schedule == SQRT else self.rate
 
     def round(self, state: SteppedState) -> Round[SteppedState]:

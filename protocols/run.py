@@ -142,7 +142,7 @@ class Run(Generic[S]):
 
 
 class _Log:
-    """Passes queries to a channel. Counts a round's sums by kind, and the clients in the last of them."""
+    """Passes queries to a channel. Keeps the number of sums by kind, and of clients in the last sum."""
 
     def __init__(self, channel: SumChannel) -> None:
         self._channel = channel

@@ -195,8 +195,8 @@ class SimplicialFL(Algorithm[ModelState, NoMemory]):
         return Outcome(ModelState(as_vector(state.model + self._mean(total))), facts)
 
     def _weight(self, total: Total) -> float:
-        """Return the sum of the clients' weights, as a number of clients or of samples. With noise, weights
-        are not summed; this is then what they should add up to by `theta` and `floor`."""
+        """Return the sum of the clients' weights, in clients or, if `weighted`, in samples. If updates have
+        noise, no weights are sent: return the sum that `theta` and `floor` imply."""
         if self.update_noise is not None:
             return self.floor * total.count + (1 - self.floor) * tail_size(total.count, self.theta)
         return float(total[WEIGHT][0]) * self._most_count

@@ -31,10 +31,10 @@ from secagg.machine_hooks import CLIENT_DEFAULTS, ClientHooks
 from secagg.message_records import Advert, Format, parse_signatures
 from secagg.policy import Policy
 from secagg.query_context import Question, content_digest, query_digest
-from secagg.same_vector_sums import GroupBook
 from secagg.self_and_pair_masks import put_on
 from secagg.session_secrets import Vault
 from secagg.share_exchange import ShareExchange
+from secagg.sum_group_rules import GroupBook
 from secagg.sum_spec import Table
 from secagg.transitions import ClientState, next_state
 from secagg.trust_levels import Trust

@@ -40,7 +40,7 @@ class SumFacts:
 class AnswerEntry:
     """The record of one answer to a query. It is stored before the answer is sent.
 
-    `group`      the name of the group of the sum: sums of the same vector (see `secagg.same_vector_sums`).
+    `group`      the name of the group of the sum: sums of the same vector (see `secagg.sum_group_rules`).
     `content`    the digest of the query's kind and payload (`question.content_digest`).
     `charge`     the privacy cost of the sum, in units of 2^-40 rho; None for a sum without noise.
     `adjacency`  the adjacency to which that charge refers.

@@ -167,7 +167,7 @@ class RepeatedSession(PeerError):
 
 
 class RepeatedQuery(PeerError):
-    """The query was answered before. Two totals over different clients would reveal their difference."""
+    """The query was answered before. The difference of the two totals could reveal a few inputs."""
 
 
 class GroupChanged(PeerError):
@@ -225,7 +225,7 @@ class SmallCohort(PolicyError):
 
 
 class LargeCohort(PolicyError):
-    """There are more clients than the policy, the planned noise or the complete graph allows."""
+    """There are more clients than the session, the policy, the planned noise or the complete graph allows."""
 
 
 class SmallThreshold(PolicyError):

@@ -275,7 +275,7 @@ class _Ring:
         return Hypergeometric(population, marked, neighbours)
 
     def _for_any(self, log2_one: float | None) -> float | None:
-        """Return log2 of the union bound over all clients, from log2 for one client. None: probability 0."""
+        """Return `log2_one` (for one client) plus log2(clients): a union bound. None means log2 of 0."""
         return None if log2_one is None else log2_one + log2(self.clients)
 
     def _is_connected(self, neighbours: int) -> bool:

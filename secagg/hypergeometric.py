@@ -1,17 +1,17 @@
 """The hypergeometric distribution: P[X >= count], and the least count for which it is at most a given bound.
 
-Of `population` members, `marked` are marked. `drawn` members are drawn without replacement, and X of the
-drawn ones are marked. The ratio
+Of `population` members, `marked` are marked. `drawn` of them are drawn at random, without replacement. X is
+the number of marked members among the drawn ones. The ratio
 
     P[X = x + 1] / P[X = x] = (marked - x)(drawn - x) / ((x + 1)(population - marked - drawn + x + 1))
 
-falls as x grows. Probabilities are computed without factorials: the mode gets a fixed weight, every other
-weight is that of the adjacent count times a ratio, and a probability is a weight over the sum of all weights.
-(With log-gamma instead, a probability in a population of 10^9 would have an error near 2^-16.)
+falls as x grows. The code needs no factorials. The most probable count gets a fixed weight, and the weight of
+each other count is that of its neighbour times such a ratio. A probability is a sum of weights divided by the
+sum of all weights. (Log-gamma would give an error near 2^-16 for a population of 10^9.)
 
-Each ratio is one correctly rounded division of integers, and each weight needs one product more. Hence the
-relative error of a sum of m weights, all of them positive, is less than 3m / 2^53 for any population. If such
-a sum is closer to the bound than this error, the comparison is repeated exactly, with integers.
+A sum of m weights has a relative error of less than 3m / 2^53 for any population: each ratio is one rounded
+division, each weight one rounded product, and all weights are positive. If the bound is within this error of
+the sum, the comparison is repeated exactly, with integers.
 """
 
 from __future__ import annotations

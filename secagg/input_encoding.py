@@ -166,9 +166,9 @@ class Encoding:
         invited: int,
         buffer: Sequence[Values] | None = None,
     ) -> Total:
-        """Return the total as numbers, from its unmasked `residues`, which are reduced in place. Raises
-        `CorruptTotal` if the hidden count is not `contributors`, the number of inputs in the total. `invited`
-        is the number of clients asked. `buffer`, from `buffer()`, has the arrays for the numbers."""
+        """Return the total as numbers, in `buffer` (from `buffer()`) if given. Reduces its unmasked
+        `residues` modulo 2^bits in place. Raises `CorruptTotal` if the hidden count (each client adds 1) is
+        not `contributors`, the number of inputs in the total. `invited` is the number of clients asked."""
         if int(residues[-1][0]) != contributors:
             raise CorruptTotal("the hidden count does not match the contributors: some masks did not cancel")
         parts: dict[str, Values] = {}

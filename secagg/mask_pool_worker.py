@@ -71,7 +71,7 @@ class PortionQueue:
 
 
 def claims(end: Connection) -> Iterator[int]:
-    """Take the index of one portion after another out of a queue and yield it, until the queue is empty."""
+    """Read indices of unclaimed portions of work from a queue, and yield each, until the queue is empty."""
     with suppress(BlockingIOError):
         while number := os.read(end.fileno(), 1):
             yield number[0]

@@ -12,9 +12,9 @@ from secagg.trust_levels import Trust, dropouts_allowed
 
 
 class RepeatPlanner:
-    """Chooses, for the server, clients that will not refuse a query that was asked before, for example in a
-    sum that failed. By the rule `CONTENT`, clients refuse a set of clients that differs from a set that
-    confirmed the query earlier, but by fewer than `min_contributors` clients."""
+    """Chooses the clients that the server asks if the same query was asked before, for example in a sum that
+    failed. By the rule `CONTENT`, clients answer it only over a set of clients that confirmed it before, or
+    over a set that differs from each such set by at least `min_contributors` clients."""
 
     def __init__(self, log: SetLog, params: SessionParams, *, table: Table, content_of: ContentOf) -> None:
         self._log = log
@@ -66,8 +66,8 @@ class RepeatPlanner:
         return sequences
 
     def release(self, query: Query, *, later: bool = False) -> None:
-        """Record that the total of `query` was released, so that `roster` may choose the same clients again.
-        If it was a `later` sum of its group, nothing is recorded."""
+        """Record for `roster` that the last total of `query` was released. Record nothing if `sequences` is
+        empty, for example for a `later` sum of a group."""
         self._log.released.update(self.sequences(query.kind, query.payload, later=later))
 
     def sequences(self, kind: str, payload: bytes, *, later: bool = False) -> tuple[SumSequence, ...]:

@@ -31,8 +31,8 @@ from secagg.message_records import Format, encode_signatures
 from secagg.params import SessionParams
 from secagg.query_context import Question, query_digest
 from secagg.repeated_query_roster import RepeatPlanner
-from secagg.same_vector_sums import Agenda
 from secagg.self_and_pair_masks import Expander, OneProcess
+from secagg.sum_group_rules import Agenda
 from secagg.sum_spec import Table
 from secagg.sum_unmasking import Tally
 from secagg.transitions import COLLECTED, ServerState, check_collected, is_late

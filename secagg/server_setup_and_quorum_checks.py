@@ -58,8 +58,8 @@ def check_dealt(dealt: int, *, stranded: int, least: int) -> None:
 
 
 def check_survivors(survivors: PositionSet, tally: Tally, topology: Topology) -> None:
-    """Raise `SumFailed` if the total over `survivors` cannot be unmasked, or would reveal too much: with too
-    few clients or too little noise, next to an earlier total, or because drop-outs cut a ring apart."""
+    """Raise `SumFailed` if the total over `survivors` cannot be unmasked or must not be released: too few
+    clients, too little noise, a client of the group's last total is missing, or the ring is cut apart."""
     question = tally.question
     check_enough(len(survivors), "sent inputs", max(topology.least, question.least_survivors))
     if question.later_in_group and survivors != question.roster:

@@ -330,7 +330,7 @@ class Table(Mapping[str, SumSpec]):
 
     @property
     def seeds(self) -> int:
-        """The most removable noise components that a client adds in a sum of any kind in the table."""
+        """The largest number of removable noise components per client and sum, over all kinds of sums."""
         return max(spec.seeds for spec in self.kinds.values())
 
     def group_of(self, kind: str) -> str:

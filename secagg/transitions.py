@@ -1,7 +1,7 @@
-"""The transition tables of both state machines. A message that they do not list is refused. For a client, a
-table maps (state, message) to the next state. Only under `curious_server` may the graph be a ring, and only
-under `malicious_server` do clients sign who is in the sum. Calls of `answer` and `decline` change a client's
-state, too, and are not listed. For a server, a table maps each stage to the message that it collects."""
+"""The transition tables of both state machines. A client's table maps (state, message) to the next state;
+other messages are refused. Only under `curious_server` may the graph be a ring (message `Neighbours`). Only
+under `malicious_server` do clients sign the set of survivors. To answer, decline, leave or fail also changes
+a client's state. The server's table maps each stage to the message that it collects, besides `Decline`."""
 
 from __future__ import annotations
 

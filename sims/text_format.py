@@ -61,7 +61,7 @@ def short(value: float | None) -> str:
 
 
 def delta(value: float | None) -> str:
-    """Return the privacy parameter delta as text: 1e-5, but with a true minus sign. None gives a dash."""
+    """Return delta as text, such as 1e-5, with a Unicode minus sign for the hyphen. None gives a dash."""
     return MISSING if value is None else f"{value:g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
 
 

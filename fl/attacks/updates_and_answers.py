@@ -154,10 +154,10 @@ class CorruptAnswer(LearnerWrapper):
     ) -> dict[str, Any]:
         """Return the answer `values` to a query (arrays by part name), with its longest arrays corrupted.
 
-        `most`  the largest possible count, by name of each part that has counts. Counts are corrupted as
-                offsets from half of it; results are rounded and clipped to the range from 0 to `most`.
-        `sent`  the vectors that came with the query. If the attack is on whole models, an array is added to
-                the first vector with its shape, the sum is corrupted, and the vector is subtracted again.
+        `most`  the largest possible count, by name of each part that has counts. The attack corrupts count -
+                most / 2. Then most / 2 is added, and the result is rounded and clipped to 0..most.
+        `sent`  the vectors that came with the query. The first with the shape of an array (else zeros) is its
+                start model. Attacks on whole models corrupt start + array, and then subtract start.
         """
         arrays = {name: np.asarray(each) for name, each in values.items()}
         longest = max(map(np.size, arrays.values()), default=0)

@@ -35,10 +35,10 @@ _BITS: Final = 30  # scikit-learn draws corners of more dimensions in two parts.
 
 @dataclass(frozen=True, kw_only=True)
 class ClassTask:
-    """The distribution of synthetic samples. `informative` of the `features` depend on the class, `redundant`
-    ones are linear combinations of these, and the rest is noise. Class centers are corners of a hypercube of
-    side 2 * `separation`, scaled at random. A fraction `flip` of the labels is replaced by random ones. The
-    defaults are those of the paper on federated quantiles, and for `flip` scikit-learn's."""
+    """The distribution of synthetic samples. `informative` features depend on the class, `redundant` ones are
+    linear combinations of these, and all others are noise. Class centers are corners of a hypercube of side 2
+    * `separation`, scaled at random. A fraction `flip` of the labels is replaced by random ones. Defaults are
+    those of the paper on federated quantiles, except `flip`, whose default is scikit-learn's."""
 
     features: int = 20
     informative: int = 15
@@ -147,8 +147,8 @@ def quantile_task(
     """Return the federation of the paper on federated quantiles, whose clients hold generated samples.
 
     A pool of `total` samples is made from `seed`; `rng` assigns some to each client. Clients 0, 1, ... train.
-    Held-out clients follow: first those for validation, whose samples are their validation set, then those
-    for testing. A client must have training data, so held-out clients also have their samples in `train`.
+    Held-out clients follow, first those for validation, then those for testing. They never train. Their
+    samples are in `validation` or `test`, and also in `train`, because `ClientData` requires some there.
     """
     crowd, task = crowd or ClientPopulation(), task or ClassTask()
     pool = classification(total, task=task, seed=seed)

@@ -66,7 +66,7 @@ def _presets() -> Generate:
 
 
 def _federation_of(problem: Generate) -> Generate:
-    """Return a function with the parameters of `problem` that makes it and returns its federation."""
+    """Return a function with the parameters of `problem`. It calls `problem` and returns its federation."""
     parameters, hints = inspect.signature(problem).parameters, get_type_hints(problem)
     return _like(lambda **given: problem(**given).federation(), parameters, hints)
 

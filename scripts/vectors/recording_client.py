@@ -18,7 +18,7 @@ from secagg.noise.gaussian import discrete_gaussian
 from secagg.query_context import Question
 from secagg.residue_packing import Residues
 from secagg.sum_spec import Part, SumSpec
-from secagg.testing.seeded_machines import InsecureSeededClient
+from secagg.testing import InsecureSeededClient
 
 
 def arrays(values: Mapping[str, list[Any]]) -> dict[str, ArrayLike]:

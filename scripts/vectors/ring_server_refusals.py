@@ -16,7 +16,7 @@ from secagg.client_memory import VolatileMemory
 from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.shamir import SHARE_BYTES
-from secagg.testing.seeded_machines import InsecureSeededClient, InsecureSeededServer
+from secagg.testing import InsecureSeededClient, InsecureSeededServer
 from secagg.trust_levels import Trust
 
 SUMS: Final = 1

@@ -22,7 +22,7 @@ from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.shamir import SHARE_BYTES
 from secagg.sum_spec import Part, Residue, SumSpec, Table
-from secagg.testing.seeded_machines import InsecureSeededClient, InsecureSeededServer
+from secagg.testing import InsecureSeededClient, InsecureSeededServer
 from secagg.trust_levels import Trust
 
 SEED: Final = b"server refusals"

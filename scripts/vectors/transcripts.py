@@ -17,7 +17,7 @@ from secagg.params import SessionParams
 from secagg.query_context import Question
 from secagg.shamir import SHARE_BYTES
 from secagg.sum_spec import Total
-from secagg.testing.seeded_machines import InsecureSeededServer
+from secagg.testing import InsecureSeededServer
 from secagg.topology import RingGraph
 from secagg.transitions import ServerState
 

@@ -30,7 +30,7 @@ from typing import Any, Final
 from secagg.errors import DamagedLedger, LedgerError, NewerLedger
 from secagg.hashing import digest
 from secagg.ledger.chained_rows import START, Body, Head, Row, body_of, text_of
-from secagg.ledger.path_checks import Place, check_one_name, check_usable, draft_path, index_path, log_path
+from secagg.ledger.file_location import Place, check_one_name, check_usable, draft_path, index_path, log_path
 from secagg.ledger.rollback_seal import Seal, Sealed, read_seal, seal_path
 
 VERSION: Final = 1
@@ -165,7 +165,7 @@ def _connect(path: Path, access: str) -> sqlite3.Connection:
 
 class LedgerFile:
     """An open ledger file. It calls `apply` with each row in order: first with all old rows, then with each
-    new one. `path` is from `path_checks.one_path`. `access` is `WRITING`, `READING` or `READING_AT_REST`."""
+    new one. `path` is from `one_path`. `access` is `WRITING`, `READING` or `READING_AT_REST`."""
 
     def __init__(self, path: Path, apply: Apply, *, access: str = WRITING) -> None:
         self._path = path

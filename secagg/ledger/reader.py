@@ -7,10 +7,10 @@ from pathlib import Path
 
 from secagg.client_budget import Spend
 from secagg.errors import DamagedLedger
+from secagg.ledger.base_ledger import Owner, Role
 from secagg.ledger.chained_rows import Head, Row
 from secagg.ledger.file import READING, READING_AT_REST, LedgerFile
-from secagg.ledger.ledger import Owner, Role
-from secagg.ledger.path_checks import log_path, one_path, status
+from secagg.ledger.file_location import log_path, one_path, status
 from secagg.noise.zcdp_cost import Adjacency
 
 # The type of row that has a charge: a client is charged for each answer, a server for each released sum.

@@ -18,7 +18,7 @@ from typing import Final
 from secagg.errors import DamagedLedger, LedgerError
 from secagg.hashing import DIGEST_BYTES, digest
 from secagg.ledger.chained_rows import Head
-from secagg.ledger.path_checks import Place
+from secagg.ledger.file_location import Place
 
 _ROWS_BYTES: Final = 8
 _BYTES: Final = _ROWS_BYTES + 3 * DIGEST_BYTES

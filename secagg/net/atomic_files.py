@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from secagg.errors import LocalError
-from secagg.ledger.path_checks import sync_directory
+from secagg.ledger.file_location import sync_directory
 
 PRIVATE: Final = 0o600
 PUBLIC: Final = 0o644

@@ -1,10 +1,10 @@
 """Calibration of parts (vectors of a sum) with a bound for each element, such as counts: grid and noise.
 
 Such parts are not rotated, and their bounds are whole numbers of grid points. So rounding does not let one
-client move the total further, and a finer grid costs only bits. The grid is just fine enough that every
-component of a client's noise has a standard deviation of at least four grid points. A sum of such discrete
-Gaussians is nearly a discrete Gaussian. On a grid of whole counts, for an epsilon of 1, each of 100 clients
-would add noise with a standard deviation of only 0.4, for which this does not hold.
+client move the total further, and a finer grid costs only bits. The grid is the coarsest on which every
+component of a client's noise has a standard deviation of at least four grid points. Sums of such discrete
+Gaussians are nearly discrete Gaussians. A grid of whole counts may be too coarse: for an epsilon of 1, each
+of 100 clients would add noise with a standard deviation of only 0.4.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ _INT64: Final = 1 << 63
 
 
 class NoisyReals:
-    """Converts real vectors, of a part with noise, to residues (clipped, rotated if there is a `rotation`,
-    scaled and rounded) and totals back. It does not add the noise. It implements `fixed_point.Code`."""
+    """A `Code` for real vectors with noise. `encode` clips, rotates (if there is a `rotation`), scales and
+    rounds a vector. `decode` converts a total back. Neither adds the noise."""
 
     def __init__(self, part: Part, bound: L2 | LInf, noise: Noise, rotation: Rotation | None) -> None:
         self._part = part
@@ -86,8 +86,8 @@ class NoisyReals:
 
 
 class NoisyCounts:
-    """Converts counts, of a part with noise, to residues and totals back: a count of 1 is `noise.scale` grid
-    points. It does not add the noise. It implements `fixed_point.Code`."""
+    """A `Code` for counts with noise. A count of 1 is `noise.scale` grid points. `encode` and `decode` do not
+    add the noise."""
 
     def __init__(self, part: Part, bound: Count, noise: Noise, *, roster: int) -> None:
         self._part = part

@@ -105,9 +105,9 @@ class Plan:
 
     @cached_property
     def rho(self) -> float:
-        """The privacy cost of this part in one sum as a zCDP rho: what `sum_rho` counts for it, or slightly
-        more. `epsilon` may be below what this rho implies: a part of the cost may be constant in the Renyi
-        order, but rho counts it as if it grew with the order."""
+        """The privacy cost of this part in one sum, as a zCDP rho. It is what `sum_rho` counts, or slightly
+        more. `epsilon` may be lower than rho implies: some of the Renyi cost may not depend on the order, but
+        rho counts it as if it grew with the order."""
         return part_rho(*self._moved, self.variance, self.width, self.tau)
 
     @cached_property

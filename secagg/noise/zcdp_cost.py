@@ -71,8 +71,8 @@ class Adjacency(StrEnum):
     REPLACE = "replace"
 
     def norm2_factor(self, bound: Bound) -> int:
-        """Return the largest squared L2 distance of adjacent inputs, divided by the largest squared norm of
-        one client's vector within `bound`: 1, 2 or 4."""
+        """Return by which factor the squared L2 sensitivity exceeds the largest squared norm in `bound`: for
+        `REPLACE` 2 (counts) or 4 (real vectors), otherwise 1."""
         if self is not Adjacency.REPLACE:
             return 1
         return 2 if isinstance(bound, Count) else 4

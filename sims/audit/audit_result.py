@@ -121,8 +121,8 @@ class RoundRange:
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """The privacy cost of sums to a client: `rho` (zCDP) of all sums with noise, and the `epsilon` at `delta`
-    that follows from it. Sums without noise are only counted, in `unnoised`."""
+    """The privacy cost of sums for a client: `rho` (zCDP) of all sums whose parts all have noise, and
+    `epsilon` at `delta`. Other sums are only counted, in `unnoised`."""
 
     rho: float
     epsilon: float | None  # None if no sum has noise
@@ -249,8 +249,8 @@ class ByteGrowth:
 
 @dataclass(frozen=True, kw_only=True)
 class ByteTraffic:
-    """Bytes that clients sent (up) and received (down) in a whole run: measured, predicted from the protocol,
-    and for comparison those of plain federated averaging."""
+    """Bytes that clients sent (up) and received (down) in a run: measured, and predicted from the protocol.
+    For comparison: bytes of one client in plain averaging."""
 
     stages: tuple[StageBytes, ...]
     sums: int  # number of sums and set-ups that were compared with the prediction

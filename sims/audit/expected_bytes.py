@@ -120,8 +120,8 @@ class ExpectedSum:
         )
 
     def _around(self) -> list[list[int]]:
-        """Return rows (asked, survived, clients). Each says of `clients` clients that revealed shares: around
-        each, itself included, `asked` clients were asked, and `survived` of these sent inputs."""
+        """Return rows (asked, survived, clients): for `clients` of the clients that revealed shares, `asked`
+        clients of the neighbourhood (the client included) were asked, and `survived` sent inputs."""
         if self.sizes.is_ring:
             return [list(row) for row in self.logged.around]
         return [[self.logged.invited, self.logged.masked, self.logged.revealed]]

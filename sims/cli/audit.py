@@ -86,7 +86,7 @@ def _wrapped(line: str) -> str:
 
 
 def _compare(args: argparse.Namespace, audits: "list[Audit]") -> None:
-    from sims.audit.run_comparison import as_json, compared
+    from sims.audit.table_of_runs import as_json, compared
     from sims.cli.audit_text import printable, table
 
     found = compared(audits)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         StageBytes,
         SumKind,
     )
-    from sims.audit.run_comparison import RunComparison
+    from sims.audit.table_of_runs import RunComparison
 
 MOST_SHOWN = 10
 

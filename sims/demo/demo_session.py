@@ -209,7 +209,7 @@ class _DemoSession:
         return StageTraffic(Counter(self._session.bytes_up), Counter(self._session.bytes_down))
 
     def _traffic(self, before: StageTraffic, times: int) -> StageTraffic:
-        """Return a client's mean bytes by stage since the snapshot `before`, in each of `times` sums."""
+        """Return the bytes of each stage since the snapshot `before`, per client, divided by `times`."""
         now, each = self._snapshot(), self._setting.clients * times
         up = Counter({stage: count // each for stage, count in (now.up - before.up).items()})
         down = Counter({stage: count // each for stage, count in (now.down - before.down).items()})

@@ -22,7 +22,7 @@ from secagg.events import Asked
 from secagg.sum_spec import SumSpec
 from sims.config_problems import ConfigError
 from sims.deploy.config import InputSection
-from sims.deploy.payload_nonce import without_nonce
+from sims.deploy.repeatable_query_nonce import without_nonce
 
 Source: TypeAlias = Callable[[Asked], Mapping[str, Any]]
 Arrays: TypeAlias = dict[str, NDArray[Any]]

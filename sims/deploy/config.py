@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Val
 
 from secagg.errors import LocalError
 from secagg.graph_parameters import GraphChoice
-from secagg.ledger.path_checks import tag_key_path
+from secagg.ledger.file_location import tag_key_path
 from secagg.ledger.rollback_seal import seal_path
 from secagg.net.identity_and_registry_files import bundle_path
 from secagg.net.settings import Address, Capacity, Deadlines, Patience

@@ -16,8 +16,8 @@ from secagg.net.tls import client_context
 from sims.deploy.client_setup import ClientSetup, load_client_setup
 from sims.deploy.client_values import usable
 from sims.deploy.log import open_log
-from sims.deploy.payload_nonce import content
 from sims.deploy.process_control import run_watched
+from sims.deploy.repeatable_query_nonce import content
 from sims.process_resources import forbid_core_dumps
 
 

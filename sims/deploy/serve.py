@@ -77,8 +77,8 @@ class ServeRunner:
         self._questions = SumSchedule(plan.config.ask, sums=plan.sums, next_round=first)
 
     async def run(self) -> None:
-        """Run until `session.sessions` sessions were set up (0: endless). Raise `ConfigError` if it cannot
-        listen at the configured address."""
+        """Hold `session.sessions` sessions, or sessions without end if that is 0. Raise `ConfigError` if the
+        server cannot listen at the configured address."""
         held = 0
         async with AsyncExitStack() as stack:
             server = await self._listen(stack)

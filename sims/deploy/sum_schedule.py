@@ -1,6 +1,7 @@
 """The sums that a server requests in every session. A round is one pass through the list of questions. In a
 round, all sums of a group (of the same vectors) are over the same clients. Round numbers only rise, also
-across restarts: clients refuse groups of earlier rounds. Payloads begin with a nonce (`payload_nonce`)."""
+across restarts: clients refuse groups of earlier rounds. Payloads begin with a nonce (see
+`repeatable_query_nonce`)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from secagg.net.atomic_files import FileKind
 from secagg.sum_spec import Table
 from sims.config_problems import ConfigError, Problems, nearest
 from sims.deploy.config import AskSection
-from sims.deploy.payload_nonce import fresh
+from sims.deploy.repeatable_query_nonce import fresh
 
 PAYLOAD: Final = FileKind("a payload", "write it, or correct the path", ConfigError)
 

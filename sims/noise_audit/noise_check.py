@@ -145,8 +145,8 @@ def _secure(trial: NoiseTrial, progress: OnProgress) -> LowerBound:
 
 
 def _bound(trial: NoiseTrial, present: NDArray[np.float64], absent: NDArray[np.float64]) -> LowerBound:
-    """Return lower bounds on epsilon from scores with and without the canary. If `trial.secure`, there are
-    two such results. Each then has a higher confidence, so that both hold with probability `_CONFIDENCE`."""
+    """Return lower bounds on epsilon from scores with and without the canary. If `trial.secure`, this is
+    called twice, with half the error probability each, so that both results hold with `_CONFIDENCE`."""
     confidence = 1 - (1 - _CONFIDENCE) / (2 if trial.secure else 1)
     return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=confidence)
 

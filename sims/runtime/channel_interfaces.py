@@ -17,8 +17,8 @@ from secagg.policy import Policy
 from secagg.sum_spec import Table, Total
 from secagg.trust_levels import Trust
 from sims.records.sum_records import Refusal, SumRecord
-from sims.runtime.channel_setting import Setting
 from sims.runtime.client_state import SimulatedMemory
+from sims.runtime.sum_and_dropout_settings import Setting
 
 
 class ObservedChannel(SumChannel, Protocol):

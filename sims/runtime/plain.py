@@ -31,15 +31,15 @@ from secagg.messages import Query
 from secagg.noise.zcdp_cost import Adjacency
 from secagg.query_context import content_digest
 from secagg.repeated_query_roster import RepeatPlanner
-from secagg.same_vector_sums import Agenda, GroupBook
+from secagg.sum_group_rules import Agenda, GroupBook
 from secagg.sum_spec import SumSpec, Total
 from secagg.topology import plan
 from secagg.trust_levels import Trust
 from sims.records.sum_records import Refusal
 from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats
-from sims.runtime.channel_setting import Setting
 from sims.runtime.residue_tampering import tampered
 from sims.runtime.session_channel import SessionChannel
+from sims.runtime.sum_and_dropout_settings import Setting
 
 _SET_UP = -1
 _NO_SESSION = bytes(32)

@@ -19,9 +19,9 @@ from secagg.server import ServerMachine
 from secagg.sum_spec import Total
 from sims.records.sum_records import Refusal
 from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats
-from sims.runtime.channel_setting import Setting
-from sims.runtime.seeded_hooks import client_hooks, server_hooks
+from sims.runtime.machine_hooks import client_hooks, server_hooks
 from sims.runtime.session_channel import SessionChannel
+from sims.runtime.sum_and_dropout_settings import Setting
 
 
 def secure_sum(algorithm: AnyAlgorithm, learners: Mapping[int, Learner], setting: Setting) -> SessionChannel:

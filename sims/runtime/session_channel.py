@@ -23,9 +23,9 @@ from secagg.local_session import Stage
 from secagg.sum_spec import Table, Total
 from sims.records.sum_records import COUNTS, SET_UP, ByStage, SessionRecord, StageRecord, SumRecord, by_stage
 from sims.runtime.channel_interfaces import SessionFactory, SessionPlan, SumSession, SumStats, TrafficCounter
-from sims.runtime.channel_setting import Setting, check_cohort, with_budget
 from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
+from sims.runtime.sum_and_dropout_settings import Setting, check_cohort, with_budget
 
 
 class PreparedAnswer(Protocol):

@@ -33,10 +33,9 @@ def build(
     """Return the algorithm of the settings, for a model of `dim` parameters and at most `clients` clients in
     a round. Raise `ParameterError` for parameters that the algorithm does not accept.
 
-    `initial`  the first model; not needed if nothing is trained.
-    `module`   the model, whose layers the settings may name; if None, layer names are only checked and
-               replaced by a placeholder.
-    `known`    parameter name -> value, for required parameters of the algorithm that are not set.
+    `initial`  the first model, for algorithms that never send clients a whole model.
+    `module`   the model that layer names refer to; if None, a placeholder replaces their index ranges.
+    `known`    parameter name -> value, for required parameters and `population` if they are not set.
     """
     entry = find(settings.algorithm.name)
     parameters = with_ranges(entry, settings.algorithm.parameters, settings.model.kind, module)

@@ -254,7 +254,7 @@ class _Faults:
 
 
 def _located(problem: Problem, cells: Sequence[str], variants: int) -> Problem:
-    """Return the problem that `cells` have. If not all `variants` have it, its text names the first cell."""
+    """Return `problem`. If fewer than `variants` cells have it, add the first of `cells` to its text."""
     return problem if len(cells) >= variants else replace(problem, why=f"{problem.why} (in {cells[0]})")
 
 

@@ -161,8 +161,8 @@ def ergodic_gap() -> Observer:
 
 
 def _gap(chosen: Callable[[Run[Any]], Array | None]) -> Observer:
-    """Return an observer of the objective, summed over all training samples, at the model `chosen(run)`,
-    minus its least value; "diverged" if this is not finite. It observes nothing if that model is None."""
+    """Return an observer of the optimality gap at the model `chosen(run)`: the objective, summed over all
+    training samples, minus its minimum. "diverged" if not finite; no value if the model is None."""
     known: list[tuple[ExactObjective, int]] = []
 
     def observe(_number: int, run: Run[Any], _channel: ObservedChannel, crowd: Crowd) -> Any:

@@ -23,7 +23,7 @@ import tomli_w
 from protocols.algorithm import AnyAlgorithm
 from secagg.keys import Identity
 from secagg.ledger import Row, ServerLedger, read_ledger
-from secagg.ledger.ledger import describe
+from secagg.ledger.base_ledger import describe
 from secagg.net.identity_and_registry_files import read_key
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory

@@ -21,8 +21,8 @@ from sims.records.run_paths import CANARIES, CLIENTS, SPEND
 from sims.records.sum_records import TRAINING, SessionRecord, StageRecord, SumLogger, SumRecord
 from sims.scenario.loading_and_variants import Variant
 from sims.scenario.settings import Settings
+from sims.simulation.canary_audit import canary_facts
 from sims.simulation.metrics_recorder import Line, MetricsRecorder
-from sims.simulation.noise_trials import canary_facts
 from sims.simulation.progress import OnProgress, Progress, no_progress
 from sims.simulation.run_writer import Origin, RunWriter, open_run
 from sims.simulation.setup import SimulationSetup, no_ledger

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final, Self, TypeAlias
 
-from sims.workers import process_lifetime
+from sims.workers import process_lifetime_and_queries as lifetime
 
 ReportProgress: TypeAlias = Callable[[Any], bool]  # reports progress; returns whether the task should stop
 Function: TypeAlias = Callable[[Any, ReportProgress], Any]  # importable; argument and result are picklable
@@ -224,7 +224,7 @@ def _serve(connection: Connection, function: Function) -> None:
     for each in _IGNORED:
         signal.signal(each, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
-    process_lifetime.signal_on_death_of_parent(signal.SIGKILL)
+    lifetime.signal_on_death_of_parent(signal.SIGKILL)
     with suppress(EOFError, OSError):
         while True:
             message = connection.recv()

@@ -24,7 +24,7 @@ from typing import Final, NoReturn
 import trio
 
 from sims.process_resources import forbid_core_dumps
-from sims.workers import process_lifetime
+from sims.workers import process_lifetime_and_queries as lifetime
 from sims.workers.fork_server_control import (
     ForkCommand,
     ForkCommandType,
@@ -60,8 +60,8 @@ def _set_up(control: int, owner_pipe: int) -> None:
     # The terminal sends SIGINT to all processes. The pool decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    process_lifetime.signal_on_death_of_parent(signal.SIGTERM)  # If it is already dead, `control` is closed.
-    process_lifetime.adopt_descendants()
+    lifetime.signal_on_death_of_parent(signal.SIGTERM)  # If it is already dead, `control` is closed.
+    lifetime.adopt_descendants()
     forbid_core_dumps()
     os.set_inheritable(control, False)
     os.set_inheritable(owner_pipe, False)
@@ -78,7 +78,7 @@ def _preload(modules: tuple[str, ...]) -> str | None:
             return f"{module} cannot be imported: {error}"
         except Exception as error:
             return f"{module} cannot be imported: {describe(error)}"
-        if process_lifetime.threads() > 1:
+        if lifetime.threads() > 1:
             return f"importing {module} starts a thread, which no worker would have"
     gc.freeze()
     sys.stdout.flush()  # Otherwise every worker would print the buffer again.
@@ -153,7 +153,7 @@ class ForkServer:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
         self._workers[pid] = index
-        return ForkedWorker(index, process_lifetime.ProcessId.of(pid))  # The id is valid until it is reaped.
+        return ForkedWorker(index, lifetime.ProcessId.of(pid))  # The id is valid until it is reaped.
 
     def _become_worker(self, pipe: socket.socket, parent: int) -> None:
         try:
@@ -179,7 +179,7 @@ class ForkServer:
         """Kill and reap all workers and their descendants, which this process adopts when orphaned."""
         with suppress(ChildProcessError):
             while True:
-                for pid in process_lifetime.children() | self._workers.keys():
+                for pid in lifetime.children() | self._workers.keys():
                     os.kill(pid, signal.SIGKILL)  # Not reaped, so the id is still valid.
                 pid, _ = os.waitpid(-1, 0)
                 while pid:
@@ -221,10 +221,10 @@ def describe(error: BaseException) -> str:
 
 
 def _set_up_worker(owner_pipe: int, parent: int) -> None:
-    process_lifetime.signal_on_death_of_parent(signal.SIGKILL)
+    lifetime.signal_on_death_of_parent(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    process_lifetime.exit_at_end_of(owner_pipe)
+    lifetime.exit_at_end_of(owner_pipe)
     sys.unraisablehook = _log_error
     threading.excepthook = _log_error
     if "numpy.random" in sys.modules:  # The fork seeds Python's own generator anew.

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 import trio
 
 from sims.workers.message_pipe import MessagePipe, PipeClosed
-from sims.workers.process_lifetime import ProcessId, processes_with_environment
+from sims.workers.process_lifetime_and_queries import ProcessId, processes_with_environment
 
 _VARIABLE: Final = "SECAGG_WORKER_POOL"
 # These libraries start threads on import, which a fork does not copy. The workers keep all cores busy anyway.
@@ -116,7 +116,7 @@ class ForkServerProcess:
         self.process = ProcessId.of(self._process.pid)
 
     async def command(self, command: ForkCommand) -> None:
-        """Send a command, and wait if necessary. Raises `ConnectionError` if the fork server is dead."""
+        """Send a command once the pipe has room. Raises `ConnectionError` if the fork server is dead."""
         while True:
             try:
                 return command.send(self._control)

@@ -12,10 +12,11 @@ catch. A worker that is still running after the grace period is killed. A pool o
 start more workers later (`spawn`), for example to replace one that died.
 
 A fork server imports the preloaded modules once and forks one process per worker (`fork_server`). The pool's
-side consists of tasks in the caller's event loop. `process_lifetime` says why no process outlives the caller.
-The standard library does not suffice. With `multiprocessing.get_context("forkserver")`, a worker in a long C
-call outlived its killed parent, a process started by a worker outlived the program, and a module that cannot
-be preloaded was not reported (docs/design.md names the tests).
+side consists of tasks in the caller's event loop. Its processes end with the caller (see
+`process_lifetime_and_queries`). The standard library does not suffice. With
+`multiprocessing.get_context("forkserver")`, a worker in a long C call outlived its killed parent, a process
+started by a worker outlived the program, and a module that cannot be preloaded was not reported
+(docs/design.md names the tests).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from sims.workers.fork_server_control import (
     ReapedWorker,
 )
 from sims.workers.message_pipe import MessagePipe, PipeClosed
-from sims.workers.process_lifetime import ProcessId
+from sims.workers.process_lifetime_and_queries import ProcessId
 
 Config = TypeVar("Config")
 Target = Callable[[Config, MessagePipe], object]

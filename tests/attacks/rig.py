@@ -31,7 +31,7 @@ from secagg.policy import Policy
 from secagg.query_context import Question, query_digest
 from secagg.residue_packing import Residues
 from secagg.sum_spec import Part, Residue, SumSpec, Table
-from secagg.testing.seeded_machines import InsecureSeededClient
+from secagg.testing import InsecureSeededClient
 from secagg.trust_levels import Trust
 
 PART = "x"

@@ -11,7 +11,7 @@ from secagg.events import Abandoned, SatOut, SumAborted
 from secagg.local_session import LocalSession, Stage, local_machines
 from secagg.messages import GroupClosed
 from secagg.params import SessionParams
-from secagg.same_vector_sums import GroupBook
+from secagg.sum_group_rules import GroupBook
 from secagg.transitions import ClientState, ServerState
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector

@@ -20,7 +20,7 @@ from secagg.errors import (
     TooManySums,
 )
 from secagg.ledger import ClientLedger
-from secagg.same_vector_sums import GroupBook
+from secagg.sum_group_rules import GroupBook
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.cheated_sum import Vector
 from tests.attacks.attackers.differencing import (

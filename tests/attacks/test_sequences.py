@@ -27,7 +27,7 @@ from secagg.errors import (
     UnchangedValues,
 )
 from secagg.ledger import ClientLedger
-from secagg.ledger.path_checks import tag_key_path
+from secagg.ledger.file_location import tag_key_path
 from secagg.local_session import LocalSession, local_machines
 from secagg.params import SessionParams
 from secagg.sum_spec import Bound, Count, LInf, Part, Residue, SumSpec, Table

@@ -15,7 +15,7 @@ from protocols.algorithm import LEAST_WEIGHT, AnyAlgorithm
 from protocols.apfl import APFL
 from protocols.ditto import Ditto
 from protocols.evaluation import Evaluation, EvaluationMetrics, WithEvaluation
-from protocols.fedavg import FedAvg, PerFedAvg
+from protocols.fedavg import FedAvg
 from protocols.fedbc import FedBC, PerFedBC
 from protocols.fedplus import FedPlus, PenaltyGroup, Psi
 from protocols.learner import Learner
@@ -23,6 +23,7 @@ from protocols.local_only_training import LocalTraining
 from protocols.lpproj import LpProj1, LpProj2
 from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.partial_personalisation import FedAlt, FedSim, LGFedAvg
+from protocols.per_fedavg import PerFedAvg
 from protocols.pfedme import PFedMe
 from protocols.privacy_budget import HistogramBudget, PublicStepBudget
 from protocols.qffl import QFFL
@@ -45,7 +46,7 @@ from secagg.noise.privacy_goal import Goal
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, no_dropouts, secure_sum
-from sims.runtime.channel_setting import DropoutSchedule
+from sims.runtime.sum_and_dropout_settings import DropoutSchedule
 from tests.protocols.splitting_problem import SETTINGS as SPLITTINGS
 
 DIM = 6

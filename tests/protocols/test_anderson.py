@@ -21,7 +21,7 @@ from secagg.local_session import Stage
 from secagg.trust_levels import Trust
 from sims.plan.cost_plan import Conditions, plan_costs
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
-from sims.runtime.channel_setting import DropoutSchedule, no_dropouts
+from sims.runtime.sum_and_dropout_settings import DropoutSchedule, no_dropouts
 from tests.protocols.splitting_central import Central
 from tests.protocols.splitting_problem import SETTINGS, learners_of, models, problem
 from tests.protocols.test_splitting import ETA, maps_of, settings_of, small

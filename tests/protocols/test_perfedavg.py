@@ -11,7 +11,8 @@ import pytest
 
 from protocols.algorithm import NoMemory
 from protocols.averaging import Update
-from protocols.fedavg import FedAvg, PerFedAvg
+from protocols.fedavg import FedAvg
+from protocols.per_fedavg import PerFedAvg
 from protocols.quadratic_learner import QuadraticLearner
 from protocols.serialisation import Vector, as_vector
 from secagg.errors import ParameterError

@@ -12,9 +12,9 @@ import numpy as np
 from secagg.admission_and_attendance import Admission, Attendance
 from secagg.client import ClientMachine
 from secagg.client_memory import VolatileMemory
-from secagg.same_vector_sums import Agenda, GroupBook, _Group
 from secagg.server import ServerMachine
 from secagg.session_secrets import Vault
+from secagg.sum_group_rules import Agenda, GroupBook, _Group
 from secagg.sum_unmasking import Tally
 
 Machine = TypeVar("Machine", ClientMachine, ServerMachine)

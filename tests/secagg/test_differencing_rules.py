@@ -36,7 +36,7 @@ from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger, ServerLedger
 from secagg.ledger.file import _Forks, _forks
-from secagg.ledger.path_checks import tag_key_path
+from secagg.ledger.file_location import tag_key_path
 from secagg.local_session import LocalSession, Stage, local_machines
 from secagg.machine_hooks import ClientHooks
 from secagg.messages import Query

@@ -17,7 +17,7 @@ from secagg.local_session import LocalSession, local_machines
 from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.sum_spec import LInf, Part, SumSpec, Table
-from secagg.testing.seeded_machines import InsecureSeededClient, InsecureSeededServer
+from secagg.testing import InsecureSeededClient, InsecureSeededServer
 from secagg.trust_levels import Trust
 from tests.attacks.rig import residue_table
 

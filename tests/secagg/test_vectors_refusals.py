@@ -18,7 +18,7 @@ from secagg.errors import OutOfOrder, PeerError
 from secagg.events import Asked, Excluded, ServerEvent
 from secagg.keys import Identity
 from secagg.server import ServerMachine
-from secagg.testing.seeded_machines import InsecureSeededClient, InsecureSeededServer
+from secagg.testing import InsecureSeededClient, InsecureSeededServer
 from secagg.transitions import ClientState
 from tests.secagg.flat_params import with_params
 

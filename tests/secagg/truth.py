@@ -25,8 +25,8 @@ from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.sum_spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table, Total
+from secagg.testing import InsecureSeededClient, InsecureSeededServer
 from secagg.testing.faulty_wire import Packet, Schedule, faultless
-from secagg.testing.seeded_machines import InsecureSeededClient, InsecureSeededServer
 from secagg.trust_levels import Trust
 from tests.attacks.rig import residue_table
 from tests.secagg.share_log import LoggedWire

@@ -17,7 +17,7 @@ from secagg.local_session import Stage
 from secagg.noise.conversion import epsilon
 from sims.audit.audit_result import Audit
 from sims.audit.audit_run import as_json, audit_run
-from sims.audit.run_comparison import compared
+from sims.audit.table_of_runs import compared
 from sims.config_problems import ConfigError
 from sims.runtime import Setting
 from tests.sims.audit_run import DELTA, DIM, make_run, noisy

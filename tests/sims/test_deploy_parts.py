@@ -28,8 +28,8 @@ from sims.config_problems import ConfigError
 from sims.deploy.client_values import Source, open_source, usable
 from sims.deploy.config import AskSection, InputSection
 from sims.deploy.log import LogWriter, open_log
-from sims.deploy.payload_nonce import NONCE_BYTES, fresh, without_nonce
 from sims.deploy.process_control import allow_connections, run_watched
+from sims.deploy.repeatable_query_nonce import NONCE_BYTES, fresh, without_nonce
 from sims.deploy.sum_schedule import ScheduledSum, SumSchedule, round_after
 from sims.deploy.totals_directory import TotalsDirectory
 from sims.process_resources import forbid_core_dumps

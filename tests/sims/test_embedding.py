@@ -19,7 +19,7 @@ from secagg.events import Asked
 from secagg.params import SessionParams
 from sims.deploy.client_values import usable
 from sims.deploy.config import JoinConfig, ServeConfig, load
-from sims.deploy.payload_nonce import fresh
+from sims.deploy.repeatable_query_nonce import fresh
 from sims.deploy.sum_specs_file import read_table
 from sims.runtime import Setting, secure_sum
 from tests.sims import embedding_page as page

@@ -32,7 +32,7 @@ from sims.records.sum_records import SessionRecord, StageRecord, SumRecord
 from sims.runtime import DropoutLaw, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.processes import ProcessesChannel, WorkersFailed
 from sims.runtime.processes.supervisor import WorkerSlot
-from sims.workers.process_lifetime import ProcessId
+from sims.workers.process_lifetime_and_queries import ProcessId
 from tests.sims.process_clients import CLIENTS, DIM, channel_of, learners, negated
 from tests.sims.test_worker_orphans import ROOT, is_running, survivors
 

@@ -22,8 +22,8 @@ from secagg.repeated_query_roster import RepeatPlanner
 from secagg.sum_unmasking import Tally
 from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
-from sims.runtime.channel_setting import DropoutLaw
 from sims.runtime.plain import PlainSession
+from sims.runtime.sum_and_dropout_settings import DropoutLaw
 
 CLIENTS, DIM = 20, 3
 ALGORITHMS: dict[str, AnyAlgorithm] = {

@@ -10,7 +10,7 @@ import pytest
 from secagg.client_memory import AnswerEntry
 from secagg.errors import GroupReopened
 from secagg.ledger import read_ledger
-from secagg.same_vector_sums import GroupBook
+from secagg.sum_group_rules import GroupBook
 from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory
 from sims.runtime.client_state import SimulatedMemory

@@ -14,7 +14,7 @@ from pathlib import Path
 import trio
 
 from sims.workers import WorkerExited, WorkerMessage, open_worker_pool
-from sims.workers.process_lifetime import ProcessId, processes_with_environment
+from sims.workers.process_lifetime_and_queries import ProcessId, processes_with_environment
 from tests.sims import worker_targets
 
 ROOT = Path(__file__).resolve().parent.parent.parent

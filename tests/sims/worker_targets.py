@@ -19,7 +19,7 @@ from typing import NoReturn
 import trio
 
 from sims.workers import MessagePipe, PipeClosed, open_worker_pool
-from sims.workers.process_lifetime import signal_on_death_of_parent
+from sims.workers.process_lifetime_and_queries import signal_on_death_of_parent
 
 SECRET = "the-input-of-a-client"
 

@@ -44,9 +44,9 @@ from secagg.policy import Policy
 from sims.records.sum_records import Refusal
 from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
+from sims.runtime.machine_hooks import client_hooks
 from sims.runtime.processes import messages
 from sims.runtime.residue_tampering import Tamper
-from sims.runtime.seeded_hooks import client_hooks
 from sims.workers.message_pipe import MessagePipe
 
 

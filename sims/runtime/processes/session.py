@@ -25,9 +25,9 @@ from secagg.server import ServerMachine
 from secagg.sum_spec import Total
 from secagg.transitions import ServerState
 from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats
+from sims.runtime.machine_hooks import server_hooks
 from sims.runtime.processes.messages import JoinSession, ScheduleDropouts
 from sims.runtime.processes.supervisor import WorkerSupervisor
-from sims.runtime.seeded_hooks import server_hooks
 
 # A stage ends when every client has answered or is known to be gone. Only a hanging client takes this long.
 _DEADLINES: Final = Deadlines(join=600, share=600, mask=DAY, confirm=600, reveal=600)

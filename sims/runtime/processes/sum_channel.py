@@ -20,12 +20,12 @@ from protocols.rounds import RoundInfo
 from secagg.errors import ParameterError
 from secagg.trust_levels import Trust
 from sims.runtime.channel_interfaces import SessionPlan
-from sims.runtime.channel_setting import Setting
 from sims.runtime.client_state import restore_clients, save_clients
 from sims.runtime.processes.messages import BeginRound, ClientFactory, FinishRound, RoundFinished, WorkerReply
 from sims.runtime.processes.session import ProcessSession
 from sims.runtime.processes.supervisor import OnWorkerEvent, WorkerSupervisor
 from sims.runtime.session_channel import SessionChannel
+from sims.runtime.sum_and_dropout_settings import Setting
 
 _logger: Final = logging.getLogger("sims.workers")
 

@@ -1,7 +1,7 @@
 """Runs the server and the worker pool of a channel in a thread with a trio event loop.
 
 The thread that runs the algorithm blocks while the event loop works for it. The thread of the event loop is a
-daemon: if the main thread ends, the program and its workers end too (see `sims.workers.process_lifetime`).
+daemon: if the main thread ends, the program and its workers end too (see `sims.workers`).
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from secagg.client_memory import AnswerEntry, SumFacts, VolatileMemory
 from secagg.differencing_rules import Rule, SetLog, SumId, SumSequence
 from secagg.errors import SERVER, ForeignLedger, LedgerError, RepeatedQuery, SessionLive
 from secagg.keys import KEY_BYTES
+from secagg.ledger.base_ledger import Ledger, Owner, describe
 from secagg.ledger.chained_rows import Body
-from secagg.ledger.ledger import Ledger, Owner, describe
-from secagg.ledger.path_checks import sync_directory, tag_key_path
+from secagg.ledger.file_location import sync_directory, tag_key_path
 from secagg.noise.zcdp_cost import Adjacency
 
 

@@ -17,8 +17,8 @@ from secagg import messages as m
 from secagg.client_budget import Spend, sum_charge
 from secagg.differencing_rules import Rule, SetLog, SumSequence
 from secagg.errors import SERVER, StateError
+from secagg.ledger.base_ledger import Ledger, Owner, describe
 from secagg.ledger.chained_rows import Body
-from secagg.ledger.ledger import Ledger, Owner, describe
 from secagg.noise.zcdp_cost import Adjacency
 from secagg.query_context import query_digest
 from secagg.sum_spec import Table

@@ -75,8 +75,8 @@ class GroupBook:
             raise errors.TooManySums(SERVER, f"kind {kind!r} was answered as often as declared")
 
     def check_roster(self, kind: str, round_number: int, roster: PositionSet) -> None:
-        """Raise `GroupChanged` if `roster`, the clients asked, differs from the survivors of the last sum of
-        this group in this round, if these are known."""
+        """Raise `GroupChanged` if the survivors of the group's last sum in this round are known, and differ
+        from `roster`, the clients asked."""
         confirmed = self.confirmed(kind, round_number)
         if confirmed is not None and roster != confirmed:
             raise errors.GroupChanged(SERVER, "the roster is not the last confirmed survivor set")

@@ -8,7 +8,7 @@ from secagg.bitmap import PositionSet
 from secagg.client_budget import Budget
 from secagg.client_memory import AnswerEntry, VolatileMemory
 from secagg.errors import GroupChanged, GroupReopened, TooManySums
-from secagg.same_vector_sums import GroupBook
+from secagg.sum_group_rules import GroupBook
 from secagg.sum_spec import Count, Part, SumSpec, Table
 
 PART = Part(name="x", size=1, bits=8, bound=Count(1))

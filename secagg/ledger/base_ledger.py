@@ -13,7 +13,7 @@ from secagg.identity_registry import MAX_ID
 from secagg.keys import KEY_BYTES
 from secagg.ledger.chained_rows import Body, Head, Row
 from secagg.ledger.file import LedgerFile, create_file
-from secagg.ledger.path_checks import one_path
+from secagg.ledger.file_location import one_path
 from secagg.sum_spec import Count, Part, SumSpec
 
 

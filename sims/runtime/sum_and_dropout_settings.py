@@ -122,7 +122,7 @@ class DropoutLaw:
 
     seed: bytes
     training: float = 0.0  # before masking in the first sum of a round
-    between: float = 0.0  # before masking in a later sum that begins a group (`secagg.same_vector_sums`)
+    between: float = 0.0  # before masking in a later sum that begins a group (`secagg.sum_group_rules`)
     group: float = 0.0  # before masking in any other sum; this ends the group
     reveal: float = 0.0  # after masking in any sum
 
