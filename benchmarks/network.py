@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from secagg import LocalSession, local_machines
 from secagg.graph_parameters import GraphChoice
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from sims.console_progress import OnProgress
 from sims.drill.client_worker import numbers, plain_sum
 from sims.drill.config import KIND, PART, DrillConfig

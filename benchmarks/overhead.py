@@ -24,7 +24,7 @@ from protocols.serialisation import Vector
 from secagg import Trust
 from secagg.errors import LocalError
 from secagg.graph_parameters import GraphChoice
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.topology import GraphPlan, plan
 from sims.console_progress import OnProgress
 from sims.runtime import Setting, insecure_plain_sum, secure_sum

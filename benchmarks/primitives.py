@@ -20,7 +20,7 @@ from benchmarks.meter import SERVER, Phase, Recorder, Stopwatch
 from secagg import L2, LocalSession, Part, SumSpec, Table, Trust, local_machines
 from secagg.events import Asked
 from secagg.graph_parameters import GraphChoice
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 
 KIND: Final = "update"
 PART: Final = "update"

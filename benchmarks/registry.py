@@ -274,7 +274,7 @@ NETWORK_OPTIONS = (
 def _measure_network(args: argparse.Namespace) -> Report:
     from benchmarks.network import measure
     from secagg import Trust
-    from secagg.params import SessionParams
+    from secagg.session_params import SessionParams
     from sims.console_progress import bar
     from sims.drill.config import DrillConfig
 

@@ -19,8 +19,8 @@ from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.vector_calibration import calibrate_vector
-from secagg.params import SessionParams, largest_cohort
 from secagg.self_and_pair_masks import Expander
+from secagg.session_params import SessionParams, largest_cohort
 from secagg.trust_levels import dropouts_allowed
 
 KIND: Final = "update"

@@ -1,4 +1,4 @@
-"""Settings of local training: optimizer, learning-rate schedule and loss."""
+"""Settings of local SGD: learning-rate schedule, steps, batches and loss."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from protocols.lpproj import LpProj
 from protocols.partial_personalisation import LGFedAvg
 from protocols.quantised import Quantised
 from protocols.sketched_sgd import SketchedSGD
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.trust_levels import Trust
 from sims.plan.cost_plan import Conditions, plan_costs
 from sims.sweep import Record

@@ -21,9 +21,9 @@ from papers.plots import Labels, Panel, draw, histogram, lines
 from papers.seeds import Comparison, over_seeds, paired
 from protocols.privacy_budget import HistogramBudget
 from secagg.distributed_noise import NoiseAssumptions
-from secagg.noise.conversion import epsilon
 from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal
+from secagg.noise.rho_and_epsilon import epsilon
 from sims.sweep import read_records
 
 FEDAVG: Final = "FedAvg"

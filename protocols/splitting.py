@@ -316,8 +316,8 @@ class Splitting(Algorithm[SplittingState, SplittingMemory]):
         return self._outcome(state, mean, image, state.window.restarted(count, unit=unit, mean=known))
 
     def _with_row(self, state: SplittingState, mean: Vector, total: Total) -> AndersonWindow:
-        """Return the window of the acceleration with this round added: the round's row of the Gram matrix of
-        the clients' residuals, decoded from `total`, and the unit in which clients send the next row."""
+        """Return the window with this round added and `unit` set for the next. The round's row of the Gram
+        matrix is decoded from `total` and corrected with `mean`: clients only guessed the mean of z."""
         window, weight = state.window, self.averaging.total_weight(total)
         units = window.units(self.memory, self._least_unit)
         entries = np.asarray(total[GRAM], np.float64) * units * (units[-1] / weight)

@@ -22,10 +22,10 @@ from secagg.noise.privacy_goal import Goal, Orders
 from secagg.noise.vector_calibration import calibrate_vector
 from secagg.noise.zcdp_cost import Adjacency, sum_rho
 from secagg.one_call_sum import SecureSum, sum_securely
-from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.preflight import Preflight, preflight
 from secagg.server import ServerMachine
+from secagg.session_params import SessionParams
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table, Total
 from secagg.trust_levels import Trust
 

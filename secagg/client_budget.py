@@ -29,7 +29,7 @@ def sum_charge(spec: SumSpec, *, roster: int, adjacency: Adjacency) -> int | Non
 
 
 def check_priced(table: Table) -> None:
-    """Raise `SpecError` if the noise of a sum in `table` is so small that its privacy cost is infinite."""
+    """Raise `SpecError` if the noise of a sum in `table` is so small that no bound on its cost is known."""
     for kind, spec in table.items():
         if spec.promise is not None and sum_rho(spec, roster=spec.promise.clients) == math.inf:
             raise SpecError(

@@ -51,8 +51,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of `ClientMachine.answer`: the frame to send, and `clipped`, which maps the name of each
-    part that exceeded its bound to the factor by which it was scaled down. It is private: do not send it."""
+    """The result of `ClientMachine.answer`: the frame to send, and `clipped`, which is private: by name of
+    each part beyond its bound, the factor that scaled it (bound `L2`) or its largest element (`LInf`)."""
 
     frame: bytes = field(repr=False)
     clipped: Mapping[str, float] = field(repr=False)

@@ -24,10 +24,10 @@ from secagg.keys import Identity
 from secagg.ledger import ServerLedger
 from secagg.machine_hooks import CLIENT_DEFAULTS, SERVER_DEFAULTS, ClientHooks, ServerHooks
 from secagg.noise.zcdp_cost import Adjacency
-from secagg.params import SessionParams
 from secagg.policy import Policy
 from secagg.self_and_pair_masks import Expander
 from secagg.server import ServerMachine
+from secagg.session_params import SessionParams
 from secagg.sum_spec import Table, Total
 from secagg.transitions import ClientState, ServerState
 from secagg.trust_levels import Trust

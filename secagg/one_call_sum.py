@@ -13,7 +13,7 @@ from secagg.errors import InputError, ParameterError
 from secagg.graph_parameters import GraphChoice
 from secagg.identity_registry import MAX_ID
 from secagg.local_session import LocalSession, Stage, local_machines
-from secagg.params import SessionParams, largest_cohort
+from secagg.session_params import SessionParams, largest_cohort
 from secagg.sum_spec import Bound, Part, SumSpec, Table, Values
 from secagg.trust_levels import MAX_COMPLETE
 

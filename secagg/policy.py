@@ -12,7 +12,7 @@ from secagg.client_budget import Budget
 from secagg.errors import ParameterError
 from secagg.messages import MAX_SUMS
 from secagg.noise.zcdp_cost import Adjacency, charge
-from secagg.params import SECURITY_BITS, check_bits, check_whole, largest_cohort
+from secagg.session_params import SECURITY_BITS, check_bits, check_whole, largest_cohort
 from secagg.trust_levels import Trust
 
 _NO_WHOLE_NUMBERS: Final = ("trust", "max_rho", "adjacency")

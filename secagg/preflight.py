@@ -13,7 +13,7 @@ from secagg.graph_parameters import GraphChoice
 from secagg.input_encoding import Encoding
 from secagg.message_records import Format
 from secagg.messages import MAX_SUMS, frame_bytes
-from secagg.params import SessionParams, check_whole
+from secagg.session_params import SessionParams, check_whole
 from secagg.shamir import SHARE_BYTES
 from secagg.sum_spec import L2, LInf, SumSpec, Table
 from secagg.topology import GraphPlan, plan

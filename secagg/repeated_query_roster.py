@@ -6,7 +6,7 @@ from secagg import errors
 from secagg.differencing_rules import ContentOf, SetLog, SumSequence, content_sequence
 from secagg.hashing import digest
 from secagg.messages import Query
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.sum_spec import Table
 from secagg.trust_levels import Trust, dropouts_allowed
 

@@ -3,8 +3,8 @@
 On the wire, element `i` takes bits `i*b` to `i*b + b - 1` of a little-endian bit string (bit `k` of the
 string is bit `k % 8`, least significant first, of byte `k // 8`); the last byte is padded with zeros.
 
-Packing works on blocks of elements, in two steps. First, adjacent elements are joined, from b bits to 2b and
-4b, until they are stored in 64-bit words, called *units*. Then the fewest units that make whole bytes are
+Packing works on blocks of elements, in two steps. First, adjacent elements are joined, from b bits to 2b, 4b
+and so on, until they are stored in 64-bit words, called *units*. Then the fewest units of whole bytes are
 joined to a *record*, which is written 64 bits at a time, aligned or not. Unpacking is the reverse.
 """
 

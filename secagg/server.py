@@ -28,10 +28,10 @@ from secagg.identity_registry import Registry
 from secagg.keys import verify
 from secagg.machine_hooks import SERVER_DEFAULTS, ServerHooks
 from secagg.message_records import Format, encode_signatures
-from secagg.params import SessionParams
 from secagg.query_context import Question, query_digest
 from secagg.repeated_query_roster import RepeatPlanner
 from secagg.self_and_pair_masks import Expander, OneProcess
+from secagg.session_params import SessionParams
 from secagg.sum_group_rules import Agenda
 from secagg.sum_spec import Table
 from secagg.sum_unmasking import Tally

@@ -8,7 +8,7 @@ from secagg.client_budget import check_priced
 from secagg.errors import CohortChanged, ParameterError, TooFewClients, Unrecoverable
 from secagg.identity_registry import Registry
 from secagg.keys import Random
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.sum_spec import Table
 from secagg.sum_unmasking import Tally
 from secagg.topology import Topology, lay_out

@@ -21,7 +21,7 @@ from secagg.graph_parameters import (
     most_dropped,
 )
 from secagg.keys import Random
-from secagg.params import SessionParams, check_ring_trust
+from secagg.session_params import SessionParams, check_ring_trust
 from secagg.trust_levels import MAX_COMPLETE, Trust, dropouts_allowed
 
 

@@ -25,7 +25,7 @@ from numpy.random import Generator, RandomState
 from fl.checks import checked_seed, counted, not_negative
 from fl.errors import DataError
 from fl.federation import ClientData, Federation
-from fl.partition.classes import dirichlet
+from fl.partition.by_class import dirichlet
 from fl.samples import Array, Samples
 
 SEED: Final = 2345

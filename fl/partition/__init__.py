@@ -20,8 +20,8 @@ from numpy.random import Generator
 from fl.checks import unknown_name
 from fl.errors import DataError
 from fl.partition.build_federation import divide, federate, federate_pair, matching
+from fl.partition.by_class import classes_per_client, dirichlet, lp_proj, shards
 from fl.partition.by_size_or_owner import at_least, by_owner, iid, power_law
-from fl.partition.classes import classes_per_client, dirichlet, lp_proj, shards
 from fl.partition.fedbc import fedbc
 from fl.partition.fedprox import fedprox_mnist, fedprox_nist
 from fl.partition.mnist_robust_and_personal import NegatedImages, NoisyClasses, mnist_personal, mnist_robust

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.identity_registry import Registry
-from secagg.params import SECURITY_BITS
 from secagg.policy import Policy
+from secagg.session_params import SECURITY_BITS
 from secagg.sum_spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.trust_levels import Trust
 

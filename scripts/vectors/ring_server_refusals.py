@@ -13,8 +13,8 @@ from secagg import messages as m
 from secagg.bitmap import pack_positions
 from secagg.client import ClientMachine
 from secagg.client_memory import VolatileMemory
-from secagg.params import SessionParams
 from secagg.policy import Policy
+from secagg.session_params import SessionParams
 from secagg.shamir import SHARE_BYTES
 from secagg.testing import InsecureSeededClient, InsecureSeededServer
 from secagg.trust_levels import Trust

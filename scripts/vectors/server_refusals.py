@@ -18,8 +18,8 @@ from secagg.cohort_members import invitation_digest
 from secagg.events import Asked
 from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.message_records import Advert, Format, parse_advert
-from secagg.params import SessionParams
 from secagg.policy import Policy
+from secagg.session_params import SessionParams
 from secagg.shamir import SHARE_BYTES
 from secagg.sum_spec import Part, Residue, SumSpec, Table
 from secagg.testing import InsecureSeededClient, InsecureSeededServer

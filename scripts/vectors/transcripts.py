@@ -13,8 +13,8 @@ from secagg.events import Asked, Outgoing, ServerStep, SumReleased
 from secagg.hashing import digest
 from secagg.insecure_seeds import seeded_identity
 from secagg.messages import decode
-from secagg.params import SessionParams
 from secagg.query_context import Question
+from secagg.session_params import SessionParams
 from secagg.shamir import SHARE_BYTES
 from secagg.sum_spec import Total
 from secagg.testing import InsecureSeededServer

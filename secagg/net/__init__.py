@@ -7,7 +7,7 @@ this part of `secagg` uses sockets and an event loop, which is trio's.
 from secagg.net.client import Client, open_client
 from secagg.net.event_log import EventLog
 from secagg.net.server import Server, open_server, serve_sums
-from secagg.net.session import Session
+from secagg.net.server_session import Session
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.net.tls import client_context, server_context
 

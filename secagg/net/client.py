@@ -34,11 +34,11 @@ from secagg.events import Asked
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.net import events as net_events
-from secagg.net.concurrency import RunFunction, background_nursery, in_thread
 from secagg.net.connection import Connection, ConnectionLost
 from secagg.net.event_log import EventLog
 from secagg.net.events import OnClientEvent, SessionLossReason
 from secagg.net.handshake import ServerConnector, backoff
+from secagg.net.nursery_and_threads import RunFunction, background_nursery, in_thread
 from secagg.net.packets import LINK_BYTES, Reason, Welcome
 from secagg.net.reliable_link import DismissedByServer, Link, ReceivedFrame, SendProgress, no_progress
 from secagg.net.settings import Address, Patience, check_secure

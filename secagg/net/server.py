@@ -23,14 +23,14 @@ from secagg.errors import OutOfOrder, PeerError, SecaggError, StateError
 from secagg.ledger import ServerLedger
 from secagg.net import events as net_events
 from secagg.net import packets
-from secagg.net.concurrency import RunFunction, background_nursery, in_thread
 from secagg.net.connection import Connection, ConnectionLost, host_of
 from secagg.net.event_log import EventLog
 from secagg.net.events import LeaveReason, OnServerEvent
 from secagg.net.handshake import AuthenticatedClient, ClientAuthenticator
+from secagg.net.nursery_and_threads import RunFunction, background_nursery, in_thread
 from secagg.net.packets import Hello, Reason
 from secagg.net.reliable_link import ClosedLocally, Link, ReceivedFrame
-from secagg.net.session import OnMachineEvent, Session, no_op
+from secagg.net.server_session import OnMachineEvent, Session, no_op
 from secagg.net.settings import Address, Capacity, Deadlines, Patience, check_secure
 from secagg.net.upload_slots import UploadSlots
 from secagg.server import ServerMachine

@@ -117,7 +117,7 @@ class Plan:
         delta, orders, sums = self.goal.delta, self.goal.orders, self.goal.sums
         if delta is None:
             raise ParameterError("epsilon means nothing without delta")
-        from secagg.noise.conversion import epsilon
+        from secagg.noise.rho_and_epsilon import epsilon
 
         costs = renyi_costs(*self._moved, self.variance, self.width, self.tau)
         return min(epsilon([cost] * sums, delta=delta, orders=orders) for cost in costs)

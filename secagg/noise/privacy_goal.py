@@ -101,7 +101,7 @@ class Goal:
         left = self.epsilon - self.sums * xi
         if left < _LEAST:
             return 0.0
-        from secagg.noise.conversion import rho_for
+        from secagg.noise.rho_and_epsilon import rho_for
 
         assert self.delta is not None
         return rho_for(left, delta=self.delta, orders=self.orders) / self.sums

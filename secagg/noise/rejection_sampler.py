@@ -27,7 +27,7 @@ All rejected samples are proposed again together, in the same way, until none is
 A comparison uses floats only if its two sides differ by far more than a float error; otherwise it uses
 integers. So the samples, and how many bytes of the stream they take, are the same on every machine.
 
-The time depends on the number of rejected proposals, which is independent of the accepted samples.
+Rejections are independent of the accepted samples; other timing is not (see `inversion_sampler`).
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ class Wire:
         self.finish()
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
-        """Run one sum and return its total. Raises `SumFailed` or, if it cannot begin, `LocalError`."""
+        """Run one sum; return its total. Raises `SumFailed`, or `LocalError` for a caller's mistake."""
         self.begin(kind, payload, round_number=round_number)
         self.run()
         return self.finish()[-1].total

@@ -25,7 +25,7 @@ from sims.audit.run_files import Evidence
 from sims.audit.run_outcomes import achieved, groups, losses, tail
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
-from sims.records.run_paths import SCENARIO
+from sims.records.run_file_names import SCENARIO
 
 
 def audit_run(

@@ -27,7 +27,7 @@ from sims.audit.run_files import Evidence, Row
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
 from sims.records.ledger_signature import AlteredLedger, Verified, read_heads, verify
-from sims.records.run_paths import LEDGER, LEDGER_HEAD, LEDGER_SEAL, SCENARIO
+from sims.records.run_file_names import LEDGER, LEDGER_HEAD, LEDGER_SEAL, SCENARIO
 from sims.scenario.loading_and_variants import Variant
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
 from sims.text_format import counted

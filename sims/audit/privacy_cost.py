@@ -36,7 +36,7 @@ class PrivacyAccount:
 
     def epsilon(self, rho: float) -> float:
         """Return epsilon at the account's delta for `rho`, the cost of one sum or the total of several."""
-        from secagg.noise.conversion import epsilon  # slow to import, and only needed for noise
+        from secagg.noise.rho_and_epsilon import epsilon  # slow to import, and only needed for noise
 
         if rho not in self._known:
             self._known[rho] = epsilon([rho], delta=self.delta) if rho else 0.0

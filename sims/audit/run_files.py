@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
-from sims.records.run_paths import CANARIES, LEDGER, LEDGER_HEAD, LEDGER_SEAL, METRICS, RUN, SPEND, SUMS
+from sims.records.run_file_names import CANARIES, LEDGER, LEDGER_HEAD, LEDGER_SEAL, METRICS, RUN, SPEND, SUMS
 from sims.records.sum_records import ResumeRecord, SessionRecord, SumHistory, SumRecord
 
 _OF_RUNS: Final = ("name", "status", "channel", "algorithm", "trust", "clients", "per_round", "dim", "rounds")

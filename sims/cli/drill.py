@@ -38,7 +38,7 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     from secagg import Trust
     from secagg.errors import LocalError
-    from secagg.params import SessionParams
+    from secagg.session_params import SessionParams
     from sims.console_progress import Console
     from sims.drill.config import DrillConfig
     from sims.drill.report import print_report

@@ -114,7 +114,7 @@ def _list_parameters(args: argparse.Namespace) -> int:
 def _cost_plan(args: argparse.Namespace) -> "CostPlan":
     from protocols.catalogue import find
     from secagg.errors import LocalError
-    from secagg.params import SessionParams
+    from secagg.session_params import SessionParams
     from secagg.trust_levels import Trust
     from sims.cli.planned_algorithm import build
     from sims.plan.cost_plan import Conditions, plan_costs

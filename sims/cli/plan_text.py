@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from secagg.params import LIVENESS_BITS
+from secagg.session_params import LIVENESS_BITS
 from sims.text_format import EXACT_TOTAL, counted
 
 if TYPE_CHECKING:

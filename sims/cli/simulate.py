@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sims.cli import INTERRUPTED
 from sims.cli.commands import Subparsers, UserError, require, user_errors
 from sims.cli.options import add_value, add_whole
-from sims.records.run_paths import REPORT
+from sims.records.run_file_names import REPORT
 
 if TYPE_CHECKING:
     from sims.scenario import Scenario

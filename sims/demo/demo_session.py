@@ -30,8 +30,8 @@ from secagg.bitmap import pack_positions
 from secagg.errors import GroupChanged, SumFailed
 from secagg.events import Asked, SessionReady, SumReleased
 from secagg.input_encoding import Encoding
-from secagg.params import SessionParams
 from secagg.residue_packing import Residues
+from secagg.session_params import SessionParams
 from sims.demo.session_result_and_text import (
     MEAN,
     MEDIAN,

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sims.records import RunDirectory, find_runs
-from sims.records.run_paths import METRICS, SUMS
+from sims.records.run_file_names import METRICS, SUMS
 
 SCENARIO: Final = "demo"
 _TRIES: Final = 1000

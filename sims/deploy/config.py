@@ -17,8 +17,8 @@ from secagg.ledger.rollback_seal import seal_path
 from secagg.net.identity_and_registry_files import bundle_path
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.noise.zcdp_cost import Adjacency
-from secagg.params import LIVENESS_BITS, SECURITY_BITS, SessionParams
 from secagg.policy import Policy
+from secagg.session_params import LIVENESS_BITS, SECURITY_BITS, SessionParams
 from secagg.trust_levels import Trust
 from sims.config_problems import Problems, shown, toml_tables
 

@@ -17,7 +17,7 @@ from secagg.errors import SumFailed
 from secagg.ledger import ServerLedger
 from secagg.net.event_log import EventLog, Fact
 from secagg.net.server import Server, open_server
-from secagg.net.session import Session
+from secagg.net.server_session import Session
 from secagg.net.tls import server_context
 from sims.config_problems import ConfigError, Problems
 from sims.deploy.log import open_log

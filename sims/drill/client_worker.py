@@ -22,9 +22,9 @@ from secagg.errors import SERVER
 from secagg.events import SessionOver
 from secagg.net.certificates import make_certificate
 from secagg.net.client import Client, open_client
-from secagg.net.concurrency import inline
 from secagg.net.event_log import render
 from secagg.net.events import ClientDismissed, ClientNetworkEvent, SessionLost, SessionRefused
+from secagg.net.nursery_and_threads import inline
 from secagg.net.settings import Address, Patience
 from secagg.net.tls import client_context
 from sims.drill.config import PART, DrillConfig

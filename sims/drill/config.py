@@ -10,7 +10,7 @@ from typing import Final
 from secagg import Count, Part, Policy, Registry, ServerMachine, SumSpec, Table, Trust
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 
 KIND: Final = "drill"
 PART: Final = "numbers"

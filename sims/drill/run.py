@@ -20,7 +20,7 @@ from secagg.net.certificates import certificate_key, make_certificate
 from secagg.net.event_log import render
 from secagg.net.events import ClientExcluded, ClientLeft, ConnectionRefused, ServerNetworkEvent
 from secagg.net.server import Server, open_server
-from secagg.net.session import Session
+from secagg.net.server_session import Session
 from secagg.net.settings import Capacity, Deadlines, Patience
 from secagg.net.tls import server_context
 from sims.drill.client_worker import (

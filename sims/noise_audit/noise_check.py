@@ -17,7 +17,7 @@ from secagg import LocalSession, local_machines
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.mask_keystream import SEED_BYTES
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.sum_spec import SumSpec, Table
 from secagg.trust_levels import Trust
 from sims.console_progress import OnProgress, quiet

@@ -18,8 +18,8 @@ from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
 from secagg.messages import MAX_SUMS
 from secagg.noise.zcdp_cost import sum_rho
-from secagg.params import SessionParams
 from secagg.preflight import Preflight, preflight
+from secagg.session_params import SessionParams
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec
 from secagg.trust_levels import Trust
 from sims.plan.completion_probability import CompletionProbability
@@ -251,8 +251,8 @@ def _round_completes(
     groups: list[GroupCost],
     completion: CompletionProbability,
 ) -> float:
-    """Return a lower bound on the probability that all sums that a round needs are released. It demands all
-    sums of earlier groups (sums over the same clients), and the needed sums of the last group with any."""
+    """Return a lower bound on the probability that all sums that a round needs are released. Of the last
+    group (sums over the same clients) with needed sums, it demands these; of the groups before, all sums."""
     while groups and not groups[-1].needed:
         groups = groups[:-1]
     if not groups:

@@ -15,7 +15,7 @@ import msgpack
 
 from sims.config_problems import ConfigError
 from sims.records.run_directory import PRIVATE, RunDirectory, read_file
-from sims.records.run_paths import CHECKPOINT
+from sims.records.run_file_names import CHECKPOINT
 
 _MAGIC: Final = b"secagg checkpoint 1\n"
 _REMEDY: Final = "--restart begins the run anew"

@@ -19,7 +19,7 @@ from secagg.ledger import Head, Row
 from secagg.ledger.chained_rows import START, text_of
 from sims.config_problems import ConfigError
 from sims.records.run_directory import RunDirectory
-from sims.records.run_paths import LEDGER_HEAD
+from sims.records.run_file_names import LEDGER_HEAD
 
 _PURPOSE: Final = "head of a run's ledger"
 _SIGNATURE_BYTES: Final = 64

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from sims.config_problems import ConfigError
-from sims.records.run_paths import LOCK, RUN, RUN_FILES, draft_of
+from sims.records.run_file_names import LOCK, RUN, RUN_FILES, draft_of
 
 FORMAT: Final = 1
 PUBLIC: Final = 0o644

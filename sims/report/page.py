@@ -17,7 +17,7 @@ from typing import Final
 
 from sims.config_problems import ConfigError
 from sims.records.run_directory import replace_file
-from sims.records.run_paths import REPORT
+from sims.records.run_file_names import REPORT
 from sims.report import sections
 from sims.report.headline import sentence
 from sims.report.html_elements import Markup, element, joined, verbatim

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from protocols.catalogue import CATALOGUE
-from secagg.noise.conversion import epsilon
+from secagg.noise.rho_and_epsilon import epsilon
 from sims.audit.audit_result import Audit, Spent
 from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory, find_runs
 from sims.records.run_directory import read_file
-from sims.records.run_paths import CLIENTS, METRICS, RESULT, SCENARIO, SUMS
+from sims.records.run_file_names import CLIENTS, METRICS, RESULT, SCENARIO, SUMS
 from sims.records.sum_records import SumHistory, SumRecord
 from sims.text_format import values_of
 

@@ -19,7 +19,7 @@ from secagg.server import ServerMachine
 from secagg.sum_spec import Total
 from sims.records.sum_records import Refusal
 from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats
-from sims.runtime.machine_hooks import client_hooks, server_hooks
+from sims.runtime.insecure_seed_hooks import client_hooks, server_hooks
 from sims.runtime.session_channel import SessionChannel
 from sims.runtime.sum_and_dropout_settings import Setting
 

@@ -17,7 +17,7 @@ from secagg.ledger import ServerLedger
 from secagg.local_session import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.zcdp_cost import Adjacency
-from secagg.params import SessionParams, check_whole
+from secagg.session_params import SessionParams, check_whole
 from secagg.trust_levels import Trust, dropouts_allowed
 from sims.records.sum_records import SumLogger, no_sum_logger
 from sims.runtime.residue_tampering import Tamper

@@ -9,7 +9,7 @@ from typing import Final
 
 from protocols.algorithm import AnyAlgorithm
 from secagg.errors import ParameterError
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.topology import GraphPlan, plan
 from sims.config_problems import Problems
 from sims.plan.completion_probability import dropouts_to_plan_for

@@ -12,7 +12,7 @@ from torch import nn
 from fl.errors import DataError
 from fl.flat_model import flatten
 from protocols.serialisation import Vector, as_vector
-from sims.records.run_paths import MODEL
+from sims.records.run_file_names import MODEL
 from sims.scenario.settings import Settings
 
 _KEPT = Path(MODEL)  # the file of the model in the directory of a run

@@ -15,7 +15,7 @@ from secagg.graph_parameters import GraphChoice
 from secagg.hashing import digest
 from secagg.keys import Identity
 from secagg.messages import MAX_SUMS
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.trust_levels import Trust
 
 Share = Annotated[float, Field(ge=0, le=1)]

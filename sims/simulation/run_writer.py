@@ -30,7 +30,7 @@ from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, PartState
 from sims.records.ledger_signature import SignedHead, write_head
 from sims.records.run_directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUNNING, LinesFile
-from sims.records.run_paths import (
+from sims.records.run_file_names import (
     CHECKPOINT,
     LEDGER,
     METRICS,

@@ -17,7 +17,7 @@ from secagg.client_memory import AnswerEntry
 from secagg.errors import SecaggError
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, PartState
-from sims.records.run_paths import CANARIES, CLIENTS, SPEND
+from sims.records.run_file_names import CANARIES, CLIENTS, SPEND
 from sims.records.sum_records import TRAINING, SessionRecord, StageRecord, SumLogger, SumRecord
 from sims.scenario.loading_and_variants import Variant
 from sims.scenario.settings import Settings

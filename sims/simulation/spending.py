@@ -8,7 +8,7 @@ from typing import Any
 
 from protocols.algorithm import AnyAlgorithm
 from secagg.client_budget import Spend, sum_charge
-from secagg.noise.conversion import epsilon
+from secagg.noise.rho_and_epsilon import epsilon
 from secagg.noise.zcdp_cost import Adjacency
 from sims.records.sum_records import SumRecord
 from sims.scenario.settings import Settings

@@ -14,7 +14,7 @@ from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint
 from sims.records.run_directory import FINISHED
-from sims.records.run_paths import CHECKPOINT, RESULT
+from sims.records.run_file_names import CHECKPOINT, RESULT
 from sims.scenario.loading_and_variants import Variant
 from sims.sweep.parallel_tasks import ReportProgress, TaskError, TaskStopped
 from sims.sweep.results_file import Results

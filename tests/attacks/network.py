@@ -29,12 +29,12 @@ from secagg.keys import Identity
 from secagg.net import packets
 from secagg.net.certificates import make_certificate
 from secagg.net.client import Client, open_client
-from secagg.net.concurrency import inline
 from secagg.net.connection import Connection
 from secagg.net.event_log import EventLog, Fact
+from secagg.net.nursery_and_threads import inline
 from secagg.net.packets import PacketKind, Welcome
 from secagg.net.server import Server, open_server
-from secagg.net.session import Session
+from secagg.net.server_session import Session
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.net.tls import client_context, server_context
 from secagg.policy import Policy

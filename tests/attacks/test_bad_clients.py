@@ -23,9 +23,9 @@ from secagg.errors import (
 from secagg.events import Excluded, SumReleased, WrongShares
 from secagg.input_encoding import Encoding
 from secagg.local_session import LocalSession, Stage
-from secagg.params import SessionParams
 from secagg.residue_packing import Residues
 from secagg.server import ServerMachine
+from secagg.session_params import SessionParams
 from secagg.sum_spec import Total
 from secagg.sum_unmasking import Tally
 from secagg.trust_levels import Trust

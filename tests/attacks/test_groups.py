@@ -10,7 +10,7 @@ from secagg.errors import CohortChanged, GroupChanged, GroupReopened
 from secagg.events import Abandoned, SatOut, SumAborted
 from secagg.local_session import LocalSession, Stage, local_machines
 from secagg.messages import GroupClosed
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.sum_group_rules import GroupBook
 from secagg.transitions import ClientState, ServerState
 from secagg.trust_levels import Trust

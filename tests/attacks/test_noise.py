@@ -35,9 +35,9 @@ from secagg.errors import (
 )
 from secagg.events import ClientStep, Excluded, SumReleased, WrongShares
 from secagg.local_session import LocalSession, Stage
-from secagg.params import SessionParams
 from secagg.query_context import Question
 from secagg.server import ServerMachine
+from secagg.session_params import SessionParams
 from secagg.sum_spec import Table
 from secagg.sum_unmasking import Tally
 from secagg.transitions import ClientState

@@ -16,8 +16,8 @@ from secagg.identity_registry import Registry
 from secagg.keys import Agreement, hkdf
 from secagg.local_session import LocalSession
 from secagg.message_records import Advert, Parcel
-from secagg.params import SessionParams
 from secagg.server import ServerMachine
+from secagg.session_params import SessionParams
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.copied_keys import Copycat, copy_mask_keys
 from tests.attacks.attackers.low_order import LOW_ORDER_KEYS, LowOrderClient, plant_low_order_keys

@@ -10,8 +10,8 @@ import pytest
 
 from secagg.errors import GroupReopened, OutOfOrder, StateError, WrongSession
 from secagg.events import Asked, Excluded, Outgoing, ServerEvent, SumReleased
-from secagg.params import SessionParams
 from secagg.server import ServerMachine
+from secagg.session_params import SessionParams
 from secagg.transitions import ServerState
 from secagg.trust_levels import Trust
 from tests.attacks.guards import BOTH, assert_refused

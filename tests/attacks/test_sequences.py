@@ -29,7 +29,7 @@ from secagg.errors import (
 from secagg.ledger import ClientLedger
 from secagg.ledger.file_location import tag_key_path
 from secagg.local_session import LocalSession, local_machines
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.sum_spec import Bound, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.transitions import ClientState
 from secagg.trust_levels import Trust

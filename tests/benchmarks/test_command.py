@@ -25,7 +25,7 @@ from benchmarks.sum_setting import SumSetting
 from benchmarks.sums import measure as measure_sum
 from benchmarks.training import TrainingCosts, TrainingReport, TrainingSetting
 from secagg import ClientMachine, Trust, client_checks, hashing, keys, preflight
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from sims.console_progress import OnProgress as Bar
 from sims.drill.config import DrillConfig
 from tests.benchmarks import overhead_reports

@@ -10,7 +10,7 @@ from benchmarks import network
 from benchmarks.__main__ import main
 from benchmarks.network import NetworkReport, measure
 from secagg import Trust
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from sims.console_progress import OnProgress, quiet
 from sims.drill.config import DrillConfig
 from sims.drill.report import DrillReport

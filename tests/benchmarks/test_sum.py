@@ -24,9 +24,9 @@ from secagg.events import Answer, Asked, ClientStep
 from secagg.input_encoding import Encoding
 from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.mask_pool import ProcessPool
-from secagg.params import SessionParams
 from secagg.residue_packing import Residues
 from secagg.self_and_pair_masks import PairMasks, SelfMask
+from secagg.session_params import SessionParams
 from sims.console_progress import bar, quiet
 
 SIZE = 10

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 
 NAMES = {field.name for field in fields(SessionParams)}
 

@@ -11,7 +11,7 @@ from secagg.events import Asked
 from secagg.graph_parameters import GraphChoice
 from secagg.local_session import LocalSession, Stage, local_machines
 from secagg.messages import Reveal, decode
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.shamir import SHARE_BYTES
 from secagg.sum_spec import L2, Part, SumSpec, Table
 from secagg.trust_levels import Trust

@@ -40,11 +40,11 @@ from secagg.ledger.file_location import tag_key_path
 from secagg.local_session import LocalSession, Stage, local_machines
 from secagg.machine_hooks import ClientHooks
 from secagg.messages import Query
-from secagg.params import SessionParams
 from secagg.query_context import Question
 from secagg.repeated_query_roster import RepeatPlanner
 from secagg.residue_packing import Residues
 from secagg.server import ServerMachine
+from secagg.session_params import SessionParams
 from secagg.sum_spec import LInf, Part, SumSpec, Table
 from secagg.trust_levels import dropouts_allowed
 

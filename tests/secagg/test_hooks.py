@@ -7,9 +7,9 @@ import pytest
 from secagg import messages as m
 from secagg.local_session import LocalSession, local_machines
 from secagg.machine_hooks import ClientHooks, ServerHooks
-from secagg.params import SessionParams
 from secagg.query_context import Question
 from secagg.residue_packing import Residues
+from secagg.session_params import SessionParams
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.transitions import ClientState, ServerState
 from secagg.trust_levels import Trust

@@ -50,8 +50,8 @@ from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.local_session import Absent, LocalSession, Stage, local_machines, nobody_absent
 from secagg.machine_hooks import ClientHooks, ServerHooks
 from secagg.noise.zcdp_cost import rho_of
-from secagg.params import SessionParams
 from secagg.server import ServerMachine
+from secagg.session_params import SessionParams
 from secagg.sum_spec import Count, LInf, Part, SumSpec, Table
 from secagg.transitions import ClientState, ServerState
 from secagg.trust_levels import Trust

@@ -20,9 +20,9 @@ from secagg.keys import public_key
 from secagg.mask_keystream import apply_masks
 from secagg.mask_pool import ProcessPool, _Worker
 from secagg.mask_pool_worker import ExpansionJob, PortionQueue, agree, claims, expand_shared, serve
-from secagg.params import SessionParams
 from secagg.residue_packing import Residues
 from secagg.self_and_pair_masks import OneProcess, PairMasks, Removal, SelfMask, seeds_of
+from secagg.session_params import SessionParams
 from secagg.trust_levels import Trust
 from tests.attacks.rig import PART, residue_table
 

@@ -23,7 +23,7 @@ from secagg.insecure_seeds import SeededRandom
 from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.vector_calibration import calibrate_vector
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.trust_levels import Trust
 
 KIND, PART = "step", "update"

@@ -13,8 +13,8 @@ from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
 from secagg.input_encoding import Encoding
 from secagg.local_session import LocalSession, Stage, local_machines
-from secagg.params import SessionParams
 from secagg.preflight import Preflight, preflight
+from secagg.session_params import SessionParams
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.trust_levels import Trust
 from tests.secagg.flat_params import with_params

@@ -12,7 +12,7 @@ from secagg.errors import SERVER, CohortChanged, TooFewClients
 from secagg.events import Missing, SessionOver, SessionReady, Stranded
 from secagg.graph_parameters import GraphChoice
 from secagg.local_session import LocalSession, Stage, local_machines
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.testing import faulty_wire as schedules
 from secagg.testing.faulty_wire import SET_UP, Schedule, losing
 from secagg.transitions import ClientState, ServerState

@@ -17,9 +17,9 @@ from secagg.keys import Agreement, Identity
 from secagg.local_session import LocalSession, local_machines
 from secagg.mask_keystream import KeyStream
 from secagg.message_records import Parcel
-from secagg.params import SessionParams
 from secagg.secret_reconstruction import Reconstruction
 from secagg.self_and_pair_masks import OneProcess
+from secagg.session_params import SessionParams
 from secagg.session_secrets import Vault
 from secagg.share_envelopes import EnvelopeCipher
 from secagg.sum_spec import LInf, Part, SumSpec

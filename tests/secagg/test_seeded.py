@@ -14,8 +14,8 @@ from secagg.insecure_seeds import (
     seeded_registry,
 )
 from secagg.local_session import LocalSession, local_machines
-from secagg.params import SessionParams
 from secagg.policy import Policy
+from secagg.session_params import SessionParams
 from secagg.sum_spec import LInf, Part, SumSpec, Table
 from secagg.testing import InsecureSeededClient, InsecureSeededServer
 from secagg.trust_levels import Trust

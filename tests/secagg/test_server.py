@@ -11,8 +11,8 @@ from secagg.events import SessionFailed, SumAborted, SumReleased
 from secagg.insecure_seeds import seeded_registry
 from secagg.local_session import LocalSession, Stage, local_machines
 from secagg.messages import MAX_COHORT, MAX_ROUND, MAX_SUMS
-from secagg.params import SessionParams
 from secagg.server import ServerMachine
+from secagg.session_params import SessionParams
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.transitions import ServerState
 from secagg.trust_levels import MAX_COMPLETE, Trust

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import secagg
 from secagg.errors import InputError, ParameterError, SpecError, TooFewClients
 from secagg.one_call_sum import SecureSum, sum_securely
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.sum_spec import L2, Count, LInf, Residue
 from secagg.trust_levels import Trust
 from tests.secagg.flat_params import with_params

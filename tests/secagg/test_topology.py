@@ -9,7 +9,7 @@ import pytest
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
 from secagg.insecure_seeds import SeededRandom
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.topology import CompleteGraph, GraphPlan, RingGraph, Topology, lay_out, plan
 from secagg.trust_levels import Trust
 

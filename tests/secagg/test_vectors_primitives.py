@@ -34,9 +34,9 @@ from secagg.keys import (
 )
 from secagg.mask_keystream import KeyStream, apply_masks
 from secagg.message_records import Format, parse_advert
-from secagg.params import SessionParams
 from secagg.preflight import preflight
 from secagg.query_context import content_digest, query_digest
+from secagg.session_params import SessionParams
 from secagg.share_envelopes import EnvelopeCipher
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.trust_levels import Trust

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import ParameterError
-from secagg.noise.conversion import epsilon, rho_for
 from secagg.noise.privacy_goal import Orders
+from secagg.noise.rho_and_epsilon import epsilon, rho_for
 from secagg.noise.zcdp_cost import (
     Adjacency,
     Cost,
@@ -430,10 +430,10 @@ def test_delta_is_a_probability(delta: Any) -> None:
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    monkeypatch.delitem(sys.modules, "secagg.noise.conversion")
+    monkeypatch.delitem(sys.modules, "secagg.noise.rho_and_epsilon")
 
     with pytest.raises(ImportError, match=r'pip install "secagg\[dp\]"'):
-        import_module("secagg.noise.conversion")
+        import_module("secagg.noise.rho_and_epsilon")
 
 
 def test_the_core_does_without_the_extra() -> None:

@@ -22,8 +22,8 @@ from secagg.graph_parameters import GraphChoice
 from secagg.hashing import digest
 from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import seeded_identity, seeded_registry
-from secagg.params import SessionParams
 from secagg.policy import Policy
+from secagg.session_params import SessionParams
 from secagg.sum_spec import L2, Bound, Count, LInf, Part, Residue, SumSpec, Table, Total
 from secagg.testing import InsecureSeededClient, InsecureSeededServer
 from secagg.testing.faulty_wire import Packet, Schedule, faultless

@@ -24,7 +24,7 @@ from secagg.events import Asked
 from secagg.ledger import ClientLedger, ServerLedger
 from secagg.local_session import LocalSession, local_machines
 from secagg.noise.zcdp_cost import Adjacency
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.trust_levels import Trust
 

@@ -14,7 +14,7 @@ from protocols.local_only_training import LocalTraining
 from protocols.order_statistics import MedianByCounts, TrimmedMean
 from protocols.rfa import RFA
 from secagg.local_session import Stage
-from secagg.noise.conversion import epsilon
+from secagg.noise.rho_and_epsilon import epsilon
 from sims.audit.audit_result import Audit
 from sims.audit.audit_run import as_json, audit_run
 from sims.audit.table_of_runs import compared

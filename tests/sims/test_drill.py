@@ -12,7 +12,7 @@ import pytest
 from secagg import Identity, Trust
 from secagg import messages as m
 from secagg.errors import ParameterError
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from sims.cli import main
 from sims.drill.client_worker import DrillClient, DrillWorkerConfig, numbers, plain_sum
 from sims.drill.config import DrillConfig

@@ -16,7 +16,7 @@ import pytest
 from secagg import LocalSession, Trust, local_machines
 from secagg.errors import ParameterError
 from secagg.events import Asked
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from sims.deploy.client_values import usable
 from sims.deploy.config import JoinConfig, ServeConfig, load
 from sims.deploy.repeatable_query_nonce import fresh

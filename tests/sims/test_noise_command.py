@@ -240,6 +240,6 @@ def test_what_epsilon_is_computed_with_belongs_in_a_bug_report(capsys: pytest.Ca
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     monkeypatch.delitem(sys.modules, "secagg.noise.privacy_goal", raising=False)
-    monkeypatch.delitem(sys.modules, "secagg.noise.conversion", raising=False)
+    monkeypatch.delitem(sys.modules, "secagg.noise.rho_and_epsilon", raising=False)
 
     assert 'pip install "secagg[dp]"' in refusal(capsys)

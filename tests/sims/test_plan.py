@@ -15,7 +15,7 @@ from protocols.query_encoding import encode_query
 from protocols.rounds import Query, RoundInfo
 from protocols.run import Run
 from secagg.messages import MAX_SUMS
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust
 from sims.cli import main

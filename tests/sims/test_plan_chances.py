@@ -24,7 +24,7 @@ from secagg.local_session import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.vector_calibration import calibrate_vector
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.trust_levels import Trust
 from sims.cli import main
 from sims.plan.completion_probability import CompletionProbability, dropouts_to_plan_for

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from sims.cli import main
 from sims.scenario import load
 from sims.scenario.shipped import all_described, find, names

@@ -27,7 +27,7 @@ from protocols.scaffold import Scaffold
 from secagg.errors import MalformedMessage, SumFailed, TooFewClients
 from secagg.events import Asked, SumAborted
 from secagg.local_session import LocalSession, Stage, local_machines
-from secagg.params import SessionParams
+from secagg.session_params import SessionParams
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.trust_levels import Trust
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum

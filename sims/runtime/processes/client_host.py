@@ -28,7 +28,6 @@ from secagg.errors import PeerError, SecaggError
 from secagg.events import Abandoned, Asked, Confirmed
 from secagg.local_session import Stage
 from secagg.net.client import Client
-from secagg.net.concurrency import inline
 from secagg.net.events import (
     ClientDismissed,
     ClientNetworkEvent,
@@ -38,13 +37,14 @@ from secagg.net.events import (
     SessionRefused,
 )
 from secagg.net.handshake import ServerConnector
+from secagg.net.nursery_and_threads import inline
 from secagg.net.reliable_link import no_progress
 from secagg.net.tls import client_context
 from secagg.policy import Policy
 from sims.records.sum_records import Refusal
 from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
-from sims.runtime.machine_hooks import client_hooks
+from sims.runtime.insecure_seed_hooks import client_hooks
 from sims.runtime.processes import messages
 from sims.runtime.residue_tampering import Tamper
 from sims.workers.message_pipe import MessagePipe

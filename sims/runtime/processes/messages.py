@@ -82,7 +82,7 @@ class SimulatedCredentials:
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """The configuration of a worker process: the clients that it hosts, and the address of the server."""
+    """What a worker process needs to make its clients, apart from their data, and to reach the server."""
 
     algorithm: bytes = field(repr=False)  # made by `pack_algorithm`
     trust: Trust

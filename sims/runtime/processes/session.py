@@ -18,14 +18,14 @@ from secagg.errors import Departed, TooFewClients
 from secagg.events import Confirmed, Excluded, ServerEvent, SessionReady
 from secagg.local_session import STAGE_OF, Stage
 from secagg.machine_hooks import ServerHooks
-from secagg.net.concurrency import inline
-from secagg.net.session import Session
+from secagg.net.nursery_and_threads import inline
+from secagg.net.server_session import Session
 from secagg.net.settings import DAY, Deadlines
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
 from secagg.transitions import ServerState
 from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats
-from sims.runtime.machine_hooks import server_hooks
+from sims.runtime.insecure_seed_hooks import server_hooks
 from sims.runtime.processes.messages import JoinSession, ScheduleDropouts
 from sims.runtime.processes.supervisor import WorkerSupervisor
 

@@ -25,12 +25,12 @@ from secagg.events import Asked
 from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.net import packets
 from secagg.net.client import Client, open_client
-from secagg.net.concurrency import inline
 from secagg.net.connection import Connection
 from secagg.net.event_log import EventLog, Fact
+from secagg.net.nursery_and_threads import inline
 from secagg.net.packets import HEADER, PacketKind, Welcome
 from secagg.net.server import Server, open_server
-from secagg.net.session import Session
+from secagg.net.server_session import Session
 from secagg.policy import Policy
 from secagg.server import ServerMachine
 from secagg.sum_spec import Part, Residue, SumSpec, Table, Total

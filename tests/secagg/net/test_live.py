@@ -12,8 +12,8 @@ import trio
 
 from secagg.insecure_seeds import seeded_identity
 from secagg.net.certificates import make_certificate
-from secagg.net.concurrency import in_thread
 from secagg.net.event_log import EventLog
+from secagg.net.nursery_and_threads import in_thread
 from secagg.net.server import open_server
 from secagg.net.settings import Address, Patience
 from secagg.net.tls import client_context, server_context

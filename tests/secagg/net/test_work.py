@@ -7,7 +7,7 @@ import threading
 import pytest
 import trio
 
-from secagg.net.concurrency import RunFunction, in_thread, inline
+from secagg.net.nursery_and_threads import RunFunction, in_thread, inline
 from tests.secagg.net.rig import run, run_live
 
 

@@ -15,12 +15,12 @@ from secagg.cohort_members import invitation_digest
 from secagg.errors import LedgerError, StateError, TooFewClients
 from secagg.ledger import ServerLedger, read_ledger
 from secagg.local_session import Stage
-from secagg.net.concurrency import inline
 from secagg.net.event_log import EventLog
 from secagg.net.events import ConnectionRefused
+from secagg.net.nursery_and_threads import inline
 from secagg.net.packets import PacketKind
 from secagg.net.server import Server
-from secagg.net.session import Session
+from secagg.net.server_session import Session
 from secagg.net.settings import Deadlines, Patience
 from secagg.trust_levels import Trust
 from tests.secagg.net.rig import KIND, Network, World, on_network

@@ -20,8 +20,8 @@ from secagg.errors import Departed, LargeCohort, LocalError, PeerError, SlowRead
 from secagg.events import Outgoing, ServerEvent, ServerStep, SumReleased
 from secagg.ledger import ServerLedger
 from secagg.local_session import STAGE_OF, Stage
-from secagg.net.concurrency import RunFunction
 from secagg.net.events import ClientLeft, LeaveReason, OnServerEvent
+from secagg.net.nursery_and_threads import RunFunction
 from secagg.net.reliable_link import Link, ReceivedFrame
 from secagg.net.settings import Deadlines
 from secagg.server import ServerMachine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from secagg.net.concurrency import background_nursery
+from secagg.net.nursery_and_threads import background_nursery
 from tests.secagg.net.rig import run
 
 

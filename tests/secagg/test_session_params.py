@@ -11,7 +11,7 @@ import pytest
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
 from secagg.messages import MAX_COHORT, MAX_SUMS
-from secagg.params import SessionParams, check_bits, check_whole, largest_cohort
+from secagg.session_params import SessionParams, check_bits, check_whole, largest_cohort
 from secagg.trust_levels import MAX_COMPLETE, Trust
 
 COUNTS = [column.name for column in fields(SessionParams) if column.name not in ("trust", "dropout", "graph")]
