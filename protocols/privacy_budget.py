@@ -40,7 +40,7 @@ class PrivacyBudget:
         """Raise `ParameterError` if a parameter that a subclass adds is invalid. Here, nothing is checked."""
 
     def check_clients(self, clients: int) -> None:
-        """Raise `ParameterError` if there may be more clients, `clients`, than noise is calibrated for."""
+        """Raise `ParameterError` if noise is calibrated for fewer than `clients` clients."""
         if self.promise.clients < clients:
             raise ParameterError(
                 f"noise is promised for {self.promise.clients} clients, but there may be {clients}: "

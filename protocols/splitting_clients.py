@@ -222,8 +222,8 @@ class AcceleratedClient(SplitClient):
         return away, np.asarray(reference + scale * away, np.float64)
 
     def _keeping(self, own: SplittingMemory, step: int, point: Vector, sent: Vector) -> SplittingMemory:
-        """Return the memory after round `step`, with u_i = `point`, z_i = `sent`, and the last tau residuals,
-        images and means, where tau is the number of earlier rounds that the acceleration uses."""
+        """Return the memory after round `step`, with u_i = `point`, z_i = `sent`, and the residuals, images
+        and means of z of the last tau rounds before it. Acceleration combines tau + 1 rounds."""
         last = slice(-self._gram.memory, None)
         return SplittingMemory(
             step, as_vector(point), as_vector(sent), own.residuals[last], own.images[last], own.means[last]

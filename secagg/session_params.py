@@ -25,7 +25,7 @@ _NOT_GIVEN: Final = _NotGiven()
 
 @dataclass(frozen=True, kw_only=True)
 class SessionParams:
-    """The parameters of a session. The constructor checks each field, and `check` the combination of all.
+    """The parameters of a session. The constructor checks each field, and `check` whether they go together.
     Both raise `ParameterError`.
 
     `trust`           whether the server is only curious, or may break the protocol.
@@ -78,7 +78,7 @@ class SessionParams:
         return MAX_COMPLETE if self.graph is GraphChoice.COMPLETE else largest_cohort(self.trust)
 
     def check(self) -> None:
-        """Raise `ParameterError` if no session can have this combination of parameters."""
+        """Raise `ParameterError` if sums, graph, cohort sizes or drop-out are invalid."""
         if not 1 <= self.sums <= MAX_SUMS:
             raise ParameterError(f"sums must be from 1 to {MAX_SUMS}", parameter="sums")
         if self.graph is GraphChoice.RING:

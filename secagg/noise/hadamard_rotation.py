@@ -29,7 +29,7 @@ class Rotation:
 
     @property
     def factor(self) -> float:
-        """What the caller must multiply the vector by after `apply` or `undo`, to restore its norm."""
+        """What the caller must multiply the vector by for each `apply` or `undo`, to keep its norm."""
         return 1.0 / math.sqrt(self._width)
 
     def apply(self, vector: Real) -> None:

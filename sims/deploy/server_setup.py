@@ -78,7 +78,7 @@ def new_ledger(path: Path) -> Path:
 
 
 def load_server_setup(path: Path, *, with_ledger: bool = True) -> ServerSetup:
-    """Return the verified configuration at `path`, or raise one `ConfigError` that lists all problems. If
+    """Return the verified configuration at `path`, or raise one `ConfigError` with the problems found. If
     `with_ledger`, the ledger must exist and is verified, too."""
     config = load(path, ServeConfig)
     problems = Problems(path)

@@ -94,8 +94,8 @@ class ReportedRun:
         return {number: math.nan if value is None else float(value) for number, value in found.items()}
 
     def final(self, key: str, measure: str | None = None) -> float | None:
-        """Return the last recorded value of score `key` in `measure`, or by default in the measure
-        `headline`. Return None if there is no such value, or if it is not finite."""
+        """Return the last recorded value of score `key` in `measure`, by default the main one (`headline`).
+        Return None if there is no such value, or if it is not finite."""
         measure = measure or self.headline
         curve = self.curve(measure, key) if measure else {}
         value = list(curve.values())[-1] if curve else math.nan

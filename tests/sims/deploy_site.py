@@ -24,7 +24,8 @@ from secagg.net.identity_and_registry_files import write_certificate, write_key,
 
 CLIENTS = (1, 2, 3)
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0  # seconds after which a test has hung
+PATIENCE = 60.0  # seconds without a line of the log after which a test has hung
+LONGEST = 300.0  # seconds after which it has hung although there are new lines
 
 SUMS = """
 [[sum]]
@@ -204,7 +205,9 @@ class Running:
 
     def wait_for(self, event: str, **facts: object) -> dict[str, Any]:
         """The next such entry that was not waited for yet."""
+        end = time.monotonic() + LONGEST
         while True:
+            assert time.monotonic() < end, f"no {event!r}: {self.entries[-20:]}"
             try:
                 entry = self._news.get(timeout=PATIENCE)
             except queue.Empty:
@@ -219,8 +222,10 @@ class Running:
 
     def wait(self) -> int:
         """Its exit status, when all of its log is in `entries`."""
+        end = time.monotonic() + LONGEST
         while (entry := self._news.get(timeout=PATIENCE)) is not None:
             self.entries.append(entry)
+            assert time.monotonic() < end, f"it goes on: {self.entries[-20:]}"
         return self._process.wait(PATIENCE)
 
     def stderr(self) -> str:

@@ -223,12 +223,15 @@ FIVE = (1, 2, 3, 4, 5)
 
 @pytest.fixture
 def five(tmp_path: Path) -> Site:
-    """Five clients whose values never change, and a server that asks for them again and again."""
+    """Five clients whose values never change, and a server that asks for them again and again. A total needs
+    four of them: while their values are being changed, one client after another, there is none over three."""
     site = Site(tmp_path, FIVE)
     trust, sizes = 'trust = "malicious_server"', "max_cohort = 3"
     for name in ("serve.toml", *(f"join-{member}.toml" for member in FIVE)):
         site.change(name, trust, 'trust = "curious_server"')
         site.change(name, sizes, "max_cohort = 5")
+        site.change(name, "min_cohort = 3", "min_cohort = 4")
+        site.change(name, "min_contributors = 3", "min_contributors = 4")
     site.change("serve.toml", "dropout = 0", "dropout = 0.2")
     site.change("serve.toml", "sessions = 1", "sessions = 0")
     site.write("serve.toml", (site / "serve.toml").read_text() + "\n[deadlines]\njoin = 1.0\nshare = 2.0\n")
