@@ -45,7 +45,7 @@ figures: $(STAMP)
 	$(BIN)/python -m papers
 
 mutants: $(STAMP)
-	$(BIN)/python scripts/mutants.py
+	$(BIN)/python -m scripts.mutants
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -31,7 +31,7 @@ from benchmarks.patches import Function
 from secagg import bitmap, hashing, keys, mask_keystream, message_records, messages, shamir
 from secagg.input_encoding import Encoding
 from secagg.residue_packing import Residues
-from secagg.share_envelopes import TAG_BYTES, EnvelopeCipher
+from secagg.share_envelopes import TAG_BYTES, EnvelopeCipher, PublicKeys
 
 Replay: TypeAlias = Callable[[], object]
 _Block: TypeAlias = tuple[
@@ -75,9 +75,9 @@ def _load_key(_: Function, _self: keys.Agreement, secret: bytes) -> Replay:
 
 
 def _exchange(
-    _: Function, agreement: keys.Agreement, peer_key: bytes, *, salt: bytes, info: bytes
+    _: Function, agreement: keys.Agreement, peer_key: bytes, *, salt: bytes, info: bytes, more: bytes = b""
 ) -> Replay | None:
-    del salt, info  # those are for HKDF, a leaf of its own
+    del salt, info, more  # those are for HKDF, a leaf of its own
     if peer_key in vars(agreement)["_shared"]:
         return None
     return partial(_raw_exchange, X25519PrivateKey.generate(), peer_key)
@@ -98,16 +98,16 @@ def _raw_hkdf(material: bytes, salt: bytes, info: bytes) -> bytes:
 # --- AES-GCM, Ed25519, SHA-256 --------------------------------------------------------------------
 
 
-def _seal(_: Function, _self: EnvelopeCipher, plaintext: bytes, *, receiver: int, **_rest: bytes) -> Replay:
-    return partial(_raw_seal, bytes(32), plaintext, bytes(32) + keys.envelope_info(0, receiver))
+def _seal(_: Function, _self: EnvelopeCipher, plaintext: bytes, *, receiver: PublicKeys) -> Replay:
+    return partial(_raw_seal, bytes(32), plaintext, bytes(32) + keys.envelope_info(0, receiver.member))
 
 
 def _raw_seal(key: bytes, plaintext: bytes, bound: bytes) -> bytes:
     return AESGCM(key).encrypt(_NONCE, plaintext, bound)
 
 
-def _open(_: Function, _self: EnvelopeCipher, sealed: bytes, *, sender: int, **_rest: bytes) -> Replay:
-    bound = bytes(32) + keys.envelope_info(sender, 0)
+def _open(_: Function, _self: EnvelopeCipher, sealed: bytes, *, sender: PublicKeys) -> Replay:
+    bound = bytes(32) + keys.envelope_info(sender.member, 0)
     ours = _raw_seal(bytes(32), bytes(len(sealed) - TAG_BYTES), bound)
     return partial(_raw_open, bytes(32), ours, bound)
 

@@ -92,6 +92,8 @@ CORRUPT = Number(
 MOST_CLIENTS = MOST_NEIGHBOURS = 1 << 20
 MOST_ELEMENTS = 1 << 28
 
+KEY_AGREEMENTS = ("x25519", "x25519+ml-kem-768")
+
 SUM_OPTIONS = (
     WholeNumberOption("--clients", 3, MOST_CLIENTS, 50, "size of the cohort"),
     WholeNumberOption("--dim", 1, MOST_ELEMENTS, 1_000_000, "elements of the vector"),
@@ -113,6 +115,7 @@ SUM_OPTIONS = (
     ),
     WholeNumberOption("--processes", 1, 64, 1, "processes in which the server removes masks"),
     Flag("--noise", "clients add noise, and what that costs is set beside its parts"),
+    Choice("--agreement", KEY_AGREEMENTS, "how clients agree on secrets"),
     Number(
         "--runs",
         _runs,
@@ -133,6 +136,7 @@ def _measure_sum(args: argparse.Namespace) -> Report:
     from benchmarks.repeats import measure_often
     from benchmarks.sum_setting import SumSetting
     from secagg import Trust
+    from secagg.hybrid_keys import KeyAgreement
     from sims.console_progress import bar
 
     setting = SumSetting(
@@ -145,6 +149,7 @@ def _measure_sum(args: argparse.Namespace) -> Report:
         neighbours=args.neighbours,
         processes=args.processes,
         noise=args.noise,
+        agreement=KeyAgreement.parse(args.agreement),
     )
     quick = args.clients <= MANY_CLIENTS and args.clients * args.dim <= MANY_ELEMENTS
     with bar() as progress:

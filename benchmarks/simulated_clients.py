@@ -146,8 +146,7 @@ class Crowd:
     def median_masks(self) -> float:
         return median(self._masks)
 
-    def median_bytes_up(self, members: Collection[int]) -> int:
-        return round(median(self._up[member] for member in members))
-
-    def median_bytes_down(self, members: Collection[int]) -> int:
-        return round(median(self._down[member] for member in members))
+    def median_bytes(self, members: Collection[int]) -> tuple[int, int]:
+        """Return the medians of the bytes that these clients have sent, and received, so far."""
+        up, down = (median(counts[member] for member in members) for counts in (self._up, self._down))
+        return round(up), round(down)

@@ -17,6 +17,7 @@ from secagg.client_memory import VolatileMemory
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
+from secagg.hybrid_keys import KeyAgreement
 from secagg.noise.privacy_goal import Goal
 from secagg.noise.vector_calibration import calibrate_vector
 from secagg.self_and_pair_masks import Expander
@@ -39,6 +40,7 @@ class SumSetting:
     `processes`   in which the server expands masks.
     `noise`       whether clients add noise, enough for these colluders and drop-outs, on a grid as fine as
                   `bits` allow.
+    `agreement`   how clients agree on secrets: by X25519 alone, or also by ML-KEM-768.
     """
 
     clients: int
@@ -50,6 +52,7 @@ class SumSetting:
     neighbours: int | None = None
     processes: int = 1
     noise: bool = False
+    agreement: KeyAgreement = KeyAgreement.X25519
 
     def __post_init__(self) -> None:
         if self.neighbours is not None and self.trust is Trust.MALICIOUS:
@@ -84,12 +87,14 @@ class SumSetting:
         return Table({KIND: self.spec})
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "dropout": str(self.dropout), "trust": str(self.trust)}
+        words = {"dropout": str(self.dropout), "trust": str(self.trust), "agreement": str(self.agreement)}
+        return {**asdict(self), **words}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         dropout, trust = Fraction(values["dropout"]), Trust.parse(values["trust"])
-        return cls(**{**values, "dropout": dropout, "trust": trust})
+        agreement = KeyAgreement.parse(values["agreement"])
+        return cls(**{**values, "dropout": dropout, "trust": trust, "agreement": agreement})
 
 
 def make_server(setting: SumSetting, registry: Registry | None, expander: Expander) -> ServerMachine:
@@ -106,6 +111,7 @@ def make_server(setting: SumSetting, registry: Registry | None, expander: Expand
             min_contributors=least,
             graph=GraphChoice.parse(setting.graph),
             min_neighbours=setting.neighbours or 2,
+            key_agreement=setting.agreement,
         ),
         registry=registry,
         expander=expander,
@@ -123,6 +129,7 @@ def make_clients(setting: SumSetting) -> tuple[dict[int, ClientMachine], Registr
         min_contributors=least,
         max_sums=1,
         unnoised_sums=1,
+        key_agreement=setting.agreement,
     )
     identities, registry = _identities(setting)
     table = setting.table

@@ -110,4 +110,6 @@ def _lines(report: SumReport) -> list[str]:
         f"the server's process grew by at most {report.server_peak_bytes:,} bytes",
         f"a client sent {report.bytes_up:,} bytes, {report.bytes_over_ideal:.4f} of the "
         f"{report.bytes_ideal:,} of its vector, and received {report.bytes_down:,}",
+        f"of these, set-up by {report.agreement} took {report.setup_bytes_up:,} up and "
+        f"{report.setup_bytes_down:,} down",
     ]

@@ -36,6 +36,7 @@ class SumReport:
     dim: int
     bits: int
     trust: str
+    agreement: str
     graph: str
     neighbours: int
     threshold: int
@@ -61,6 +62,8 @@ class SumReport:
     bytes_up: int
     bytes_down: int
     bytes_ideal: int
+    setup_bytes_up: int  # included in the bytes above
+    setup_bytes_down: int
     encoding: EncodingCosts | None = None  # of a sum with noise
 
     @property
@@ -110,6 +113,7 @@ class _Session:
         dropped = frozenset(random.Random(_SEED).sample(everybody, setting.dropped))
         self._survivors = [member for member in everybody if member not in dropped]
         self._present = frozenset(everybody)
+        self.setup_bytes = (0, 0)  # up and down, of one client
 
     @property
     def survivors(self) -> Sequence[int]:
@@ -121,6 +125,9 @@ class _Session:
         self._hand_out("shares", Chore.SETUP)
         self.server.close_stage()
         self._hand_out("envelopes", Chore.SETUP)
+        if self.server.state == ServerState.DEPOSITING.value:
+            self.server.close_stage()
+        self.setup_bytes = self.crowd.median_bytes(range(self.setting.clients))
 
     def mask(self) -> None:
         self._present = frozenset(self._survivors)
@@ -151,12 +158,14 @@ def _report(session: _Session) -> SumReport:
     setting, crowd, server = session.setting, session.crowd, session.server
     costs = server.costs()  # first, because it has the peak of the memory
     client_masks = round(crowd.median_masks())
+    up, down = crowd.median_bytes(session.survivors)
     return SumReport(
         exact=np.array_equal(server.residues(setting.bits), crowd.plain.residues(setting.bits)),
         clients=setting.clients,
         dim=setting.dim,
         bits=setting.bits,
         trust=str(setting.trust),
+        agreement=str(setting.agreement),
         graph="ring" if costs.ring else "complete",
         neighbours=costs.neighbours,
         threshold=costs.threshold,
@@ -172,15 +181,17 @@ def _report(session: _Session) -> SumReport:
         client_limit_cpu_s=session.limit.cpu_seconds(client_masks),
         client_confirm_cpu_s=crowd.median_seconds(Chore.CONFIRM),
         client_reveal_cpu_s=crowd.median_seconds(Chore.REVEAL),
-        server_setup_cpu_s=costs.cpu_in(_S.INVITING, _S.SHARING),
+        server_setup_cpu_s=costs.cpu_in(_S.INVITING, _S.SHARING, _S.DEPOSITING),
         server_sum_cpu_s=costs.cpu_in(_S.READY, _S.MASKING),
         server_confirm_cpu_s=costs.cpu_in(_S.CONFIRMING),
         server_unmask_cpu_s=costs.cpu_in(_S.UNMASKING),
         server_unmask_wall_s=costs.wall[_S.UNMASKING.value],
         server_limit_cpu_s=server.limit_cpu_seconds(costs.masks),
         server_peak_bytes=costs.peak_bytes,
-        bytes_up=crowd.median_bytes_up(session.survivors),
-        bytes_down=crowd.median_bytes_down(session.survivors),
+        bytes_up=up,
+        bytes_down=down,
         bytes_ideal=packed_bytes(setting.dim, setting.bits),
+        setup_bytes_up=session.setup_bytes[0],
+        setup_bytes_down=session.setup_bytes[1],
         encoding=measure_encoding(setting) if setting.noise else None,
     )

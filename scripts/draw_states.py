@@ -30,7 +30,7 @@ OWN_MOVES: Final[Sequence[Arrow]] = (
     (ClientState.ASKED.value, ClientState.MASKED.value, "answer()"),
     (ClientState.ASKED.value, ClientState.READY.value, "decline()"),
 )
-_SET_UP: Final = (m.Advertisement, m.Shares)
+_SET_UP: Final = (m.Advertisement, m.Shares, m.Deposit)
 _BLOCK: Final = re.compile(r"(<!-- states: (?P<name>\S+) -->\n).*?(<!-- end states -->)", re.DOTALL)
 
 
@@ -41,14 +41,19 @@ def client_arrows(trust: Trust) -> Iterator[Arrow]:
 
 
 def server_arrows(trust: Trust) -> Iterator[Arrow]:
-    """Set-up stages in their order, then the stages of a sum, from and to `ready`."""
+    """Set-up stages in their order, then the stages of a sum, from and to `ready`. Only with hybrid keys does
+    set-up have a stage of deposits."""
     skipped = () if trust is Trust.MALICIOUS else (m.Confirmation,)
     stages = {stage.value: kind for stage, kind in COLLECTED.items() if kind not in skipped}
     ready = ServerState.READY.value
     set_up = [stage for stage, kind in stages.items() if kind in _SET_UP]
     one_sum = [stage for stage, kind in stages.items() if kind not in _SET_UP]
     for stage, after in zip(set_up, [*set_up[1:], ready], strict=True):
-        yield stage, after, f"close, {stages[stage].__name__} collected"
+        closed = f"close, {stages[stage].__name__} collected"
+        if after == ServerState.DEPOSITING.value:
+            yield stage, ready, f"{closed}, X25519 alone"
+            closed += ", hybrid keys"
+        yield stage, after, closed
         yield stage, ServerState.FAILED.value, "close, too few"
     yield ready, one_sum[0], "ask()"
     for stage, after in zip(one_sum, [*one_sum[1:], ready], strict=True):

@@ -1,16 +1,17 @@
 """Remove each guard of ``secagg`` in turn, and check that a test notices.
 
-A guard is a ``raise`` of an error that says a peer misbehaved, a policy was broken or a sum
-failed. Privacy rests on the guards, and line coverage shows only that a test reached one, not
-that the test would fail without it. So each guard is replaced by ``pass`` in a scratch copy of
-the repository, and the tests that executed it are run there: if they all pass, the guard has
+    python -m scripts.mutants
+
+`mutant_guards` says what a guard is: for example a ``raise`` of an error that says a peer misbehaved, a
+policy was broken or a sum failed. Privacy rests on the guards, and line coverage shows only that a test
+reached one, not that the test would fail without it. So each guard is replaced, for example by ``pass``, in a
+scratch copy of the repository, and the tests that executed it are run there: if they all pass, the guard has
 survived being removed, and a test is missing.
 
 Exit status: 0 if no guard survived, 1 if one did, 2 if the tests fail even with every guard there.
 """
 
 import argparse
-import ast
 import contextlib
 import os
 import queue
@@ -29,7 +30,7 @@ from pathlib import Path
 
 from coverage import CoverageData
 
-from secagg import errors
+from scripts.mutant_guards import Guard, find_guards, guard_classes, guarded_sources, without
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = 2
@@ -67,123 +68,16 @@ class Outcome(Enum):
         return self in (Outcome.KILLED, Outcome.TIMED_OUT)
 
 
+@dataclass(frozen=True)
+class Run:
+    """The tests that judge guards, as pytest takes them, and how many processes run them."""
+
+    tests: tuple[str, ...]
+    workers: int
+
+
 class BrokenBaseline(Exception):
     """The unchanged copy does not pass its tests, so no mutant can be judged."""
-
-
-@dataclass(frozen=True)
-class Guard:
-    """One ``raise`` statement. Columns count bytes, as those of ``ast`` do."""
-
-    path: str
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.text}"
-
-
-# Finding guards
-
-
-def guard_classes() -> frozenset[str]:
-    """Return the names of the error classes whose raising is a guard."""
-    roots = (errors.PeerError, errors.PolicyError, errors.SumFailed)
-    return frozenset(
-        name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, roots)
-    )
-
-
-def guarded_sources(root: Path) -> dict[str, str]:
-    """Return the sources to find guards in, by their path below ``root``."""
-    paths = sorted((root / "secagg").rglob("*.py"))
-    names = {path: path.relative_to(root).as_posix() for path in paths}
-    return {
-        name: path.read_text(encoding="utf-8")
-        for path, name in names.items()
-        if not name.startswith("secagg/testing/")
-    }
-
-
-def find_guards(sources: Mapping[str, str], classes: frozenset[str]) -> list[Guard]:
-    """Return every guard of ``sources`` (texts by path), in the order of the sources."""
-    trees = {path: ast.parse(source) for path, source in sources.items()}
-    names = _names_of_errors(list(trees.values()), classes)
-    return [
-        _guard(path, sources[path], node)
-        for path, tree in trees.items()
-        for node in _raises(tree)
-        if _last_name(node.exc) in names
-    ]
-
-
-def _guard(path: str, source: str, node: ast.Raise) -> Guard:
-    # ast.parse fills in the end of every statement, though its type allows for None.
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    text = source.encode().splitlines()[node.lineno - 1].decode().strip()
-    return Guard(path, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, text)
-
-
-def _raises(tree: ast.Module) -> list[ast.Raise]:
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Raise)]
-    return sorted(found, key=lambda node: (node.lineno, node.col_offset))
-
-
-def _names_of_errors(trees: Sequence[ast.Module], known: frozenset[str]) -> frozenset[str]:
-    """Return ``known`` and all names in ``trees`` that stand for, or return, one of them.
-
-    Names are not told apart by the module they are in. Where two modules share a name, a raise too
-    many is taken for a guard, which is better than one too few.
-    """
-    nodes = (node for tree in trees for node in ast.walk(tree))
-    found = known.union(*(_names_from(node, known) for node in nodes))
-    return known if found == known else _names_of_errors(trees, found)
-
-
-def _names_from(node: ast.AST, known: frozenset[str]) -> set[str]:
-    match node:
-        case ast.alias(name=name, asname=str(asname)) if name in known:
-            return {asname}
-        case ast.ClassDef(name=name, bases=bases) if any(_last_name(b) in known for b in bases):
-            return {name}
-        case ast.FunctionDef(name=name, returns=ast.expr() as returns):
-            return {name} if known & _names_in(returns) else set()
-        case _:
-            return set()
-
-
-def _last_name(node: ast.expr | None) -> str | None:
-    """Return ``c`` for ``c``, ``a.b.c`` and a call of either."""
-    match node:
-        case ast.Call(func=func):
-            return _last_name(func)
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-        case _:
-            return None
-
-
-def _names_in(annotation: ast.expr) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(annotation):
-        match node:
-            case ast.Constant(value=str(quoted)):
-                names |= _names_in(ast.parse(quoted, mode="eval").body)
-            case ast.Name(id=name) | ast.Attribute(attr=name):
-                names.add(name)
-    return names
-
-
-def without(source: str, guard: Guard) -> str:
-    """Return ``source`` with ``pass`` in the place of ``guard``."""
-    lines = source.encode().splitlines(keepends=True)
-    first, last = guard.line - 1, guard.end_line - 1
-    changed = lines[first][: guard.column] + b"pass" + lines[last][guard.end_column :]
-    return b"".join([*lines[:first], changed, *lines[last + 1 :]]).decode()
 
 
 # Running tests in a copy
@@ -277,12 +171,12 @@ class Baseline:
         return 30 + 5 * self.seconds
 
 
-def measure(copy: Copy, paths: Iterable[str], tests: Sequence[str] = TESTS) -> Baseline:
-    """Run all ``tests`` that are not slow, and record which of them execute which lines."""
+def measure(copy: Copy, paths: Iterable[str], run: Run) -> Baseline:
+    """Run all tests that are not slow, and record which of them execute which lines."""
     started = time.monotonic()
     status, output = copy.pytest(
-        f"--numprocesses={WORKERS}",
-        *tests,
+        f"--numprocesses={run.workers}",
+        *run.tests,
         *("--cov", "--cov-context=test", "--cov-report=", "--cov-fail-under=0"),
     )
     if status != 0:
@@ -332,13 +226,13 @@ def _outcome(status: int) -> Outcome:
 Report = Callable[[Mapping[Guard, Outcome]], None]
 
 
-def judge_all(guards: Sequence[Guard], tests: Sequence[str], report: Report) -> dict[Guard, Outcome]:
-    """Judge every guard by ``tests``, ``WORKERS`` at a time, calling ``report`` after each one."""
+def judge_all(guards: Sequence[Guard], run: Run, report: Report) -> dict[Guard, Outcome]:
+    """Judge every guard, several at a time, calling ``report`` after each one."""
     outcomes: dict[Guard, Outcome] = {}
-    with copies(WORKERS) as made:
+    with copies(run.workers) as made:
         for copy in made:
             copy.check_shadows_installed()
-        baseline = measure(made[0], {guard.path for guard in guards}, tests)
+        baseline = measure(made[0], {guard.path for guard in guards}, run)
         for guard, outcome in _judged(guards, baseline, made):
             outcomes[guard] = outcome
             report(outcomes)
@@ -381,7 +275,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     _limit_memory()
     try:
-        outcomes = judge_all(guards, args.tests, _progress(len(guards)))
+        outcomes = judge_all(guards, Run(tuple(args.tests), args.workers), _progress(len(guards)))
     except BrokenBaseline as error:
         print(error, file=sys.stderr)
         return 2
@@ -397,6 +291,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SUBSTRING",
         help="only the guards whose path, line or text contains this (may be repeated)",
     )
+    parser.add_argument("--workers", type=int, default=WORKERS, help=f"processes (default {WORKERS})")
     parser.add_argument(
         "tests",
         nargs="*",

@@ -4,25 +4,43 @@ continue the session. Otherwise every honest client would refuse the key list, a
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from secagg.bitmap import unpack_positions
 from secagg.cohort_members import Cohort, ring_digest, ring_session_id, session_id
-from secagg.errors import BadKey, LargeCohort, MalformedMessage, OutOfOrder, UnknownPeer
+from secagg.dealt_shares import DealtShares
+from secagg.errors import BadKey, Barred, LargeCohort, MalformedMessage, OutOfOrder, UnknownPeer
 from secagg.events import Outgoing
+from secagg.hybrid_keys import check_kem_key
 from secagg.identity_registry import Registry
 from secagg.keys import check_public_key, verify
-from secagg.message_records import Advert, Format, Parcel, encode_neighbours, parse_advert, parse_envelopes
-from secagg.messages import Advertisement, KeyList, Lost, Neighbours, Shares
-from secagg.topology import Graph, Topology
+from secagg.message_records import (
+    Advert,
+    Format,
+    Parcel,
+    encode_ids,
+    encode_neighbours,
+    parse_advert,
+    parse_envelopes,
+)
+from secagg.messages import Advertisement, Delivery, KeyList, Neighbours, Shares
+from secagg.share_tags import tags_digest
+from secagg.topology import Topology
 
 
 class Admission:
     """Collects clients' public keys (adverts) and encrypted shares (envelopes), and counts bad envelopes."""
 
-    def __init__(self, form: Format, *, context: bytes, registry: Registry | None, most: int) -> None:
+    def __init__(
+        self,
+        form: Format,
+        *,
+        context: bytes,
+        registry: Registry | None,
+        most: int,
+        barred: Collection[int] = (),
+    ) -> None:
         self._form = form
+        self._barred = frozenset(barred)
         self._context = context
         self._registry = registry
         self._most = most
@@ -30,8 +48,6 @@ class Admission:
         self._keys: set[bytes] = set()
         self._envelopes: dict[int, tuple[bytes, ...]] = {}
         self._signatures: dict[int, bytes] = {}
-        self._reporters: set[int] = set()
-        self._lost: Counter[int] = Counter()  # sender of envelopes -> number of reports that one did not open
 
     @property
     def advertised(self) -> tuple[int, ...]:
@@ -47,6 +63,8 @@ class Admission:
         advert = parse_advert(message.advert, self._form, sender=sender)
         if advert.member != sender:
             raise UnknownPeer(sender, f"advertised keys as client {advert.member}")
+        if sender in self._barred:
+            raise Barred(sender, "lied, or was in a dispute, in an earlier session")
         if len(self._adverts) >= self._most:
             raise LargeCohort(sender, f"the cohort is full with {self._most} clients")
         self._check_signature(advert)
@@ -66,6 +84,8 @@ class Admission:
         verify(key, advert.signature, "advert", self._context, advert.body, peer=advert.member)
 
     def _check_keys(self, advert: Advert) -> None:
+        if advert.kem_key:
+            check_kem_key(advert.kem_key, peer=advert.member)
         keys = [advert.channel_key, *advert.mask_keys]
         for key in keys:
             check_public_key(key, peer=advert.member)
@@ -73,74 +93,84 @@ class Admission:
             raise BadKey(advert.member, "advertised a key that is in use")
         self._keys.update(keys)
 
-    def key_lists(self, topology: Topology, *, invitation: bytes) -> tuple[Cohort, list[Outgoing]]:
+    def key_lists(
+        self, topology: Topology, invitation: bytes, named: bool = False
+    ) -> tuple[Cohort, list[Outgoing]]:
         """Return the cohort (clients that advertised keys), and frames that tell each client the keys of the
-        others or, on a ring, of its neighbours."""
+        others or, on a ring, of its neighbours and, if `named`, the ids of all."""
         adverts = tuple(self._adverts[member] for member in self.advertised)
         if topology.is_ring:
-            return self._ring(adverts, topology, invitation)
+            members = encode_ids(self.advertised) if named else b""
+            return self._ring(adverts, topology, invitation, members)
         blob = b"".join(advert.encode() for advert in adverts)
         frame = KeyList(self._context, topology.threshold, blob).encode()
         cohort = Cohort(session_id(invitation, frame), topology.threshold, adverts)
         return cohort, [Outgoing(cohort.ids, frame)]
 
     def _ring(
-        self, adverts: tuple[Advert, ...], topology: Topology, invitation: bytes
+        self, adverts: tuple[Advert, ...], topology: Topology, invitation: bytes, members: bytes
     ) -> tuple[Cohort, list[Outgoing]]:
         """Return the cohort on a ring, and for each client a frame with its and its neighbours' adverts."""
         size, threshold, ring = len(adverts), topology.threshold, ring_digest(adverts)
         neighbours = topology.graph.neighbours
         session = ring_session_id(
-            invitation, size=size, neighbours=neighbours, threshold=threshold, ring=ring
+            invitation, size=size, neighbours=neighbours, threshold=threshold, ring=ring, members=members
         )
         frames = []
         for position, advert in enumerate(adverts):
             around = topology.graph.neighbourhood(position)
             blob = encode_neighbours((peer, adverts[peer]) for peer in around)
-            frame = Neighbours(self._context, size, threshold, ring, blob).encode()
+            frame = Neighbours(self._context, size, threshold, ring, blob, members).encode()
             frames.append(Outgoing((advert.member,), frame))
         return Cohort(session, threshold, adverts, ring), frames
 
     # --- shares ---
 
-    def add_shares(self, sender: int, message: Shares, cohort: Cohort, graph: Graph) -> None:
-        envelopes = parse_envelopes(message.envelopes, self._form, graph.neighbours, sender=sender)
-        if len(message.signature) != self._form.signature_bytes:
-            raise MalformedMessage(sender, "a signature of the wrong length")
+    def add_shares(self, sender: int, message: Shares, cohort: Cohort, dealt: DealtShares) -> None:
+        """Store the envelopes of `sender`, and the tags in `dealt`. Raises `PeerError` if one is invalid."""
+        around = dealt.around(cohort.position[sender])
+        envelopes = parse_envelopes(message.envelopes, self._form, len(around) - 1, sender=sender)
+        if len(message.tags) != len(around) * self._form.tags_bytes:
+            raise MalformedMessage(sender, f"not the tags of {len(around)} holders")
+        for signature in (message.signature, message.tags_signature):
+            if len(signature) != self._form.signature_bytes:
+                raise MalformedMessage(sender, "a signature of the wrong length")
         if self._registry is not None:
             key = self._registry.members[sender]
             verify(key, message.signature, "key list", cohort.session, peer=sender)
+            verify(key, message.tags_signature, "share tags", cohort.session, message.tags, peer=sender)
         self._envelopes[sender] = envelopes
         self._signatures[sender] = message.signature
+        dealt.add(cohort.position[sender], message.tags, message.tags_signature)
 
-    def parcels_for(self, receiver: int, cohort: Cohort, graph: Graph) -> bytes:
-        """Return the encoded parcels (sender, encrypted shares, signature) for client `receiver`, joined."""
-        position, parcels = cohort.position[receiver], []
-        for peer, place in zip(graph.neighbourhood(position), graph.places(position), strict=True):
-            sender = cohort.ids[peer]
-            if sender != receiver and sender in self._envelopes:
+    def deliveries(self, members: Iterable[int], cohort: Cohort, dealt: DealtShares) -> tuple[Outgoing, ...]:
+        """Return a frame with the envelopes for each client in `members`. Forget all envelopes."""
+        frames = tuple(
+            Outgoing((member,), Delivery(cohort.session, parcels).encode())
+            for member in members
+            if (parcels := self.parcels_for(member, cohort, dealt))
+        )
+        self._envelopes.clear()
+        dealt.recipients += [cohort.position[member] for packet in frames for member in packet.receivers]
+        return frames
+
+    def parcels_for(self, receiver: int, cohort: Cohort, dealt: DealtShares) -> bytes:
+        """Return the encoded parcels (sender, digest of tags, encrypted shares, signature) for client
+        `receiver`, joined."""
+        parcels = []
+        for dealer, place in dealt.held_by(cohort.position[receiver]):
+            sender = cohort.ids[dealer]
+            if sender != receiver:
+                tags = tags_digest(dealt.tags_for(dealer, place))
                 envelope = self._envelopes[sender][place - (receiver > sender)]  # senders skip themselves
-                parcels.append(Parcel(sender, envelope, self._signatures[sender]).encode())
+                parcels.append(Parcel(sender, tags, envelope, self._signatures[sender]).encode())
         return b"".join(parcels)
 
-    def forget_envelopes(self) -> None:
-        """Delete all envelopes (encrypted shares). Call this after they were delivered."""
-        self._envelopes.clear()
-
-    def add_lost(self, sender: int, message: Lost, cohort: Cohort, graph: Graph) -> None:
-        """Record the dealers whose encrypted shares `sender` reports that it cannot open. Raises `OutOfOrder`
-        if it has reported before, or dealt no shares itself, and `MalformedMessage` for an invalid bitmap."""
-        if sender not in self._signatures or sender in self._reporters:
-            raise OutOfOrder(sender, "reports lost envelopes unasked, or twice")
-        around = graph.neighbourhood(cohort.position[sender])
-        places = unpack_positions(message.dealers, len(around), sender=sender)
-        self._reporters.add(sender)
-        self._lost.update(cohort.ids[around[place]] for place in places)
-
-    def convicted(self, *, corrupt: int) -> tuple[int, ...]:
-        """Return the ids of the clients whose encrypted shares more than `corrupt` others could not open. At
-        least one of these others is honest, so the client must have sent unreadable ones."""
-        return tuple(sorted(dealer for dealer, count in self._lost.items() if count > corrupt))
+    def check_report(self, sender: int, cohort: Cohort, dealt: DealtShares) -> None:
+        """Raise `OutOfOrder` if `sender` reports bad shares without having dealt any, twice, or too late."""
+        position = cohort.position.get(sender, -1)
+        if sender not in self._signatures or dealt.has_reported(position) or position in dealt.went_on:
+            raise OutOfOrder(sender, "reports bad shares unasked, twice, or after its first input")
 
 
 class Attendance:

@@ -145,16 +145,18 @@ class ClientMachine(OneTime):
             residues = self._hooks.transformed(question, encoded.residues)
             self._sequences += unchanged
             self._remember(question)
-            mask_key, self_mask = self._vault.take_mask_secrets(question.sum_index)
-            put_on(residues, question, position=self._position, mask_key=mask_key, self_mask=self_mask)
+            secrets = self._vault.take_mask_secrets(question.sum_index)
+            words = put_on(residues, question, position=self._position, secrets=secrets)
             data = question.encoding.pack(residues)
+            said = question.input_fields(self._receipt, data, words) if self._identity else ()
+            signature = self._sign("masked input", *said)
+            frame = m.MaskedInput(self._context, question.sum_index, data, words, signature).encode()
         except (errors.InputError, errors.UnchangedValues):
             raise  # nothing was sent: the caller may try other values, or decline
         except BaseException:
             self._stop(ClientState.FAILED)
             raise
         self._state = ClientState.MASKED
-        frame = m.MaskedInput(self._context, question.sum_index, data).encode()
         return Answer(frame, encoded.clipped)
 
     def decline(self, sum_index: int) -> bytes:
@@ -200,10 +202,7 @@ class ClientMachine(OneTime):
     # --- set-up ---
 
     def _on_invitation(self, message: m.Invitation, frame: bytes) -> ClientStep:
-        client_checks.check_trust(message, self._policy)
-        client_checks.check_session_sums(message, self._policy)
-        client_checks.check_table(message, self._table)
-        client_checks.check_registry(message, self._registry)
+        client_checks.check_invitation(message, self._policy, self._table, self._registry)
         if self._registry is not None:
             self._registry.check_current(self._now)
         self._memory.open_session()
@@ -211,14 +210,22 @@ class ClientMachine(OneTime):
         self._invitation = frame
         self._context = self._invited = invitation_digest(frame)
         seeds = self._table.seeds
-        self._form = Format(message.sums, signed=self._identity is not None, seeds=seeds)
-        self._vault = Vault(owner=self.member, sums=message.sums, random=self._hooks.random, seeds=seeds)
+        agreement = self._policy.key_agreement
+        self._form = Format(message.sums, signed=self._identity is not None, seeds=seeds, agreement=agreement)
+        self._vault = Vault(
+            owner=self.member,
+            sums=message.sums,
+            random=self._hooks.random,
+            seeds=seeds,
+            agreement=agreement,
+            encapsulate=self._hooks.encapsulate,
+        )
         self._advert = self._make_advert()
         return ClientStep((m.Advertisement(self._context, self._advert.encode()).encode(),))
 
     def _make_advert(self) -> Advert:
         vault = self._vault
-        keys = (vault.channel_key(), vault.mask_public_keys(), vault.commitments())
+        keys = (vault.channel_key(), vault.kem_key(), vault.mask_public_keys(), vault.commitments())
         unsigned = Advert(self.member, *keys)
         return Advert(self.member, *keys, self._sign("advert", self._context, unsigned.body))
 
@@ -239,29 +246,35 @@ class ClientMachine(OneTime):
     def _enter_cohort(self, cohort: CohortView) -> ClientStep:
         """Check the cohort and record its session id. Return the frame with the encrypted shares."""
         client_checks.check_new_session(cohort.session, self._memory)
-        self._rules.check_cohort(cohort)
-        self._memory.remember_session(cohort.session)
-        self._context = cohort.session
-        self._cohort = cohort
-        self._position = cohort.position[self.member]
         self._least = fewest_contributors(cohort, self._policy)
-        envelopes = self._exchange().seal_shares()
+        self._rules.check_cohort(cohort, self._least)
+        self._memory.remember_session(cohort.session)
+        self._context, self._cohort = cohort.session, cohort
+        self._position = cohort.position[self.member]
+        self._exchange = ShareExchange(self.member, cohort, self._vault, self._form, self._registry)
+        envelopes, tags = self._exchange.seal_shares()
         signature = self._sign("key list", cohort.session)
-        return ClientStep((m.Shares(self._context, envelopes, signature).encode(),))
-
-    def _exchange(self) -> ShareExchange:
-        return ShareExchange(self.member, self._cohort, self._vault, self._form, self._registry)
+        tags_signature = self._sign("share tags", cohort.session, tags)
+        return ClientStep((m.Shares(self._context, envelopes, signature, tags, tags_signature).encode(),))
 
     def _on_delivery(self, message: m.Delivery, _: bytes) -> ClientStep:
-        self._sharers, lost = self._exchange().open_parcels(message.parcels)
+        self._sharers, lost = self._exchange.open_parcels(message.parcels)
+        self._receipt = self._exchange.receipt()
         client_checks.check_sharers(self._sharers, self._cohort, self._least)
+        deposits = self._exchange.deposits()
         self._vault.forget_channel()
+        frames = []
+        if lost:
+            dealers = pack_neighbours(self._cohort, (self._cohort.position[dealer] for dealer in lost))
+            frames.append(m.Lost(self._context, dealers).encode())
+        if self._form.is_hybrid:
+            self._sharers = {self._position, *deposits}  # there is no pair secret with the others
+        if deposits and client_checks.enough_sharers(self._sharers, self._cohort, self._least):
+            blob = b"".join(deposits.values())
+            signature = self._sign("deposit", self._context, self._receipt, blob)
+            frames.append(m.Deposit(self._context, blob, signature).encode())
         joined = events.Joined(self._context, self._cohort.size, self._cohort.threshold)
-        if not lost:
-            return ClientStep(events=(joined,))
-        dealers = pack_neighbours(self._cohort, (self._cohort.position[dealer] for dealer in lost))
-        report = m.Lost(self._context, dealers).encode()
-        return ClientStep((report,), (*map(events.EnvelopeLost, lost), joined))
+        return ClientStep(tuple(frames), (*map(events.EnvelopeLost, lost), joined))
 
     # --- one sum ---
 
@@ -317,9 +330,8 @@ class ClientMachine(OneTime):
         if question.later_in_group:
             client_checks.check_group_survivors(survivors, question.roster)
         self._rules.check(self._sequences, question, survivors)
-        if self._sequences:
-            self._memory.remember_survivors(question.sum_id, question.member_ids(survivors))
         self._survivors = survivors
+        self._rules.remember(self._sequences, question, survivors)
         if self._policy.trust is Trust.CURIOUS:
             return self._reveal(question)
         signature = self._sign("survivors", *question.confirmed_fields(survivors))
@@ -336,22 +348,29 @@ class ClientMachine(OneTime):
             cohort=self._cohort,
             registry=self._registry,
         )
+        self._rules.remember(self._sequences, question, self._survivors, confirmed=True)
         return self._reveal(question)
 
     def _reveal(self, question: Question) -> ClientStep:
         """Record the survivors. Return the frame with shares that lets the server remove the sum's masks."""
         asked = [position for position in self._cohort.neighbourhood if position in question.roster]
-        shares = self._vault.take_shares(
+        rows = self._vault.take_shares(
             question.sum_index,
             roster=asked,
             survivors=self._survivors,
             surplus=question.surplus(len(self._survivors)),
+            hashes=lambda dealer, row: question.dealt_row(dealer, self._position).hashes(row),
         )
         self._groups.confirm(question.query.kind, question.query.round, self._survivors)
         self._memory.note_confirmed(self._cohort.session, question.sum_index, len(self._survivors))
         self._question = None
-        dealers = pack_neighbours(self._cohort, shares)
-        reveal = m.Reveal(self._context, question.sum_index, dealers, b"".join(shares.values()))
+        revealed = (
+            pack_neighbours(self._cohort, rows),
+            b"".join(row.shares for row in rows.values()),
+            b"".join(row.hidden for row in rows.values()),
+        )
+        fields = question.reveal_fields(self._survivors, self._receipt, *revealed)
+        reveal = m.Reveal(self._context, question.sum_index, *revealed, self._sign("reveal", *fields))
         return ClientStep((reveal.encode(),), (events.Confirmed(question.sum_index, len(self._survivors)),))
 
     def _current(self, sum_index: int) -> Question:
@@ -366,6 +385,8 @@ class ClientMachine(OneTime):
         """Erase an abandoned sum's secrets. If its query came, close its group (sums of the same vectors)."""
         client_checks.check_closed_sum(message.sum_index, self._last_sum, self._form.sums)
         self._vault.erase_before(message.sum_index + 1)
+        if self._question is not None and self._question.sum_index == message.sum_index:
+            self._rules.give_up(self._question)
         if message.sum_index > self._last_sum:
             self._last_kind = None
         if self._last_kind is not None:

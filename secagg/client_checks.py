@@ -15,6 +15,7 @@ from secagg.client_memory import Memory
 from secagg.cohort_members import CohortView
 from secagg.errors import SERVER
 from secagg.graph_parameters import few_corrupt_neighbours, stays_connected
+from secagg.hybrid_keys import check_kem_key
 from secagg.identity_registry import Registry
 from secagg.keys import check_public_key, verify
 from secagg.message_records import Advert, Parcel
@@ -25,9 +26,24 @@ from secagg.sum_spec import SumSpec, Table
 # --- the invitation ---------------------------------------------------------------------------------
 
 
+def check_invitation(invitation: Invitation, policy: Policy, table: Table, registry: Registry | None) -> None:
+    """Raise `PeerError` unless the session that is proposed has the terms of this client."""
+    check_trust(invitation, policy)
+    check_key_agreement(invitation, policy)
+    check_session_sums(invitation, policy)
+    check_table(invitation, table)
+    check_registry(invitation, registry)
+
+
 def check_trust(invitation: Invitation, policy: Policy) -> None:
     if invitation.trust != policy.trust:
         raise e.WrongTrust(SERVER, f"proposes another trust level; this client needs {policy.trust}")
+
+
+def check_key_agreement(invitation: Invitation, policy: Policy) -> None:
+    if invitation.agreement != policy.key_agreement:
+        needed = policy.key_agreement
+        raise e.WrongKeyAgreement(SERVER, f"proposes another key agreement; this client needs {needed}")
 
 
 def check_session_sums(invitation: Invitation, policy: Policy) -> None:
@@ -75,6 +91,8 @@ def check_keys(adverts: Iterable[Advert]) -> None:
     """Raise `BadKey` unless each public key in `adverts` passes `check_public_key` and occurs only once."""
     seen: set[bytes] = set()
     for advert in adverts:
+        if advert.kem_key:
+            check_kem_key(advert.kem_key, peer=advert.member)
         for key in (advert.channel_key, *advert.mask_keys):
             check_public_key(key, peer=advert.member)
             if key in seen:
@@ -145,10 +163,19 @@ def check_parcel_signature(parcel: Parcel, cohort: CohortView, registry: Registr
 
 
 def check_sharers(sharers: Collection[int], cohort: CohortView, least: int) -> None:
-    if len(cohort.neighbourhood) < cohort.size:
-        least = cohort.threshold  # on a ring, `sharers` has only neighbours; a threshold of them must remain
-    if len(sharers) < least:
-        raise e.FewContributors(SERVER, f"{len(sharers)} clients shared keys; {least} are needed")
+    if not enough_sharers(sharers, cohort, least):
+        needed = _least_sharers(cohort, least)
+        raise e.FewContributors(SERVER, f"{len(sharers)} clients shared keys; {needed} are needed")
+
+
+def enough_sharers(sharers: Collection[int], cohort: CohortView, least: int) -> bool:
+    """Return whether a sum of at least `least` clients is possible with `sharers`, of whom this client has
+    shares. On a ring, these are only neighbours, and a threshold of them must remain."""
+    return len(sharers) >= _least_sharers(cohort, least)
+
+
+def _least_sharers(cohort: CohortView, least: int) -> int:
+    return cohort.threshold if len(cohort.neighbourhood) < cohort.size else least
 
 
 # --- a query ----------------------------------------------------------------------------------------

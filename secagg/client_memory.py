@@ -94,7 +94,8 @@ class Memory(Protocol):
     cannot be added to the spend (see `Spend.plus`). It checks and stores in one step, so that two processes
     together cannot exceed the budget. A memory shared by processes also raises for an answered query.
     `remember_survivors` stores a set of clients for the comparisons of `secagg.differencing_rules`. A client
-    calls it before it reveals any share.
+    calls it before it reveals any share, or with no survivors if the sum ended without a total. Before it
+    signs survivors that others have not confirmed, it calls it with `settled` false.
     `note_confirmed` records for auditors how many clients a sum had. It does not raise if it cannot write.
     `tag` returns a code of `data` under this client's secret key, to recognise values without storing them.
     """
@@ -107,7 +108,7 @@ class Memory(Protocol):
     def last_round(self, group: str) -> int: ...
     def knows_query(self, content: bytes) -> bool: ...
     def remember_answer(self, answer: AnswerEntry, budget: Budget) -> None: ...
-    def remember_survivors(self, sum_id: SumId, survivors: tuple[int, ...]) -> None: ...
+    def remember_survivors(self, sum_id: SumId, survivors: tuple[int, ...], *, settled: bool) -> None: ...
     def note_confirmed(self, session: bytes, sum_index: int, contributors: int) -> None: ...
     def tag(self, data: bytes) -> bytes: ...
     @property
@@ -172,8 +173,8 @@ class VolatileMemory:
         if answer.sequences and answer.sum_id is not None:
             self._sets.answer(answer.sum_id, answer.sequences, answer.roster)
 
-    def remember_survivors(self, sum_id: SumId, survivors: tuple[int, ...]) -> None:
-        self._sets.confirm(sum_id, survivors)
+    def remember_survivors(self, sum_id: SumId, survivors: tuple[int, ...], *, settled: bool = True) -> None:
+        self._sets.confirm(sum_id, survivors, settled=settled)
 
     def tag(self, data: bytes) -> bytes:
         return hmac.digest(self._tag_key, data, "sha256")

@@ -32,10 +32,12 @@ def ring_digest(adverts: Sequence[Advert]) -> bytes:
     return digest("ring", *(advert.encode() for advert in adverts))
 
 
-def ring_session_id(invitation: bytes, *, size: int, neighbours: int, threshold: int, ring: bytes) -> bytes:
+def ring_session_id(
+    invitation: bytes, *, size: int, neighbours: int, threshold: int, ring: bytes, members: bytes = b""
+) -> bytes:
     """Return the id of a session on a ring: the digest of these arguments, which all its clients know."""
     numbers = (number.to_bytes(4, "big") for number in (size, neighbours, threshold))
-    return digest("ring session", invitation, *numbers, ring)
+    return digest("ring session", invitation, *numbers, ring, members)
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,15 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """What a client on a ring knows of its cohort: `size`, its own and neighbours' adverts (public keys)."""
+    """What a client on a ring knows of its cohort: `size`, its own and neighbours' adverts (public keys). If
+    the session names its members, `members` has all their ids, else it is empty."""
 
     session: bytes
     threshold: int
     size: int
     digest: bytes
     adverts: Mapping[int, Advert]  # position -> advert, ascending
+    members: tuple[int, ...] = ()
 
     @cached_property
     def neighbourhood(self) -> Sequence[int]:
@@ -86,11 +90,14 @@ class Neighbourhood:
 
     @cached_property
     def ids(self) -> Mapping[int, int]:
-        return {position: advert.member for position, advert in self.adverts.items()}
+        """The ids, by position, of all members that this client knows."""
+        around = {position: advert.member for position, advert in self.adverts.items()}
+        return dict(enumerate(self.members)) if self.members else around
 
     @cached_property
     def position(self) -> Mapping[int, int]:
-        return {member: position for position, member in self.ids.items()}
+        """The positions of the neighbours, by id."""
+        return {advert.member: position for position, advert in self.adverts.items()}
 
 
 CohortView: TypeAlias = Cohort | Neighbourhood  # what one party knows of a cohort

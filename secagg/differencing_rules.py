@@ -99,12 +99,22 @@ class SetLog:
         for sequence in sequences:
             self._unconfirmed.setdefault(sequence, {})[sum_id] = bits
 
-    def confirm(self, sum_id: SumId, survivors: Iterable[int]) -> None:
-        """Record the survivors of a sum. If it was not passed to `answer` before, do nothing."""
+    def confirm(self, sum_id: SumId, survivors: Iterable[int], *, settled: bool = True) -> None:
+        """Record the survivors of a sum; there are none if it ended without a total. Unless `settled`, the
+        client was told of these survivors, but a total over others is still possible, so its roster stays.
+        If the sum was not passed to `answer` before, or is settled, do nothing."""
         ids = tuple(survivors)
-        for sequence in self._answered.pop(sum_id, ()):
-            self._unconfirmed[sequence].pop(sum_id, None)
-            self.add(sequence, ids)
+        for sequence in self._answered.get(sum_id, ()):
+            if settled:
+                self._unconfirmed[sequence].pop(sum_id, None)
+            if ids:
+                self.add(sequence, ids)
+        if settled:
+            self._answered.pop(sum_id, None)
+
+    def is_open(self, sum_id: SumId) -> bool:
+        """Return whether a sum was answered, and its survivors are unknown."""
+        return sum_id in self._answered
 
     def add(self, sequence: SumSequence, survivors: Iterable[int]) -> None:
         """Record the survivors of a sum of this sequence."""
@@ -167,6 +177,7 @@ class SequenceMemory(Protocol):
 
     @property
     def sets(self) -> SetLog: ...
+    def remember_survivors(self, sum_id: SumId, survivors: tuple[int, ...], *, settled: bool) -> None: ...
     def tag(self, data: bytes) -> bytes: ...
 
 
@@ -198,21 +209,27 @@ class SequenceRules:
         """Whether this client may have to compare the clients of its sums, and so must know all their ids."""
         return bool(self._static or self._policy.min_difference or self._policy.trust is Trust.MALICIOUS)
 
-    def check_cohort(self, cohort: CohortView) -> None:
-        """Do nothing unless `need_members`. Raise `PeerError` if this client does not know all ids (on a
-        ring), or if the threshold is at most half of the clients: two disjoint sets of clients could then
-        reveal one total each, without knowing of the other."""
+    def check_cohort(self, cohort: CohortView, least: int) -> None:
+        """Do nothing unless `need_members`. Raise `PeerError` if this client does not know all ids (a ring
+        may hide them), or if so few clients can reveal a total that others, who do not know of it, could
+        reveal another one over nearly the same clients. A sum has at least `least` clients."""
         if not self.need_members:
             return
-        if len(cohort.neighbourhood) < cohort.size:
+        if len(cohort.ids) < cohort.size:
             raise errors.HiddenMembers(
                 SERVER, "a ring hides its members, and this client compares the clients of successive sums"
             )
-        if 2 * cohort.threshold <= cohort.size:
+        around, threshold = len(cohort.neighbourhood), cohort.threshold
+        if around == cohort.size:
+            enough = 2 * threshold > cohort.size
+        else:  # each of `least` clients needs `threshold` holders, and a holder serves `around` of them
+            revealing = -(-least * threshold // around) - self._policy.corrupt
+            enough = revealing >= max(self._policy.min_contributors, self._policy.min_difference)
+        if not enough:
             raise errors.SmallThreshold(
                 SERVER,
-                f"threshold {cohort.threshold} of {cohort.size} clients; this client compares the clients of "
-                "successive sums, and needs a majority",
+                f"threshold {threshold} of {around} clients; this client compares the clients of successive "
+                "sums, and more of them must know of every total",
             )
 
     def of_query(self, question: Question) -> tuple[SumSequence, ...]:
@@ -236,6 +253,27 @@ class SequenceRules:
             return ()
         parts = [part for part in question.spec.parts if part.noise is None]
         return tuple(SumSequence(Rule.STATIC, self._memory.tag(_canonical(p, values))) for p in parts)
+
+    def remember(
+        self,
+        sequences: Iterable[SumSequence],
+        question: Question,
+        survivors: PositionSet,
+        *,
+        confirmed: bool = False,
+    ) -> None:
+        """Record the survivors of a sum that belongs to `sequences`, safely, before a signature or a share
+        leaves. A malicious server may name others to other clients until a threshold `confirmed` them."""
+        if sequences:
+            settled = confirmed or self._policy.trust is Trust.CURIOUS
+            ids = question.member_ids(survivors)
+            self._memory.remember_survivors(question.sum_id, ids, settled=settled)
+
+    def give_up(self, question: Question) -> None:
+        """Record that the server gave up a sum. A server that follows the protocol has then released no total
+        of it, and never will, unless it has named the survivors before."""
+        if self._policy.trust is Trust.CURIOUS and self._memory.sets.is_open(question.sum_id):
+            self._memory.remember_survivors(question.sum_id, (), settled=True)
 
     def check(self, sequences: Iterable[SumSequence], question: Question, positions: PositionSet) -> None:
         """Raise `PeerError` if the clients at `positions`, asked or surviving, differ from an earlier set of

@@ -57,6 +57,10 @@ class StateError(LocalError):
     """The current state of the client or server machine does not allow this call."""
 
 
+class Unproven(LocalError):
+    """Evidence does not prove that the accused client lied."""
+
+
 class LedgerError(LocalError):
     """A ledger (file of past sums and privacy costs) is unusable. A new one would reset the costs."""
 
@@ -191,14 +195,70 @@ class BadShare(PeerError):
     """A revealed share is not an element of the field of the secret sharing."""
 
 
-class CorruptDealer(PeerError):
-    """A client (the dealer) sent unreadable shares of its secret, or revealed shares do not reconstruct it.
-    `proven` is true if the dealer must be corrupt, because the tolerated number of corrupt clients that hold
-    its shares cannot explain the failure. Otherwise either the dealer or these clients may be corrupt."""
+class Barred(PeerError):
+    """A client was convicted of a lie, or was in a dispute, in an earlier session."""
 
-    def __init__(self, peer: Peer, why: str, *, proven: bool) -> None:
-        super().__init__(peer, why)
-        self.proven = proven
+
+class Lie(PeerError):
+    """The base class of errors for a client that must have lied, whatever others did. It is convicted."""
+
+
+class WrongShare(Lie):
+    """A revealed share does not fit the tag that client `dealer` published and the holder accepted."""
+
+    def __init__(self, peer: Peer, dealer: int) -> None:
+        super().__init__(peer, f"a share of client {dealer} that does not fit its tag")
+        self.dealer = dealer
+
+
+class FalseDealing(Lie):
+    """Shares that fit the tags of their dealer do not open what it published: a commitment or a key. `column`
+    is the place of the shares in their rows."""
+
+    def __init__(self, peer: Peer, column: int) -> None:
+        super().__init__(peer, "its shares do not open what it published")
+        self.column = column
+
+
+class UnreadableShares(Lie):
+    """More holders report the shares of one dealer than can lie. Only the server can tell, because it knows
+    that it delivered them unchanged."""
+
+
+class FalseReport(Lie):
+    """A holder reports the shares of more dealers than can lie. Only the server can tell."""
+
+
+class FalseCount(Lie):
+    """A client's masked count is not 1 plus the masks that belong on it."""
+
+
+class FalseWord(Lie):
+    """The mask that a client put on its count for a drop-out, client `other`, is not that of the pair."""
+
+    def __init__(self, peer: Peer, other: int) -> None:
+        super().__init__(peer, f"a false mask for client {other}")
+        self.other = other
+
+
+class FalseDeposit(Lie):
+    """A client's dealt secret does not open its deposit for the pair secret with client `other`."""
+
+    def __init__(self, peer: Peer, other: int) -> None:
+        super().__init__(peer, f"a false deposit for client {other}")
+        self.other = other
+
+
+class ManyDisputes(Lie):
+    """A client contradicts more others about their common masks or shares than can lie."""
+
+
+class Dispute(PeerError):
+    """This client and `other` contradict each other about a common mask or share. One of them lies."""
+
+    def __init__(self, peer: Peer, other: int) -> None:
+        super().__init__(peer, f"is in dispute with client {other}")
+        self.other = other
 
 
 # --- the peer, by our policy ----------------------------------------------------------------------
@@ -210,6 +270,10 @@ class PolicyError(PeerError):
 
 class WrongTrust(PolicyError):
     """The server proposes a trust level that differs from the policy of this client."""
+
+
+class WrongKeyAgreement(PolicyError):
+    """The server proposes another key agreement than the policy of this client."""
 
 
 class WrongTable(PolicyError):
@@ -255,7 +319,7 @@ class SmallDifference(PolicyError):
 
 
 class HiddenMembers(PolicyError):
-    """The policy compares the clients of successive sums, but on a ring clients only know neighbours."""
+    """The policy compares the clients of successive sums, but the session does not name those of its ring."""
 
 
 class UnknownSum(PolicyError):
@@ -287,7 +351,12 @@ class TooFewClients(SumFailed):
 
 
 class CorruptTotal(SumFailed):
-    """A total was discarded: masks are left in it, adding was interrupted, or its values are impossible."""
+    """A total was discarded: masks are left in it, adding was interrupted, or its values are impossible.
+    `liars` has one error per client that is known to have caused it."""
+
+    def __init__(self, why: str, liars: Sequence[Lie] = ()) -> None:
+        super().__init__(why)
+        self.liars = tuple(liars)
 
 
 class CohortChanged(SumFailed):
@@ -295,8 +364,18 @@ class CohortChanged(SumFailed):
 
 
 class Unrecoverable(SumFailed):
-    """Secrets could not be reconstructed, so masks remain. `dealers` has one `CorruptDealer` per client."""
+    """Secrets could not be reconstructed, so masks remain. `liars` has one error per client that lied."""
 
-    def __init__(self, dealers: Sequence[CorruptDealer]) -> None:
-        super().__init__("; ".join(str(dealer) for dealer in dealers))
-        self.dealers = tuple(dealers)
+    def __init__(self, liars: Sequence[Lie]) -> None:
+        super().__init__("; ".join(str(liar) for liar in liars))
+        self.liars = tuple(liars)
+
+
+class Disputed(SumFailed):
+    """Clients contradict each other about common masks or shares. `pairs` has the ids of each two. `signed`
+    tells whether both ends of every pair signed what they say."""
+
+    def __init__(self, pairs: Sequence[tuple[int, int]], *, signed: bool) -> None:
+        super().__init__(f"{len(pairs)} pairs of clients contradict each other")
+        self.pairs = tuple(pairs)
+        self.signed = signed

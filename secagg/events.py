@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Self, TypeAlias
 
 from secagg.differencing_rules import SumSequence
-from secagg.errors import PeerError, SumFailed
+from secagg.errors import Lie, PeerError, SumFailed
+from secagg.evidence import Evidence
 from secagg.query_context import Question
 from secagg.sum_spec import SumSpec, Total
 
@@ -121,11 +122,13 @@ class Late:
 
 
 @dataclass(frozen=True)
-class WrongShares:
-    """`holders` revealed wrong shares of client `dealer`'s secret. Either they or `dealer` may be corrupt."""
+class Convicted:
+    """Client `peer` lied, whatever others did. It takes no further part, and should not be invited again.
+    `evidence` proves it to others; there is none unless messages are signed (`malicious_server`)."""
 
-    dealer: int
-    holders: tuple[int, ...]
+    peer: int
+    error: Lie
+    evidence: Evidence | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -145,12 +148,15 @@ class Stranded:
 
 @dataclass(frozen=True)
 class SessionReady:
-    """Set-up is done: the server can ask `members` (ids) for sums. `threshold` shares open a secret."""
+    """Set-up is done: the server can ask `members` (ids) for sums. `threshold` shares open a secret.
+    `exchanged` has how many clients were sent shares, by the number of neighbours who dealt them, and whether
+    the client made a deposit. They determine the sizes of the messages of set-up."""
 
     session: bytes
     members: tuple[int, ...]
     threshold: int
     neighbours: int  # the number of neighbours of each member
+    exchanged: Mapping[tuple[int, bool], int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -190,7 +196,7 @@ ServerEvent: TypeAlias = (
     StageFull
     | Excluded
     | Late
-    | WrongShares
+    | Convicted
     | Missing
     | Stranded
     | SessionReady

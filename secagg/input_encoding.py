@@ -60,6 +60,11 @@ class Encoding:
         self._layout = [(part.width, part.bits) for part in spec.parts] + [(1, COUNT_BITS)]
 
     @cached_property
+    def count_offset(self) -> int:
+        """The number of bytes of a mask's key stream that come before the mask of the hidden count."""
+        return sum(size * residue_packing.dtype_for(bits).itemsize for size, bits in self._layout[:-1])
+
+    @cached_property
     def _codes(self) -> list[Code]:
         return [self._code(number, part) for number, part in enumerate(self.spec.parts)]
 

@@ -10,7 +10,7 @@ from secagg import client_checks
 from secagg.cohort_members import Cohort, CohortView, Neighbourhood, ring_session_id, session_id
 from secagg.graph_parameters import least_connected
 from secagg.identity_registry import Registry
-from secagg.message_records import Advert, Format, parse_adverts, parse_neighbours
+from secagg.message_records import ID_BYTES, Advert, Format, parse_adverts, parse_ids, parse_neighbours
 from secagg.messages import KeyList, Neighbours
 from secagg.policy import Policy
 from secagg.sum_spec import Table
@@ -49,10 +49,16 @@ class Introduction:
         client_checks.check_own_advert(adverts.values(), self.own)
         client_checks.check_ring(size, neighbours, threshold, self.policy)
         self._check_adverts(adverts.values())
+        members = parse_ids(message.members, size=size, known=adverts)
         session = ring_session_id(
-            self.invitation, size=size, neighbours=neighbours, threshold=threshold, ring=message.ring
+            self.invitation,
+            size=size,
+            neighbours=neighbours,
+            threshold=threshold,
+            ring=message.ring,
+            members=message.members,
         )
-        return Neighbourhood(session, threshold, size, message.ring, adverts)
+        return Neighbourhood(session, threshold, size, message.ring, adverts, members)
 
     def _check_adverts(self, adverts: Collection[Advert]) -> None:
         client_checks.check_keys(adverts)
@@ -64,9 +70,9 @@ class Introduction:
 
 def largest_frame(policy: Policy, table: Table) -> int:
     """Return the size in bytes of the largest frame that a client has to accept."""
-    form = Format(policy.max_sums, signed=True, seeds=table.seeds)
+    form = Format(policy.max_sums, signed=True, seeds=table.seeds, agreement=policy.key_agreement)
     per_member = max(form.neighbour_bytes, form.parcel_bytes)
-    lists = min(policy.max_cohort, MAX_COMPLETE) * per_member
+    lists = min(policy.max_cohort, MAX_COMPLETE) * per_member + policy.max_cohort * ID_BYTES
     return max(lists, policy.max_query_bytes + policy.max_cohort) + _SMALL_FIELDS
 
 

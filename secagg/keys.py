@@ -62,11 +62,12 @@ class Agreement(OneTime):
         self._private = X25519PrivateKey.from_private_bytes(secret)
         self._shared: dict[bytes, bytes] = {}  # peer's public key -> shared point
 
-    def derive(self, peer_key: bytes, *, salt: bytes, info: bytes) -> bytes:
-        """Return 32 bytes of HKDF-SHA256 of the X25519 secret shared with `peer_key`, a valid public key."""
+    def derive(self, peer_key: bytes, *, salt: bytes, info: bytes, more: bytes = b"") -> bytes:
+        """Return 32 bytes of HKDF-SHA256 of the X25519 secret shared with `peer_key`, a valid public key, and
+        of `more`, another secret of the pair."""
         if peer_key not in self._shared:
             self._shared[peer_key] = self._private.exchange(X25519PublicKey.from_public_bytes(peer_key))
-        return hkdf(self._shared[peer_key], salt=salt, info=info)
+        return hkdf(self._shared[peer_key] + more, salt=salt, info=info)
 
 
 def hkdf(material: bytes, *, salt: bytes, info: bytes) -> bytes:

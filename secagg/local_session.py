@@ -37,11 +37,12 @@ class Stage(Enum):
     """A stage of the protocol. A client that is absent in a stage receives and sends nothing in it.
 
     >>> [stage.value for stage in Stage]
-    ['advertise', 'share', 'mask', 'confirm', 'reveal']
+    ['advertise', 'share', 'deposit', 'mask', 'confirm', 'reveal']
     """
 
     ADVERTISE = "advertise"
     SHARE = "share"
+    DEPOSIT = "deposit"
     MASK = "mask"
     CONFIRM = "confirm"
     REVEAL = "reveal"
@@ -57,6 +58,7 @@ Observer: TypeAlias = Callable[[int, bytes], None]  # (sender, frame), for each 
 STAGE_OF: Final = {
     ServerState.INVITING: Stage.ADVERTISE,
     ServerState.SHARING: Stage.SHARE,
+    ServerState.DEPOSITING: Stage.DEPOSIT,
     ServerState.MASKING: Stage.MASK,
     ServerState.CONFIRMING: Stage.CONFIRM,
     ServerState.UNMASKING: Stage.REVEAL,
@@ -81,6 +83,7 @@ def local_machines(
     static: Collection[str] = (),
     content_of: ContentOf = whole_payload,
     history: SetLog | None = None,
+    barred: Collection[int] = (),
     enrolled: Collection[int] | None = None,
     server_hooks: ServerHooks = SERVER_DEFAULTS,
     client_hooks: Callable[[int], ClientHooks] = lambda _member: CLIENT_DEFAULTS,
@@ -93,8 +96,9 @@ def local_machines(
     zCDP limit. `unnoised_sums`, the most sums without noise, is by default 0 if `max_rho` is given, and
     otherwise all sums of the session. `enrolled` are the ids in the registry, by default the members. If
     memories are reused, `enrolled` and `make_identity` must give the same registry in every session. `Policy`
-    explains `adjacency` and `min_difference`, `ClientMachine` explains `static` and `content_of`. `history`
-    has the survivors of earlier sums, as the server remembers them.
+    explains `adjacency` and `min_difference`, `ClientMachine` explains `static` and `content_of`. If clients
+    compare members by these, a ring names them. `history` has the survivors of earlier sums, and `barred` the
+    ids of clients that lied before, as the server remembers them.
 
     Returns the server, and the clients by member id, both for a `LocalSession`. Raises `ParameterError` or
     `SpecError` if no session is possible with these arguments.
@@ -108,7 +112,8 @@ def local_machines(
     """
     enrolled, sums = members if enrolled is None else enrolled, params.sums
     _check_members(members, enrolled, memories, params)
-    params = replace(params, max_cohort=len(members))
+    named = params.name_members or bool(static) or min_difference > 0
+    params = replace(params, max_cohort=len(members), name_members=named)
     policy = Policy(
         trust=params.trust,
         corrupt=params.corrupt,
@@ -120,6 +125,7 @@ def local_machines(
         max_rho=max_rho,
         adjacency=adjacency,
         min_difference=min_difference,
+        key_agreement=params.key_agreement,
     )
     identities, registry = _identities(params.trust, enrolled, make_identity)
     server = ServerMachine(
@@ -129,6 +135,7 @@ def local_machines(
         expander=expander,
         history=history,
         content_of=content_of,
+        barred=barred,
         hooks=server_hooks,
     )
     clients = {
@@ -239,7 +246,7 @@ class LocalSession:
         self._opened = True
         self._send((events.Outgoing(tuple(self._clients), self._server.invitation),))
         self._act(self._server.close_stage())
-        if self._server.state is ServerState.SHARING:
+        while self._server.state in (ServerState.SHARING, ServerState.DEPOSITING):
             self._act(self._server.close_stage())
         self._raise_failure()
 

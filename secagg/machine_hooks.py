@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from secagg.hybrid_keys import Encapsulate, encapsulate
 from secagg.keys import Random
 from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.messages import Message
@@ -28,7 +29,8 @@ Transform: TypeAlias = Callable[[Question, tuple[Residues, ...]], tuple[Residues
 class ClientHooks:
     """Replaceable and observable parts of a `ClientMachine`.
 
-    `random`      returns random bytes, for all secrets.
+    `random`      returns random bytes, for all secrets but those that a KEM draws.
+    `encapsulate`  returns a KEM secret for a public key, and its ciphertext.
     `rounding`    returns the key stream for rounding an answer, and for the noise that the server cannot
                   remove from it; by default, `random` seeds this stream.
     `transform`   changes encoded residues before they are masked, to simulate a client with a false input.
@@ -37,6 +39,7 @@ class ClientHooks:
     """
 
     random: Random = secrets.token_bytes
+    encapsulate: Encapsulate = encapsulate
     rounding: Rounding | None = None
     transform: Transform | None = None
     on_message: Callable[[type[Message]], None] | None = None

@@ -115,7 +115,7 @@ def serve(tasks: Connection, results: Connection, memory: str, number: int, queu
 
 def warm_up() -> None:
     """Compute one key agreement and two masks, because the first ones in a process take milliseconds."""
-    removals: list[Removal] = [SelfMask(_ONES, b""), PairMasks(_ONES, ((public_key(_ONES), b"", True),))]
+    removals: list[Removal] = [SelfMask(_ONES, b""), PairMasks(_ONES, ((public_key(_ONES), b"", True, b""),))]
     take_off([np.zeros(1, np.uint8)], removals, salt=b"")
 
 

@@ -5,7 +5,7 @@ All multi-byte integers are big-endian. Records in a list are sorted by member i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -13,8 +13,10 @@ from typing import Final
 
 from secagg.errors import SERVER, LargeCohort, MalformedMessage, Peer
 from secagg.hashing import DIGEST_BYTES
+from secagg.hybrid_keys import CIPHERTEXT_BYTES, DEPOSIT_BYTES, KEM_KEY_BYTES, KeyAgreement
 from secagg.keys import KEY_BYTES, SIGNATURE_BYTES
 from secagg.share_envelopes import envelope_bytes
+from secagg.share_tags import TAG_BYTES
 
 ID_BYTES: Final = 4
 _POSITION_BYTES: Final = 4
@@ -27,6 +29,20 @@ class Format:
     sums: int
     signed: bool
     seeds: int = 0  # the number of seeds of removable noise for each sum
+    agreement: KeyAgreement = KeyAgreement.X25519
+
+    @property
+    def is_hybrid(self) -> bool:
+        return self.agreement is KeyAgreement.HYBRID
+
+    @property
+    def kem_key_bytes(self) -> int:
+        return KEM_KEY_BYTES if self.is_hybrid else 0
+
+    @property
+    def deposit_bytes(self) -> int:
+        """The deposits of one client for one neighbour."""
+        return DEPOSIT_BYTES * self.sums
 
     @property
     def signature_bytes(self) -> int:
@@ -35,7 +51,7 @@ class Format:
     @property
     def advert_bytes(self) -> int:
         body = ID_BYTES + KEY_BYTES + self.sums * (KEY_BYTES + (1 + self.seeds) * DIGEST_BYTES)
-        return body + self.signature_bytes
+        return body + self.kem_key_bytes + self.signature_bytes
 
     @property
     def neighbour_bytes(self) -> int:
@@ -43,21 +59,34 @@ class Format:
 
     @property
     def envelope_bytes(self) -> int:
-        return envelope_bytes(self.sums, self.seeds)
+        return envelope_bytes(self.sums, self.seeds) + (CIPHERTEXT_BYTES if self.is_hybrid else 0)
+
+    @property
+    def tags_bytes(self) -> int:
+        """The tags of the shares that one client deals to one other."""
+        return TAG_BYTES * self.sums
+
+    def largest_record(self, holders: int) -> int:
+        """Return the most that a client sends at once in set-up, signatures and lengths aside, with `holders`
+        holders of its shares."""
+        shares = holders * (self.envelope_bytes + self.tags_bytes)
+        return max(self.advert_bytes, shares, holders * self.deposit_bytes)
 
     @property
     def parcel_bytes(self) -> int:
-        return ID_BYTES + self.envelope_bytes + self.signature_bytes
+        return ID_BYTES + DIGEST_BYTES + self.envelope_bytes + self.signature_bytes
 
 
 @dataclass(frozen=True)
 class Advert:
-    """What a member publishes: its id, a public key for envelopes (`channel_key`) and a mask key per sum.
+    """What a member publishes: its id, public keys for envelopes (`channel_key`, and `kem_key` if the key
+    agreement is hybrid) and a mask key per sum.
     `commitments` has a commitment to the self-mask secret of each sum. If noise is removable, commitments to
     all noise seeds of the first sum follow, then those of the second sum, and so on."""
 
     member: int
     channel_key: bytes
+    kem_key: bytes
     mask_keys: tuple[bytes, ...]
     commitments: tuple[bytes, ...]
     signature: bytes = b""
@@ -65,7 +94,7 @@ class Advert:
     @cached_property
     def body(self) -> bytes:
         """The encoded advert without its signature. The member signs these bytes."""
-        head = self.member.to_bytes(ID_BYTES, "big") + self.channel_key
+        head = self.member.to_bytes(ID_BYTES, "big") + self.channel_key + self.kem_key
         return head + b"".join(self.mask_keys) + b"".join(self.commitments)
 
     def encode(self) -> bytes:
@@ -80,14 +109,16 @@ class Advert:
 
 @dataclass(frozen=True)
 class Parcel:
-    """An envelope (encrypted shares) as delivered, with its sender's id and signature on the session id."""
+    """An envelope (encrypted shares) as delivered, with its sender's id and signature on the session id.
+    `tags` is the digest of the tags that the sender published for these shares."""
 
     sender: int
+    tags: bytes
     envelope: bytes = field(repr=False)
     signature: bytes = field(repr=False)
 
     def encode(self) -> bytes:
-        return self.sender.to_bytes(ID_BYTES, "big") + self.envelope + self.signature
+        return self.sender.to_bytes(ID_BYTES, "big") + self.tags + self.envelope + self.signature
 
 
 def parse_advert(record: bytes, form: Format, *, sender: Peer) -> Advert:
@@ -109,6 +140,23 @@ def encode_neighbours(neighbours: Iterable[tuple[int, Advert]]) -> bytes:
     )
 
 
+def encode_ids(members: Iterable[int]) -> bytes:
+    return b"".join(member.to_bytes(ID_BYTES, "big") for member in members)
+
+
+def parse_ids(blob: bytes, *, size: int, known: Mapping[int, Advert]) -> tuple[int, ...]:
+    """Return the ids of all `size` members of a cohort that are in `blob`, or () if it is empty. Raises
+    `MalformedMessage` unless they ascend and fit the adverts of the `known` members, by position."""
+    ids = tuple(int.from_bytes(blob[at : at + ID_BYTES], "big") for at in range(0, len(blob), ID_BYTES))
+    if blob and (
+        len(blob) != size * ID_BYTES
+        or any(one >= other for one, other in pairwise(ids))
+        or any(ids[position] != advert.member for position, advert in known.items())
+    ):
+        raise MalformedMessage(SERVER, "the ids of the members are not in order, or not those of all")
+    return ids
+
+
 def parse_neighbours(blob: bytes, form: Format, *, size: int, most: int) -> dict[int, Advert]:
     """Return the adverts in `blob` by their positions in a cohort of `size` members. Raises `PeerError` if
     there are more than `most`, a position is not below `size`, or positions or ids do not strictly ascend."""
@@ -123,12 +171,14 @@ def parse_neighbours(blob: bytes, form: Format, *, size: int, most: int) -> dict
 
 
 def _advert(row: bytes, form: Format) -> Advert:
-    keys_at = ID_BYTES + KEY_BYTES
+    kem_at = ID_BYTES + KEY_BYTES
+    keys_at = kem_at + form.kem_key_bytes
     commitments_at = keys_at + form.sums * KEY_BYTES
     signature_at = commitments_at + form.sums * (1 + form.seeds) * DIGEST_BYTES
     return Advert(
         member=int.from_bytes(row[:ID_BYTES], "big"),
-        channel_key=row[ID_BYTES:keys_at],
+        channel_key=row[ID_BYTES:kem_at],
+        kem_key=row[kem_at:keys_at],
         mask_keys=_cut(row[keys_at:commitments_at], KEY_BYTES),
         commitments=_cut(row[commitments_at:signature_at], DIGEST_BYTES),
         signature=row[signature_at:],
@@ -137,9 +187,10 @@ def _advert(row: bytes, form: Format) -> Advert:
 
 def parse_parcels(blob: bytes, form: Format, *, most: int) -> tuple[Parcel, ...]:
     """Return the parcels in `blob`. Raises `PeerError` if it is malformed, unsorted, or has over `most`."""
-    stop = ID_BYTES + form.envelope_bytes
+    start = ID_BYTES + DIGEST_BYTES
+    stop = start + form.envelope_bytes
     return tuple(
-        Parcel(int.from_bytes(row[:ID_BYTES], "big"), row[ID_BYTES:stop], row[stop:])
+        Parcel(int.from_bytes(row[:ID_BYTES], "big"), row[ID_BYTES:start], row[start:stop], row[stop:])
         for row in _rows(blob, form.parcel_bytes, most)
     )
 

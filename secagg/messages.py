@@ -101,12 +101,14 @@ def _names(kind: type[Message]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, repr=False)
 class Invitation(Message):
-    """Proposes a session: trust level, number of sums, digests of sum table and client registry, a nonce."""
+    """Proposes a session: trust level, key agreement, number of sums, digests of sum table and client
+    registry, a nonce."""
 
     TYPE = 1
-    SCHEMA = (Blob((0,)), Text(), Uint(MAX_SUMS), _DIGEST, Blob((0, DIGEST_BYTES)), _DIGEST)
+    SCHEMA = (Blob((0,)), Text(), Text(), Uint(MAX_SUMS), _DIGEST, Blob((0, DIGEST_BYTES)), _DIGEST)
 
     trust: str
+    agreement: str
     sums: int
     table: bytes
     registry: bytes
@@ -191,15 +193,17 @@ class Farewell(Message):
 @dataclass(frozen=True, repr=False)
 class Neighbours(Message):
     """On a ring, sends a client its own advert and those of its neighbours, instead of a key list. Each
-    client gets its own list; all get the same cohort `size`, `threshold` and digest of all keys (`ring`)."""
+    client gets its own list; all get the same cohort `size`, `threshold`, digest of all keys (`ring`) and, if
+    the session names its members, all their ids."""
 
     TYPE = 9
-    SCHEMA = (_DIGEST, Uint(MAX_COHORT), Uint(1 << 16), _DIGEST, Blob())
+    SCHEMA = (_DIGEST, Uint(MAX_COHORT), Uint(1 << 16), _DIGEST, Blob(), _ANY)
 
     size: int
     threshold: int
     ring: bytes
     adverts: bytes
+    members: bytes
 
 
 # --- from a client --------------------------------------------------------------------------------
@@ -217,24 +221,30 @@ class Advertisement(Message):
 
 @dataclass(frozen=True, repr=False)
 class Shares(Message):
-    """Sends an envelope with secret shares for every neighbour, and a signature on the session id."""
+    """Sends an envelope with secret shares for every neighbour, and a signature on the session id. `tags` has
+    hashes of all shares, those of the sender's own included, and `tags_signature` is a signature on them."""
 
     TYPE = 17
-    SCHEMA = (_DIGEST, Blob(), _SIGNATURE)
+    SCHEMA = (_DIGEST, Blob(), _SIGNATURE, Blob(), _SIGNATURE)
 
     envelopes: bytes
     signature: bytes
+    tags: bytes
+    tags_signature: bytes
 
 
 @dataclass(frozen=True, repr=False)
 class MaskedInput(Message):
-    """Sends a client's masked input to a sum: the packed residues of all parts and of the hidden count."""
+    """Sends a client's masked input to a sum: the packed residues of all parts and of the hidden count.
+    `words` has, for each neighbour asked, the mask that this pair put on the hidden count."""
 
     TYPE = 18
-    SCHEMA = (_DIGEST, _SUM, Blob())
+    SCHEMA = (_DIGEST, _SUM, Blob(), Blob(), _SIGNATURE)
 
     sum_index: int
     data: bytes
+    words: bytes
+    signature: bytes
 
 
 @dataclass(frozen=True, repr=False)
@@ -255,11 +265,13 @@ class Reveal(Message):
     seeds of surplus noise: noise that the server removes, as fewer clients dropped out than planned."""
 
     TYPE = 20
-    SCHEMA = (_DIGEST, _SUM, Blob(), Blob())
+    SCHEMA = (_DIGEST, _SUM, Blob(), Blob(), Blob(), _SIGNATURE)
 
     sum_index: int
     dealers: bytes  # a bitmap over the sender's neighbourhood: the clients whose shares follow
     shares: bytes
+    hidden: bytes  # for each of these clients, the hashes of the shares that stay secret
+    signature: bytes
 
 
 @dataclass(frozen=True, repr=False)
@@ -282,7 +294,8 @@ class Leave(Message):
 
 @dataclass(frozen=True, repr=False)
 class Lost(Message):
-    """Reports a bitmap of the neighbours whose envelopes, just delivered, could not be decrypted."""
+    """Reports a bitmap of the neighbours whose envelopes, just delivered, could not be decrypted, or have
+    shares that do not fit their tags."""
 
     TYPE = 23
     SCHEMA = (_DIGEST, Blob())
@@ -290,10 +303,22 @@ class Lost(Message):
     dealers: bytes
 
 
+@dataclass(frozen=True, repr=False)
+class Deposit(Message):
+    """With hybrid key agreement, sends for each neighbour the deposits of their pair secrets of all sums, and
+    public tags of these secrets."""
+
+    TYPE = 24
+    SCHEMA = (_DIGEST, Blob(), _SIGNATURE)
+
+    deposits: bytes
+    signature: bytes
+
+
 FROM_SERVER: Final = (
     Invitation, KeyList, Delivery, Query, Survivors, Confirmations, GroupClosed, Farewell, Neighbours,
 )  # fmt: skip
-FROM_CLIENT: Final = (Advertisement, Shares, MaskedInput, Confirmation, Reveal, Decline, Leave, Lost)
+FROM_CLIENT: Final = (Advertisement, Shares, MaskedInput, Confirmation, Reveal, Decline, Leave, Lost, Deposit)
 
 _TYPES: Final[dict[int, type[Message]]] = {c.TYPE: c for c in (*FROM_SERVER, *FROM_CLIENT)}
 _HEADER: Final = 2  # version and type

@@ -10,12 +10,13 @@ from typing import Final
 from secagg.argument_checks import one_of
 from secagg.client_budget import Budget
 from secagg.errors import ParameterError
+from secagg.hybrid_keys import KeyAgreement
 from secagg.messages import MAX_SUMS
 from secagg.noise.zcdp_cost import Adjacency, charge
 from secagg.session_params import SECURITY_BITS, check_bits, check_whole, largest_cohort
 from secagg.trust_levels import Trust
 
-_NO_WHOLE_NUMBERS: Final = ("trust", "max_rho", "adjacency")
+_NO_WHOLE_NUMBERS: Final = ("trust", "max_rho", "adjacency", "key_agreement")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,7 @@ class Policy:
                          client, but by fewer than this number.
     `security_bits`      on a ring, the random order lets colluders break privacy in one sum with probability
                          below 2^-`security_bits`; in L sums with different drop-outs, L times that.
+    `key_agreement`      X25519 alone, or with ML-KEM-768; another one is refused.
 
     A cohort of more than 1024 clients needs a ring, which needs a `curious_server`. Raises `ParameterError`
     if a value is out of range, or if a total could reveal one honest client's input.
@@ -63,9 +65,11 @@ class Policy:
     max_query_bytes: int = 1 << 28
     min_difference: int = 0
     security_bits: int = SECURITY_BITS
+    key_agreement: KeyAgreement = KeyAgreement.X25519
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", Trust.parse(self.trust))
+        object.__setattr__(self, "key_agreement", KeyAgreement.parse(self.key_agreement))
         for column in fields(self):
             if column.name not in _NO_WHOLE_NUMBERS:
                 check_whole(column.name, getattr(self, column.name))

@@ -15,7 +15,8 @@ from secagg.message_records import Format
 from secagg.messages import MAX_SUMS, frame_bytes
 from secagg.session_params import SessionParams, check_whole
 from secagg.shamir import SHARE_BYTES
-from secagg.sum_spec import L2, LInf, SumSpec, Table
+from secagg.share_tags import TAG_BYTES
+from secagg.sum_spec import COUNT_BYTES, L2, LInf, SumSpec, Table
 from secagg.topology import GraphPlan, plan
 from secagg.trust_levels import Trust, dropouts_allowed
 
@@ -42,7 +43,11 @@ class Preflight:
     `quorum`  the fewest clients that have to stay to unmask a sum safely (`min_contributors` may be more).
     `margin`  the most clients that may drop out: at most `clients` - `quorum` and the drop-outs planned for
               noise, and on a ring so few that no client is left with too few neighbours.
+    `liars`   the most clients that may lie, one after another, before too few are left for a sum: each is
+              removed after one failed sum, and may take one honest client along. Further drop-outs, as many
+              as the session plans for, are counted too.
     `setup_bytes_up`, `sum_bytes_up`  bytes that one client sends in set-up, and in a sum of each kind.
+    `cautions`  what may end sums early, but harms nobody's privacy.
     """
 
     clients: int
@@ -52,10 +57,12 @@ class Preflight:
     threshold: int | None
     quorum: int
     margin: int
+    liars: int
     parts: tuple[PartReport, ...]
     setup_bytes_up: int
     sum_bytes_up: dict[str, int]
     problems: tuple[str, ...]
+    cautions: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -94,10 +101,12 @@ def preflight(table: Table, clients: int, params: SessionParams) -> Preflight:
     for kind, spec in table.items():
         problems += [f"kind {kind!r}: {misfit}" for misfit in _misfits(spec, clients)]
         problems += [f"kind {kind!r}: {lack}" for lack in _lacks(spec, clients, corrupt, dropout)]
-    form = Format(sums, signed=trust is Trust.MALICIOUS, seeds=table.seeds)
+    signed, agreement = trust is Trust.MALICIOUS, params.key_agreement
+    form = Format(sums, signed=signed, seeds=table.seeds, agreement=agreement)
     neighbours = planned.neighbours if planned else clients - 1
-    envelopes = neighbours * form.envelope_bytes
     tolerated = [spec.promise.dropouts for spec in table.values() if spec.promise is not None]
+    margin = max(min(clients - quorum, planned.spare if planned else clients, *tolerated), 0)
+    liars = _liars(margin, clients, params) if planned else 0
     return Preflight(
         clients=clients,
         trust=trust,
@@ -105,12 +114,27 @@ def preflight(table: Table, clients: int, params: SessionParams) -> Preflight:
         neighbours=neighbours,
         threshold=planned.threshold if planned else None,
         quorum=quorum,
-        margin=max(min(clients - quorum, planned.spare if planned else clients, *tolerated), 0),
+        margin=margin,
+        liars=liars,
         parts=tuple(row for kind, spec in table.items() for row in _parts(kind, spec, clients)),
-        setup_bytes_up=frame_bytes(form.advert_bytes) + frame_bytes(envelopes, form.signature_bytes),
+        setup_bytes_up=_setup_bytes(neighbours, form),
         sum_bytes_up={kind: _sum_bytes(spec, neighbours + 1, form) for kind, spec in table.items()},
         problems=tuple(problems),
+        cautions=tuple(_cautions(liars, corrupt)) if planned else (),
     )
+
+
+def _liars(margin: int, clients: int, params: SessionParams) -> int:
+    """Return how many liars a session survives if `margin` clients may go: each takes an honest one along."""
+    return max(margin - dropouts_allowed(clients, params.dropout), 0) // 2
+
+
+def _cautions(liars: int, corrupt: int) -> Iterator[str]:
+    if liars < corrupt:
+        yield (
+            f"if {liars + 1} of the {corrupt} clients that may collude lie about masks, too few may be left "
+            "for a sum: each liar is found after one sum, but may take an honest client along"
+        )
 
 
 def _graph(planned: GraphPlan) -> GraphChoice:
@@ -153,8 +177,19 @@ def _parts(kind: str, spec: SumSpec, clients: int) -> list[PartReport]:
 
 
 def _sum_bytes(spec: SumSpec, around: int, form: Format) -> int:
-    """Return the bytes that one client sends in a sum: masked input, confirmation if signed, and shares of
-    all noise seeds and masks. `around` is the number of its neighbours plus 1."""
-    shares = frame_bytes(bitmap_bytes(around), around * SHARE_BYTES * (1 + spec.seeds)) + _SUM_INDEX
-    confirmation = frame_bytes(form.signature_bytes) + _SUM_INDEX if form.signed else 0
-    return frame_bytes(spec.packed_bytes) + _SUM_INDEX + confirmation + shares
+    """Return the most bytes that one client sends in a sum: masked input, confirmation if signed, and shares
+    of all noise seeds and masks. `around` is the number of its neighbours plus 1."""
+    signature, words = form.signature_bytes, COUNT_BYTES * (around - 1)
+    revealed = 1 + spec.seeds
+    shares, hidden = around * SHARE_BYTES * revealed, around * TAG_BYTES * (2 + form.seeds - revealed)
+    reveal = frame_bytes(bitmap_bytes(around), shares, hidden, signature) + _SUM_INDEX
+    confirmation = frame_bytes(signature) + _SUM_INDEX if form.signed else 0
+    return frame_bytes(spec.packed_bytes, words, signature) + _SUM_INDEX + confirmation + reveal
+
+
+def _setup_bytes(neighbours: int, form: Format) -> int:
+    """Return the bytes that one client sends in set-up: its advert, shares with their tags, and deposits."""
+    signature = form.signature_bytes
+    envelopes, tags = neighbours * form.envelope_bytes, (neighbours + 1) * form.tags_bytes
+    deposit = frame_bytes(neighbours * form.deposit_bytes, signature) if form.is_hybrid else 0
+    return frame_bytes(form.advert_bytes) + frame_bytes(envelopes, signature, tags, signature) + deposit

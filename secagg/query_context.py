@@ -13,7 +13,8 @@ from secagg.input_encoding import Encoding
 from secagg.keys import hkdf, mask_context, noise_info
 from secagg.mask_keystream import KeyStream
 from secagg.messages import Query
-from secagg.sum_spec import SumSpec
+from secagg.share_tags import DealtRow
+from secagg.sum_spec import COUNT_BYTES, SumSpec
 
 
 def content_digest(kind: str, payload: bytes) -> bytes:
@@ -101,13 +102,29 @@ class Question:
         promise = self.spec.promise
         return promise.surplus(len(self.roster), survivors) if promise is not None else ()
 
+    def dealt_row(self, dealer: int, holder: int) -> DealtRow:
+        """Return the name of the row of shares that one client dealt to another for this sum (positions)."""
+        ids = self.cohort.ids
+        return DealtRow(self.cohort.session, ids[dealer], ids[holder], self.sum_index)
+
+    def input_fields(self, receipt: bytes, data: bytes, words: bytes) -> tuple[bytes, ...]:
+        """Return the fields that a client signs with its masked input: a digest of the parts, the masked
+        count, and the masks that each pair put on it. `receipt` is the digest of the tags it accepted."""
+        parts, count = memoryview(data)[:-COUNT_BYTES], data[-COUNT_BYTES:]
+        return *self._asked_fields, receipt, digest("masked parts", parts), count, words
+
+    def reveal_fields(
+        self, survivors: PositionSet, receipt: bytes, dealers: bytes, shares: bytes, hidden: bytes
+    ) -> tuple[bytes, ...]:
+        """Return the fields that a client signs when it reveals shares."""
+        surplus = bytes(self.surplus(len(survivors)))
+        return *self.confirmed_fields(survivors), surplus, receipt, dealers, shares, hidden
+
     def confirmed_fields(self, survivors: Iterable[int]) -> tuple[bytes, ...]:
         """Return the fields that a survivor signs to confirm the survivor set, before it reveals shares."""
-        return (
-            self.cohort.session,
-            self.sum_index.to_bytes(4, "big"),
-            self.digest,
-            self.spec.digest,
-            self.query.roster,
-            pack_positions(survivors, self.cohort.size),
-        )
+        return *self._asked_fields, pack_positions(survivors, self.cohort.size)
+
+    @property
+    def _asked_fields(self) -> tuple[bytes, ...]:
+        index = self.sum_index.to_bytes(4, "big")
+        return self.cohort.session, index, self.digest, self.spec.digest, self.query.roster

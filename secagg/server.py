@@ -12,7 +12,7 @@ client reveals anything more for the old session.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import Final
 
@@ -22,24 +22,24 @@ from secagg import server_setup_and_quorum_checks as quorum_checks
 from secagg.admission_and_attendance import Admission, Attendance
 from secagg.bitmap import PositionSet
 from secagg.cohort_members import invitation_digest
+from secagg.convictions import Convictions
+from secagg.dealt_shares import DealtShares
 from secagg.differencing_rules import ContentOf, SetLog, whole_payload
 from secagg.events import Outgoing, ServerEvent, ServerStep
 from secagg.identity_registry import Registry
-from secagg.keys import verify
 from secagg.machine_hooks import SERVER_DEFAULTS, ServerHooks
 from secagg.message_records import Format, encode_signatures
 from secagg.query_context import Question, query_digest
 from secagg.repeated_query_roster import RepeatPlanner
 from secagg.self_and_pair_masks import Expander, OneProcess
 from secagg.session_params import SessionParams
+from secagg.signed_answers import SignedAnswers
 from secagg.sum_group_rules import Agenda
 from secagg.sum_spec import Table
 from secagg.sum_unmasking import Tally
 from secagg.transitions import COLLECTED, ServerState, check_collected, is_late
-from secagg.trust_levels import MAX_COMPLETE, Trust, liars_around
+from secagg.trust_levels import Trust, liars_around
 
-NONCE_BYTES: Final = 32
-_OVERHEAD: Final = 256
 _S: Final = ServerState
 
 
@@ -49,7 +49,8 @@ class ServerMachine:
     Send `invitation` to all clients, and pass their frames to `receive`. `close_stage`, `ask`, `abandon` and
     `end` return frames to send and events, also about clients that break the protocol. The constructor raises
     `LocalError` if its parameters do not fit together. `now` is the Unix time, for registries that expire.
-    `history`, earlier survivors, helps to find clients that accept a `content_of(kind, payload)` again.
+    `history`, earlier survivors, helps to find clients that accept a `content_of(kind, payload)` again. It
+    refuses the adverts of `barred` clients, who lied in earlier sessions.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
     >>> ServerMachine(table=table, params=SessionParams(trust="curious_server", corrupt=1, max_cohort=9))
@@ -66,6 +67,7 @@ class ServerMachine:
         now: int | None = None,
         history: SetLog | None = None,
         content_of: ContentOf = whole_payload,
+        barred: Collection[int] = (),
         hooks: ServerHooks = SERVER_DEFAULTS,
     ) -> None:
         quorum_checks.check_session(table, params, registry, now)
@@ -76,33 +78,23 @@ class ServerMachine:
         self._registry = registry
         self._state = _S.INVITING
         self._attendance = Attendance()
+        self._begun: Tally | None = None  # the current or last sum
         self._stranded: set[int] = set()
-        self._unreported: list[int] = []  # stranded clients that no event has named yet
+        self._pending: list[ServerEvent] = []  # to report with the next step
         self._agenda = Agenda(table, params.sums)
         self._repeats = RepeatPlanner(history or SetLog(), params, table=table, content_of=content_of)
-        self.invitation = self._make_invitation()
+        self.invitation = quorum_checks.invite(table, params, registry, hooks.random)
         self._invited = self._context = invitation_digest(self.invitation)
+        signed, agreement = registry is not None, params.key_agreement
+        self._form = Format(params.sums, signed=signed, seeds=table.seeds, agreement=agreement)
         self._admission = Admission(
-            Format(params.sums, signed=registry is not None, seeds=table.seeds),
-            context=self._invited,
-            registry=registry,
-            most=params.max_cohort,
+            self._form, context=self._invited, registry=registry, most=params.max_cohort, barred=barred
         )
 
     @cached_property
     def frame_limit(self) -> int:
         """An upper bound of the size, in bytes, of the frames that an honest client sends in any stage."""
-        form = Format(self._params.sums, signed=True, seeds=self._table.seeds)
-        vector = max(spec.packed_bytes for spec in self._table.values())
-        envelopes = min(self._params.max_cohort, MAX_COMPLETE) * form.envelope_bytes
-        return max(form.advert_bytes, envelopes, vector) + _OVERHEAD
-
-    def _make_invitation(self) -> bytes:
-        """Return the frame that invites all clients, with a new random nonce."""
-        registry = self._registry.digest if self._registry else b""
-        nonce = self._hooks.random(NONCE_BYTES)
-        trust, table = str(self._params.trust), self._table.digest
-        return m.Invitation(b"", trust, self._params.sums, table, registry, nonce).encode()
+        return quorum_checks.largest_frame(self._form, self._table, self._params.max_cohort)
 
     def __repr__(self) -> str:
         return f"ServerMachine(state={self._state.value}, next_sum={self._agenda.next_sum})"
@@ -138,12 +130,9 @@ class ServerMachine:
         return tuple(member for member in self._admission.shared if member not in away)
 
     @property
-    def around(self) -> Counter[tuple[int, int]]:
-        """How many clients revealed shares in the last sum, by (a, s): of the client and its neighbours, a
-        were asked and s are in the total. The pair determines the size of the client's message."""
-        graph, tally = self._topology.graph, self._tally
-        asked, survived = graph.present_around(tally.question.roster), graph.present_around(tally.survivors)
-        return Counter((asked[position], survived[position]) for position in tally.revealed)
+    def around(self) -> Counter[tuple[int, int, bool]]:
+        """The `Tally.around` of the last sum. Its entries determine the sizes of inputs and reveals."""
+        return self._tally.around()
 
     @property
     def waiting_for(self) -> tuple[int, ...]:
@@ -165,11 +154,13 @@ class ServerMachine:
                 raise errors.WrongSession(sender, "a message of another session")
             if isinstance(message, m.Lost):
                 return self._take_report(sender, message)
-            if is_late(self._state, self._current_sum, message):
+            if is_late(self._state, self._agenda.current_sum, message):
                 return (events.Late(sender),)
-            check_collected(self._state, self._current_sum, message, sender=sender)
+            check_collected(self._state, self._agenda.current_sum, message, sender=sender)
             self._attendance.check(sender, self._state.value)
             self._collect(sender, message)
+        except errors.Lie as lie:
+            return self._expel(self._convictions.convict([lie], self._tally))
         except errors.PeerError as error:
             return (events.Excluded(sender, error), *self.drop(sender))
         self._attendance.answer(sender)
@@ -194,10 +185,9 @@ class ServerMachine:
         self._note_stranded()
         question, frame = self._make_question(kind, payload, round_number)
         self._agenda.note(question.query)
-        graph, corrupt = self._topology.graph, self._params.corrupt
-        self._tally = Tally(question, graph, corrupt=corrupt, expander=self._expander)
+        self._begun = Tally(question, self._topology.graph, self._dealt, expander=self._expander)
         self._enter(_S.MASKING, self._ids(question.roster))
-        return ServerStep((self._to(question.roster, frame),), self._stranded_event())
+        return ServerStep((self._to(question.roster, frame),), self._happened())
 
     def close_stage(self) -> ServerStep:
         """End the current stage with the answers that have arrived. Return the frames of the next stage, and
@@ -205,6 +195,7 @@ class ServerMachine:
         closers = {
             _S.INVITING: self._close_inviting,
             _S.SHARING: self._close_sharing,
+            _S.DEPOSITING: self._close_depositing,
             _S.MASKING: self._close_masking,
             _S.CONFIRMING: self._close_confirming,
             _S.UNMASKING: self._close_unmasking,
@@ -215,10 +206,10 @@ class ServerMachine:
         try:
             step = closers[stage]()
         except errors.SumFailed as error:
-            in_setup = stage in (_S.INVITING, _S.SHARING)
+            in_setup = stage in (_S.INVITING, _S.SHARING, _S.DEPOSITING)
             step = self._fail(error) if in_setup else self._abort(error)
         absent = (events.Missing(missing, stage.value),) if missing else ()
-        return ServerStep(step.outgoing, (*absent, *self._stranded_event(), *step.events))
+        return ServerStep(step.outgoing, (*absent, *self._happened(), *step.events))
 
     def abandon(self) -> ServerStep:
         """Abandon the current sum in any stage: nothing is released, and its group (sums of the same vector)
@@ -238,55 +229,56 @@ class ServerMachine:
     # --- checks of each frame ---
 
     @property
-    def _current_sum(self) -> int:
-        return self._agenda.next_sum - 1
+    def _tally(self) -> Tally:
+        assert self._begun is not None  # there is no stage of a sum before the first sum
+        return self._begun
 
     def _full(self) -> tuple[ServerEvent, ...]:
-        full = self._state in COLLECTED and self._attendance.is_full
-        return (events.StageFull(),) if full else ()
+        return (events.StageFull(),) if self._state in COLLECTED and self._attendance.is_full else ()
 
     def _collect(self, sender: int, message: m.Message) -> None:
         match message:
             case m.Advertisement():
                 self._admission.add_advert(sender, message)
             case m.Shares():
-                self._admission.add_shares(sender, message, self._cohort, self._topology.graph)
-            case m.MaskedInput():
-                self._tally.add_input(self._cohort.position[sender], message.data)
-            case m.Confirmation():
-                self._add_confirmation(sender, message)
-            case m.Reveal():
-                self._tally.add_reveal(self._cohort.position[sender], message)
-
-    def _add_confirmation(self, sender: int, message: m.Confirmation) -> None:
-        assert self._registry is not None  # the consistency round exists only in signed sessions
-        fields = self._tally.question.confirmed_fields(self._tally.survivors)
-        verify(self._registry.members[sender], message.signature, "survivors", *fields, peer=sender)
-        self._tally.confirmations[self._cohort.position[sender]] = message.signature
+                self._admission.add_shares(sender, message, self._cohort, self._dealt)
+            case m.Deposit():
+                self._answers.add_deposit(sender, message)
+            case m.MaskedInput() | m.Confirmation() | m.Reveal():
+                self._answers.add(sender, message, self._tally)
 
     def _take_report(self, sender: int, message: m.Lost) -> tuple[ServerEvent, ...]:
-        """Record which dealers' encrypted shares `sender` could not open. Exclude each dealer that more
-        clients have reported than may be corrupt. Return the events. Raises `PeerError` for a bad report."""
+        """Record which dealers' shares `sender` could not open, or do not fit their tags. Raises `PeerError`
+        for a bad report."""
         if self._state in (_S.ENDED, _S.FAILED):
             return (events.Late(sender),)
         if self._state in (_S.INVITING, _S.SHARING):
             raise errors.OutOfOrder(sender, f"{type(message).__name__} while {self._state.value}")
-        self._admission.add_lost(sender, message, self._cohort, self._topology.graph)
-        happened: list[ServerEvent] = []
-        liars = liars_around(self._params.corrupt, self._cohort.threshold)
-        for dealer in self._admission.convicted(corrupt=liars):
-            if dealer not in self._attendance.gone:
-                error = errors.CorruptDealer(dealer, "its envelopes do not open", proven=True)
-                happened += [events.Excluded(dealer, error), *self.drop(dealer)]
-        return tuple(happened)
+        self._admission.check_report(sender, self._cohort, self._dealt)
+        dealers = self._answers.reported(sender, message)
+        return self._expel(self._convictions.report(self._cohort.position[sender], dealers))
+
+    def _expel(self, happened: Iterable[events.Convicted | events.Excluded]) -> tuple[ServerEvent, ...]:
+        """Remove the clients that `happened` excludes. Return these events, and what follows from them."""
+        found: list[ServerEvent] = []
+        for event in happened:
+            found.append(event)
+            if isinstance(event, events.Excluded):
+                found += self.drop(event.peer)
+        return tuple(found)
 
     # --- stages ---
 
     def _close_inviting(self) -> ServerStep:
-        present = len(self._admission.advertised)
-        self._topology = quorum_checks.topology_for(present, self._params, self._hooks.random)
-        self._cohort, lists = self._admission.key_lists(self._topology, invitation=self.invitation)
+        present, params, random = len(self._admission.advertised), self._params, self._hooks.random
+        self._topology = quorum_checks.topology_for(present, params, random)
+        self._cohort, lists = self._admission.key_lists(self._topology, self.invitation, params.name_members)
         self._context = self._cohort.session
+        self._dealt = DealtShares(self._cohort, self._topology.graph, self._form)
+        self._answers = SignedAnswers(self._registry, self._cohort, self._dealt, self._form)
+        most = liars_around(params.corrupt, self._topology.threshold)
+        frames = (self.invitation, lists[0].frame) if self._form.signed else None
+        self._convictions = Convictions(self._cohort, self._dealt, most=most, frames=frames)
         self._enter(_S.SHARING, self._cohort.ids)
         outgoing = (Outgoing(self._attendance.here(packet.receivers), packet.frame) for packet in lists)
         return ServerStep(tuple(packet for packet in outgoing if packet.receivers))
@@ -295,57 +287,69 @@ class ServerMachine:
         self._note_stranded()
         dealt, stranded = len(self._admission.shared), len(self._stranded)
         quorum_checks.check_dealt(dealt, stranded=stranded, least=self._topology.least)
+        members = self.members
+        outgoing = self._admission.deliveries(members, self._cohort, self._dealt)
+        if self._form.is_hybrid:
+            self._enter(_S.DEPOSITING, members)
+            return ServerStep(outgoing)
         self._enter(_S.READY)
-        graph = self._topology.graph
-        outgoing = tuple(
-            Outgoing((member,), m.Delivery(self._context, parcels).encode())
-            for member in self.members
-            if (parcels := self._admission.parcels_for(member, self._cohort, graph))
-        )
-        self._admission.forget_envelopes()
-        ready = events.SessionReady(self._context, self.members, self._cohort.threshold, graph.neighbours)
-        return ServerStep(outgoing, (*self._stranded_event(), ready))
+        return ServerStep(outgoing, (self._ready(),))
+
+    def _ready(self) -> events.SessionReady:
+        neighbours, exchanged = self._topology.graph.neighbours, self._dealt.exchanged()
+        return events.SessionReady(self._context, self.members, self._cohort.threshold, neighbours, exchanged)
+
+    def _close_depositing(self) -> ServerStep:
+        """Settle all disputes about shares and pair secrets, before any input is sent."""
+        self._stranded.update(self.waiting_for)  # nobody has a pair secret with them
+        disputes = [*self._dealt.disputes(), *self._dealt.deposits.disputes()]
+        self._pending += self._expel(self._convictions.settle(disputes))
+        self._enter(_S.READY)
+        self._note_stranded()
+        quorum_checks.check_enough(len(self.members), "made deposits", self._topology.least)
+        return ServerStep(events=(self._ready(),))
 
     def _note_stranded(self) -> None:
         """On a ring, mark members with too few neighbours left: their masks could not be removed."""
-        stranded = self._topology.stranded(PositionSet(self._positions(self.members)))
-        self._unreported += sorted(self._cohort.ids[position] for position in stranded)
-        self._stranded.update(self._unreported)
+        stranded = self._ids(self._topology.stranded(self._positions(self.members)))
+        self._stranded |= stranded
+        if stranded:
+            self._pending.append(events.Stranded(tuple(sorted(stranded))))
 
-    def _stranded_event(self) -> tuple[ServerEvent, ...]:
-        """Return a `Stranded` event with the clients marked by `_note_stranded` since the last one, or ()."""
-        stranded, self._unreported = tuple(self._unreported), []
-        return (events.Stranded(stranded),) if stranded else ()
+    def _happened(self) -> tuple[ServerEvent, ...]:
+        """Return the events to report with this step, and forget them."""
+        pending, self._pending = tuple(self._pending), []
+        return pending
 
     def _close_masking(self) -> ServerStep:
+        if disputes := self._tally.disputes():
+            raise errors.Disputed(disputes, signed=True)
         survivors, question = self._tally.fix_survivors(), self._tally.question
         quorum_checks.check_survivors(survivors, self._tally, self._topology)
         ids = question.member_ids(survivors)
         sequences = self._repeats.confirm(question.query, ids, later=question.later_in_group)
-        fixed = tuple(events.SurvivorsFixed(each, ids) for each in sequences)
         stage = _S.CONFIRMING if self._params.trust is Trust.MALICIOUS else _S.UNMASKING
         self._enter(stage, self._ids(survivors))
         frame = m.Survivors(self._context, question.sum_index, survivors.pack(self._cohort.size)).encode()
-        return ServerStep((self._to(survivors, frame),), fixed)
+        fixed = (events.SurvivorsFixed(each, ids) for each in sequences)
+        return ServerStep((self._to(survivors, frame),), tuple(fixed))
 
     def _close_confirming(self) -> ServerStep:
-        confirmations = self._tally.confirmations
-        quorum_checks.check_enough(len(confirmations), "confirmed", self._cohort.threshold)
-        signers = sorted(confirmations)
-        blob = encode_signatures([(self._cohort.ids[p], confirmations[p]) for p in signers])
-        self._enter(_S.UNMASKING, self._ids(signers))
-        frame = m.Confirmations(self._context, self._tally.question.sum_index, blob).encode()
-        return ServerStep((self._to(signers, frame),))
+        tally = self._tally
+        quorum_checks.check_enough(len(tally.confirmations), "confirmed", self._cohort.threshold)
+        self._enter(_S.UNMASKING, self._ids(tally.confirmations))
+        blob = encode_signatures(tally.signers())
+        frame = m.Confirmations(self._context, tally.question.sum_index, blob).encode()
+        return ServerStep((self._to(sorted(tally.confirmations), frame),))
 
     def _close_unmasking(self) -> ServerStep:
-        tally = self._tally
-        quorum_checks.check_enough(len(tally.revealed), "revealed shares", self._cohort.threshold)
-        total, wrong = tally.unmask()
+        quorum_checks.check_enough(len(self._tally.revealed), "revealed shares", self._cohort.threshold)
+        total = (tally := self._tally).unmask()
         self._agenda.confirm(tally.question.query, tally.survivors, revealed=tally.revealed)
         self._repeats.release(tally.question.query, later=tally.question.later_in_group)
         self._enter(_S.READY)
         ids = tuple(sorted(self._ids(tally.survivors)))
-        return ServerStep(events=(*wrong, events.SumReleased(tally.question.sum_index, total, ids)))
+        return ServerStep(events=(events.SumReleased(tally.question.sum_index, total, ids),))
 
     # --- groups, failures and small helpers ---
 
@@ -353,30 +357,26 @@ class ServerMachine:
         later, spec = self._agenda.later_roster(kind, round_number), self._table[kind]
         least = max(self._topology.least, spec.least_roster)
         chosen = self._repeats.roster(kind, payload, self.members, need=least) if later is None else ()
-        roster = PositionSet(self._positions(chosen)) if later is None else later
+        roster = self._positions(chosen) if later is None else later
         if self._ids(roster) & self._attendance.gone:
             self._agenda.close(kind, round_number)
             raise errors.CohortChanged("a client of this group has left; its last total stands")
         quorum_checks.check_enough(len(roster), "are left", least)
-        bitmap = roster.pack(self._cohort.size)
-        query = m.Query(self._context, self._agenda.next_sum, round_number, kind, bitmap, payload)
-        frame = query.encode()
-        return Question(self._cohort, spec, query, query_digest(frame), roster, later is not None), frame
+        asked = (round_number, kind, roster.pack(self._cohort.size), payload)
+        query = m.Query(self._context, self._agenda.next_sum, *asked)
+        digest = query_digest(frame := query.encode())
+        return Question(self._cohort, spec, query, digest, roster, later is not None), frame
 
     def _abort(self, error: errors.SumFailed) -> ServerStep:
-        """Abort the sum: release nothing and close its group, but keep the session. Exclude each dealer that
-        `error` proves corrupt, and all that it blames if they are few enough to be all corrupt."""
+        """Abort the sum: release nothing and close its group, but keep the session. Convict the clients that
+        `error` says have lied, and settle its disputes."""
         question = self._tally.question
         self._agenda.close(question.query.kind, question.query.round)
         self._enter(_S.READY)
-        happened: list[ServerEvent] = [events.SumAborted(question.sum_index, error)]
-        if isinstance(error, errors.Unrecoverable):
-            for dealer in error.dealers:
-                excluded = dealer.proven or quorum_checks.few_suspects(error, self._params)
-                if isinstance(dealer.peer, int) and excluded:
-                    happened += [events.Excluded(dealer.peer, dealer), *self.drop(dealer.peer)]
-        closed = m.GroupClosed(self._context, question.sum_index).encode()
-        return ServerStep((self._to(question.roster, closed),), tuple(happened))
+        aborted = events.SumAborted(question.sum_index, error)
+        happened = (aborted, *self._expel(self._convictions.after(error, self._tally)))
+        closed = m.GroupClosed(self._context, question.sum_index)
+        return ServerStep((self._to(question.roster, closed.encode()),), happened)
 
     def _fail(self, error: errors.SumFailed) -> ServerStep:
         outgoing = self.end().outgoing
@@ -390,8 +390,8 @@ class ServerMachine:
         if self._hooks.on_stage is not None:
             self._hooks.on_stage(state)
 
-    def _positions(self, members: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(self._cohort.position[member] for member in members)
+    def _positions(self, members: Iterable[int]) -> PositionSet:
+        return PositionSet(self._cohort.position[member] for member in members)
 
     def _ids(self, positions: Iterable[int]) -> set[int]:
         return {self._cohort.ids[position] for position in positions}

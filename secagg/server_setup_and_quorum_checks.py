@@ -3,16 +3,23 @@ of a client are in `secagg.client_checks`."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from secagg.bitmap import PositionSet
 from secagg.client_budget import check_priced
-from secagg.errors import CohortChanged, ParameterError, TooFewClients, Unrecoverable
+from secagg.errors import CohortChanged, ParameterError, TooFewClients
 from secagg.identity_registry import Registry
 from secagg.keys import Random
+from secagg.message_records import Format
+from secagg.messages import Invitation
 from secagg.session_params import SessionParams
-from secagg.sum_spec import Table
+from secagg.sum_spec import COUNT_BYTES, Table
 from secagg.sum_unmasking import Tally
 from secagg.topology import Topology, lay_out
-from secagg.trust_levels import Trust
+from secagg.trust_levels import MAX_COMPLETE, Trust
+
+_NONCE: Final = 32  # bytes
+_SMALL_FIELDS: Final = 256  # bytes: enough for all fields of a frame that are neither lists nor vectors
 
 
 def check_session(table: Table, params: SessionParams, registry: Registry | None, now: int | None) -> None:
@@ -32,6 +39,21 @@ def check_session(table: Table, params: SessionParams, registry: Registry | None
                 f"the noise of {kind!r} is planned for {spec.promise.clients} clients, "
                 f"not for {params.max_cohort}"
             )
+
+
+def invite(table: Table, params: SessionParams, registry: Registry | None, random: Random) -> bytes:
+    """Return the frame that invites all clients, with a new random nonce."""
+    terms = str(params.trust), str(params.key_agreement), params.sums
+    digests = table.digest, registry.digest if registry else b""
+    return Invitation(b"", *terms, *digests, random(_NONCE)).encode()
+
+
+def largest_frame(form: Format, table: Table, cohort: int) -> int:
+    """Return an upper bound of the size, in bytes, of the frames that an honest client sends in any stage of
+    a session of at most `cohort` clients."""
+    holders = min(cohort, MAX_COMPLETE)
+    vector = max(spec.packed_bytes for spec in table.values()) + COUNT_BYTES * holders
+    return max(form.largest_record(holders), vector) + _SMALL_FIELDS
 
 
 def check_enough(present: int, what: str, least: int) -> None:
@@ -69,9 +91,3 @@ def check_survivors(survivors: PositionSet, tally: Tally, topology: Topology) ->
         raise TooFewClients(
             "the drop-outs cut the ring apart; each part would show its own sum", present=len(survivors)
         )
-
-
-def few_suspects(error: Unrecoverable, params: SessionParams) -> bool:
-    """Return whether `error` blames at most `params.corrupt` clients for secrets that cannot be
-    reconstructed. Then all of them may be corrupt, and the server excludes them."""
-    return len(error.dealers) <= params.corrupt

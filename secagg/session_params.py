@@ -9,6 +9,7 @@ from typing import Final
 
 from secagg.errors import ParameterError
 from secagg.graph_parameters import MAX_BITS, GraphChoice
+from secagg.hybrid_keys import KeyAgreement
 from secagg.messages import MAX_COHORT, MAX_SUMS
 from secagg.trust_levels import MAX_COMPLETE, Trust, dropouts_allowed
 
@@ -39,6 +40,9 @@ class SessionParams:
                       and the most that trust and graph admit.
     `min_neighbours`  the least number of neighbours on a ring; set it to have more than safety needs.
     `security_bits`   b: on a ring, the random order lets colluders break privacy with a chance below 2^-b.
+    `name_members`    whether clients on a ring are told the ids of all others, and not of neighbours only.
+                      Clients that compare the clients of successive sums need them (4 bytes per client).
+    `key_agreement`   X25519 alone, or with ML-KEM-768, against an adversary with a quantum computer.
     `liveness_bits`   b: on a ring, the expected drop-outs make a sum fail with a chance below 2^-b.
 
     >>> SessionParams(trust="curious_server", corrupt=1).min_contributors
@@ -56,11 +60,14 @@ class SessionParams:
     min_neighbours: int = 2
     security_bits: int = SECURITY_BITS
     liveness_bits: int = LIVENESS_BITS
+    key_agreement: KeyAgreement = KeyAgreement.X25519
+    name_members: bool = False
 
     def __post_init__(self) -> None:
         set_field = partial(object.__setattr__, self)
         set_field("trust", Trust.parse(self.trust))
         set_field("graph", GraphChoice.parse(self.graph))
+        set_field("key_agreement", KeyAgreement.parse(self.key_agreement))
         check_whole("corrupt", self.corrupt)
         if self.min_contributors is _NOT_GIVEN:
             set_field("min_contributors", self.corrupt + 2)
@@ -72,6 +79,8 @@ class SessionParams:
             check_whole(name, getattr(self, name))
         check_bits("security_bits", self.security_bits)
         check_bits("liveness_bits", self.liveness_bits)
+        if not isinstance(self.name_members, bool):
+            raise ParameterError("name_members must be true or false", parameter="name_members")
 
     @property
     def _most(self) -> int:

@@ -4,14 +4,12 @@ A secret is the constant of a random polynomial of degree `threshold - 1`. Holde
 value of the polynomial at `x`. Any `threshold` values determine the secret, and fewer reveal nothing about
 it. The prime is the smallest above 2^256, so every 32-byte string is a field element.
 
-Shares may be wrong on purpose. `interpolate` is fast, but does not notice this. `correct_errors` is a
-Reed-Solomon decoder (Gao 2003): of m shares, up to (m - threshold) / 2 may be wrong.
+Shares may be wrong on purpose. `interpolate` does not notice this: `share_tags` tells wrong shares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
 from math import comb, prod
 from typing import Final
 
@@ -85,103 +83,3 @@ def interpolate(weights: Sequence[int], shares: Sequence[int]) -> bytes | None:
 
 def _to_secret(value: int) -> bytes | None:
     return value.to_bytes(SECRET_BYTES, "big") if value < 1 << 256 else None
-
-
-def correct_errors(shares: Mapping[int, int], threshold: int) -> tuple[bytes, set[int]] | None:
-    """Return the secret, and the holders whose share is wrong; None if too many are wrong. `shares` maps
-    holders to shares. Of m shares, up to (m - `threshold`) / 2 may be wrong."""
-    points = list(shares)
-    vanishing = [1]
-    for x in points:
-        vanishing = _extend(vanishing, x, 0)
-    interpolant = _newton(points, [shares[x] for x in points])
-    quotient = _gao(vanishing, interpolant, (len(points) + threshold) // 2)
-    if quotient is None or len(quotient) > threshold:
-        return None
-    secret = _to_secret(quotient[0] if quotient else 0)
-    return None if secret is None else (secret, _holders_off(quotient, shares))
-
-
-def off_polynomial(agreed: Mapping[int, int], shares: Mapping[int, int]) -> set[int]:
-    """Return the holders in `shares` whose share is not on the polynomial through all shares in `agreed`."""
-    return _holders_off(_newton(list(agreed), list(agreed.values())), shares)
-
-
-# Polynomials below are lists of coefficients, the constant first, without trailing zeros.
-
-
-def _holders_off(polynomial: Sequence[int], shares: Mapping[int, int]) -> set[int]:
-    values = _evaluate(polynomial[::-1], shares)
-    return {x for x, value in zip(shares, values, strict=True) if value != shares[x]}
-
-
-def _gao(vanishing: list[int], interpolant: list[int], stop: int) -> list[int] | None:
-    """Return the polynomial of degree below the threshold that goes through all but a few shares, or None.
-    `vanishing` is zero at all points, and `interpolant` goes through all shares. Euclid's algorithm on these
-    two stops at a remainder of at most `stop` coefficients. The result is remainder over cofactor."""
-    before, now = vanishing, interpolant
-    cofactor_before, cofactor = list[int](), [1]
-    while len(now) > stop:
-        quotient, remainder = _divide(before, now)
-        before, now = now, remainder
-        product = _multiply(quotient, cofactor)
-        cofactor_before, cofactor = cofactor, _subtract(cofactor_before, product)
-    message, rest = _divide(now, cofactor)
-    return None if rest else message
-
-
-def _newton(points: Sequence[int], values: Sequence[int]) -> list[int]:
-    """Return the coefficients, constant first, of the polynomial with the given `values` at `points`."""
-    table = list(values)
-    for level in range(1, len(points)):
-        for i in range(len(points) - 1, level - 1, -1):
-            run = points[i] - points[i - level]
-            table[i] = (table[i] - table[i - 1]) * _inverse(run) % PRIME
-    result: list[int] = []
-    for x, difference in zip(reversed(points), reversed(table), strict=True):
-        result = _extend(result, x, difference)
-    return result
-
-
-@lru_cache(maxsize=1024)
-def _inverse(run: int) -> int:
-    """Return the inverse of `run`, a difference of points, modulo the prime. Cached, as few values occur."""
-    return pow(run, -1, PRIME)
-
-
-def _trim(polynomial: list[int]) -> list[int]:
-    while polynomial and polynomial[-1] == 0:
-        polynomial.pop()
-    return polynomial
-
-
-def _extend(polynomial: Sequence[int], x: int, value: int) -> list[int]:
-    """Return `polynomial` (constant first) times (z - x), plus `value`, where z is the variable."""
-    pairs = zip([value, *polynomial], [*polynomial, 0], strict=True)
-    return _trim([(below - x * here) % PRIME for below, here in pairs])
-
-
-def _multiply(a: Sequence[int], b: Sequence[int]) -> list[int]:
-    out = [0] * (len(a) + len(b) - 1 if a and b else 0)
-    for i, x in enumerate(a):
-        for j, y in enumerate(b):
-            out[i + j] += x * y
-    return _trim([value % PRIME for value in out])
-
-
-def _subtract(a: Sequence[int], b: Sequence[int]) -> list[int]:
-    size = max(len(a), len(b))
-    padded = ([*a, *[0] * (size - len(a))], [*b, *[0] * (size - len(b))])
-    return _trim([(x - y) % PRIME for x, y in zip(*padded, strict=True)])
-
-
-def _divide(a: Sequence[int], b: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return quotient and remainder of the polynomials `a` / `b` (constant first); `b` is not zero."""
-    remainder, inverse = list(a), pow(b[-1], -1, PRIME)
-    quotient = [0] * max(len(a) - len(b) + 1, 0)
-    for shift in range(len(quotient) - 1, -1, -1):
-        factor = remainder[shift + len(b) - 1] * inverse % PRIME
-        quotient[shift] = factor
-        for i, value in enumerate(b):
-            remainder[shift + i] = (remainder[shift + i] - factor * value) % PRIME
-    return _trim(quotient), _trim(remainder)

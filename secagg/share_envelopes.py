@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from secagg import keys
+from secagg.hybrid_keys import CIPHERTEXT_BYTES, Encapsulate, Encapsulation, KemKey
 from secagg.keys import Agreement, OneTime
 from secagg.shamir import SHARE_BYTES
 
 TAG_BYTES: Final = 16
 _NONCE: Final = bytes(12)
+_NOTHING: Final = Encapsulation(b"", b"")
 
 
 def shares_bytes(seeds: int) -> int:
@@ -27,24 +29,56 @@ def envelope_bytes(sums: int, seeds: int = 0) -> int:
     return shares_bytes(seeds) * sums + TAG_BYTES
 
 
-class EnvelopeCipher(OneTime):
-    """Seals and opens envelopes, the encrypted shares between `owner` and other clients in one session."""
+class PublicKeys(Protocol):
+    """The id of a client and its public keys for envelopes, as in its advert."""
 
-    def __init__(self, secret: bytes, *, session: bytes, owner: int) -> None:
+    @property
+    def member(self) -> int: ...
+    @property
+    def channel_key(self) -> bytes: ...
+    @property
+    def kem_key(self) -> bytes: ...
+
+
+class EnvelopeCipher(OneTime):
+    """Seals and opens envelopes, the encrypted shares between `owner` and other clients in one session. With
+    hybrid key agreement, `kem` is the owner's KEM key, and an envelope begins with a KEM ciphertext. The KEM
+    secrets of each peer are kept in `sent` and `received`."""
+
+    def __init__(
+        self, secret: bytes, *, session: bytes, owner: int, kem: KemKey | None, encapsulate: Encapsulate
+    ) -> None:
         self._agreement = Agreement(secret)
         self._session = session
         self._owner = owner
+        self._kem = kem
+        self._encapsulate = encapsulate
+        self.sent: dict[int, Encapsulation] = {}
+        self.received: dict[int, Encapsulation] = {}
 
-    def seal(self, plaintext: bytes, *, receiver: int, receiver_key: bytes) -> bytes:
-        info = keys.envelope_info(self._owner, receiver)
-        key = self._agreement.derive(receiver_key, salt=self._session, info=info)
-        return AESGCM(key).encrypt(_NONCE, plaintext, self._session + info)
+    def seal(self, plaintext: bytes, *, receiver: PublicKeys) -> bytes:
+        member = receiver.member
+        inner = _NOTHING if self._kem is None else self._encapsulate(receiver.kem_key)
+        self.sent[member] = inner
+        info = keys.envelope_info(self._owner, member)
+        sealed = self._cipher(receiver.channel_key, info, inner).encrypt(
+            _NONCE, plaintext, self._session + info
+        )
+        return inner.ciphertext + sealed
 
-    def open(self, envelope: bytes, *, sender: int, sender_key: bytes) -> bytes | None:
+    def open(self, envelope: bytes, *, sender: PublicKeys) -> bytes | None:
         """Return the plaintext, or None if `sender` did not seal the envelope for this client and session."""
-        info = keys.envelope_info(sender, self._owner)
-        key = self._agreement.derive(sender_key, salt=self._session, info=info)
+        size = 0 if self._kem is None else CIPHERTEXT_BYTES
+        inner = _NOTHING if self._kem is None else self._kem.open(envelope[:size])
+        info = keys.envelope_info(sender.member, self._owner)
+        cipher = self._cipher(sender.channel_key, info, inner)
         try:
-            return AESGCM(key).decrypt(_NONCE, envelope, self._session + info)
+            plaintext = cipher.decrypt(_NONCE, envelope[size:], self._session + info)
         except InvalidTag:
             return None
+        self.received[sender.member] = inner
+        return plaintext
+
+    def _cipher(self, peer_key: bytes, info: bytes, inner: Encapsulation) -> AESGCM:
+        bound = info + inner.ciphertext
+        return AESGCM(self._agreement.derive(peer_key, salt=self._session, info=bound, more=inner.secret))

@@ -113,6 +113,11 @@ class Agenda:
         self.next_sum = 0
 
     @property
+    def current_sum(self) -> int:
+        """The index of the sum that was asked last; -1 before the first."""
+        return self.next_sum - 1
+
+    @property
     def sums_left(self) -> int:
         return self._sums - self.next_sum
 

@@ -26,6 +26,7 @@ MAX_ELEMENTS: Final = 1 << 32
 MAX_PACKED: Final = 1 << 31
 MOST_NORM2: Final = 1 << 62  # the largest squared norm that the arithmetic of a part can hold
 COUNT_BITS: Final = 64  # the bits of the hidden count, which every sum has after its parts
+COUNT_BYTES: Final = COUNT_BITS // 8
 MAX_TIMES: Final = 1 << 16
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}\Z")
 

@@ -5,24 +5,50 @@ Each masked vector is added to a total and then discarded, so memory does not gr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import TypeAlias
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from secagg import errors
 from secagg.bitmap import PositionSet, unpack_positions
-from secagg.errors import CorruptDealer
-from secagg.events import WrongShares
+from secagg.dealt_shares import DealtShares
+from secagg.evidence import Signed, Statement
+from secagg.hybrid_keys import mask_key_of
 from secagg.keys import noise_commitment, public_key, seed_commitment
 from secagg.mask_keystream import KeyStream
-from secagg.messages import Reveal
+from secagg.message_records import ID_BYTES
+from secagg.messages import MaskedInput, Reveal
 from secagg.query_context import Question
-from secagg.secret_reconstruction import Reconstruction
-from secagg.self_and_pair_masks import Expander, Removal, masks_with, own_mask
-from secagg.shamir import SHARE_BYTES, shares_from_bytes
-from secagg.sum_spec import Total, Values
+from secagg.self_and_pair_masks import (
+    Expander,
+    PairMasks,
+    Removal,
+    masks_with,
+    own_count_word,
+    own_mask,
+    pair_count_words,
+)
+from secagg.shamir import interpolate, lagrange_weights, shares_from_bytes
+from secagg.share_tags import DealtRow, RevealedRow, cut_rows, revealed_columns
+from secagg.sum_spec import COUNT_BITS, COUNT_BYTES, Total, Values
 from secagg.topology import Graph
-from secagg.trust_levels import liars_around
+
+
+class CheckedRow(NamedTuple):
+    """What a holder revealed of one dealer, and the place of the holder around the dealer."""
+
+    dealer: int
+    place: int
+    row: RevealedRow
+    shares: list[int]
+
+    def __repr__(self) -> str:
+        return f"CheckedRow(dealer={self.dealer}, place={self.place})"  # no shares
+
 
 _Secret: TypeAlias = tuple[int, int]  # (position of its dealer, layer: 0 for masks, from 1 on for noise)
 
@@ -33,10 +59,10 @@ class Tally:
     are seeds of its removable noise. Some of these are *surplus*: as fewer clients dropped out than planned,
     their noise is removed from the total."""
 
-    def __init__(self, question: Question, graph: Graph, *, corrupt: int, expander: Expander) -> None:
+    def __init__(self, question: Question, graph: Graph, dealt: DealtShares, *, expander: Expander) -> None:
         self.question = question
         self._graph = graph
-        self._corrupt = corrupt
+        self._dealt = dealt
         self._expander = expander
         self._accumulator = question.encoding.zeros()
         self._buffer: list[Values] = []
@@ -44,59 +70,124 @@ class Tally:
         self.contributors: set[int] = set()
         self.survivors = PositionSet()
         self.confirmations: dict[int, bytes] = {}
-        self.revealed: set[int] = set()
-        self._surplus: tuple[int, ...] = ()
+        self._inputs: dict[int, Signed] = {}
+        self._asked = np.zeros(question.cohort.size, bool)
+        self._asked[list(question.roster)] = True
+        self._counts: dict[int, int] = {}  # contributor -> its masked count
+        self.reveals: dict[int, Reveal] = {}
+        self._signed_reveals: dict[int, Signed] = {}
+        self._cut: dict[int, dict[int, RevealedRow]] = {}  # holder -> dealer -> row; only for evidence
+        self.secrets: dict[_Secret, bytes] = {}  # those that were reconstructed
+        # contributor -> for each place around it, the mask of this pair on the contributor's count
+        self._words: dict[int, NDArray[np.uint64]] = {}
+        self._columns = revealed_columns(())
         # position of a dealer -> for each of its revealed layers, a mapping from point to share
         self._shares: dict[int, list[dict[int, int]]] = {}
 
     # --- collecting ---
 
-    def add_input(self, position: int, data: bytes) -> None:
-        """Add a client's masked input `data` to the total. Raises `BadVector` if it does not fit the spec."""
-        encoding = self.question.encoding
-        if not encoding.accepts(data):
+    def add_input(self, position: int, message: MaskedInput, signed: Signed) -> None:
+        """Add a client's masked input to the total. Raises `BadVector` if it does not fit the spec. `signed`
+        is what the client signed with it."""
+        encoding, asked = self.question.encoding, self._asked_around(position)
+        if not encoding.accepts(message.data) or len(message.words) != COUNT_BYTES * len(asked):
             raise errors.BadVector(self._id(position), "a masked input that does not fit the spec")
         self._spoiled = True
-        encoding.add(self._accumulator, data)
+        encoding.add(self._accumulator, message.data)
         self._spoiled = False
         self.contributors.add(position)
+        self._inputs[position] = signed
+        self._counts[position] = int.from_bytes(message.data[-COUNT_BYTES:], "little")
+        self._words[position] = np.zeros(self._graph.neighbours + 1, np.uint64)
+        self._words[position][asked] = np.frombuffer(message.words, "<u8")
+
+    def _asked_around(self, position: int) -> NDArray[np.intp]:
+        """Return the places around the client at `position` of its neighbours that were asked too."""
+        around = np.array(self._graph.neighbourhood(position))
+        return np.flatnonzero(self._asked[around] & (around != position))
+
+    def disputes(self) -> list[tuple[int, int]]:
+        """Return the ids of each two contributors that put different masks on their counts for each other."""
+        size, found = self.question.cohort.size, []
+        rows = np.zeros((size, self._graph.neighbours + 1), np.uint64)
+        present = np.zeros(size, bool)
+        for position, words in self._words.items():
+            rows[position], present[position] = words, True
+        for one in sorted(self.contributors):
+            around, places = np.array(self._graph.neighbourhood(one)), np.array(self._graph.places(one))
+            differ = (rows[one] != rows[around, places]) & present[around] & (around > one)
+            found += [(self._id(one), self._id(other)) for other in around[differ].tolist()]
+        return found
+
+    def signers(self) -> list[tuple[int, bytes]]:
+        """Return (id, signature on the survivors) of each client that confirmed them, in order."""
+        return [(self._id(position), self.confirmations[position]) for position in sorted(self.confirmations)]
 
     def fix_survivors(self) -> PositionSet:
         """Return the survivors: the positions of the clients whose inputs were added. Call this once, after
         the last input: only then can `add_reveal` store shares."""
         self._buffer = self.question.encoding.buffer()
         self.survivors = PositionSet(self.contributors)
-        self._surplus = self.question.surplus(len(self.survivors))
-        self._shares = {position: [{} for _ in self._layers(position)] for position in self.question.roster}
+        self._columns = revealed_columns(self.question.surplus(len(self.survivors)))
+        self._shares = {
+            position: [{} for _ in self._columns[position in self.survivors]]
+            for position in self.question.roster
+        }
         return self.survivors
 
-    def _layers(self, position: int) -> tuple[int, ...]:
-        """Return the numbers of those secrets of the client at `position` that the server reconstructs: 0,
-        for its masks, and, if it is a survivor, those of the seeds of its surplus noise."""
-        return (0, *self._surplus) if position in self.contributors else (0,)
+    def add_reveal(self, position: int, reveal: Reveal, signed: Signed) -> None:
+        """Store the shares that the client at `position` revealed. Raises `WrongShare` if one does not fit
+        its tag, and another `PeerError` if they are not just the shares that it has to reveal."""
+        self._signed_reveals[position] = signed
+        for row in self._rows(position, reveal):
+            for kept, share in zip(self._shares[row.dealer], row.shares, strict=True):
+                kept[row.place + 1] = share
+        self.reveals[position] = reveal
 
-    def add_reveal(self, position: int, reveal: Reveal) -> None:
-        """Store the shares that the client at `position` revealed. Raises `PeerError` if they are invalid."""
+    def _rows(self, position: int, reveal: Reveal) -> list[CheckedRow]:
+        """Return the rows of shares in `reveal`, by the client at `position`. Raises `PeerError`."""
         sender, around = self._id(position), self._graph.neighbourhood(position)
-        places = unpack_positions(reveal.dealers, len(around), sender=sender)
-        dealers = [around[place] for place in places]
-        own_places = self._graph.places(position)
-        points = [own_places[place] + 1 for place in places]
-        if not self._shares.keys() >= set(dealers):
-            raise errors.MalformedMessage(sender, "shares that do not match the roster")
-        owed = [
-            (kept, point)
-            for dealer, point in zip(dealers, points, strict=True)
-            for kept in self._shares[dealer]
-        ]
-        if len(reveal.shares) != SHARE_BYTES * len(owed):
-            raise errors.MalformedMessage(sender, "shares that do not match the roster")
+        places = dict(self._dealt.held_by(position))
+        owed, columns = self._owed(position)
+        marked = unpack_positions(reveal.dealers, len(around), sender=sender)
+        if [around[place] for place in marked] != owed:
+            raise errors.MalformedMessage(sender, "not just the shares that it holds of the roster")
+        rows = cut_rows(reveal.shares, reveal.hidden, columns, width=self._dealt.columns)
+        if rows is None:
+            raise errors.MalformedMessage(sender, "not just the shares that it holds of the roster")
         shares = shares_from_bytes(reveal.shares)
         if shares is None:
             raise errors.BadShare(sender, "a share outside the field")
-        for (kept, point), share in zip(owed, shares, strict=True):
-            kept[point] = share
-        self.revealed.add(position)
+        index, ids, session = self.question.sum_index, self.question.cohort.ids, self.question.cohort.session
+        checked, at = [], 0
+        for dealer, row, taken in zip(owed, rows, columns, strict=True):
+            dealt = DealtRow(session, ids[dealer], sender, index)
+            if dealt.tag_of(row, taken) != self._dealt.tag(dealer, places[dealer], index):
+                raise errors.WrongShare(sender, ids[dealer])
+            checked.append(CheckedRow(dealer, places[dealer], row, shares[at : at + len(taken)]))
+            at += len(taken)
+        return checked
+
+    def _owed(self, position: int) -> tuple[list[int], list[tuple[int, ...]]]:
+        """Return the dealers whose shares the client at `position` has to reveal, and the columns of each."""
+        owed = [dealer for dealer, _ in self._dealt.held_by(position) if dealer in self._shares]
+        return owed, [self._columns[dealer in self.survivors] for dealer in owed]
+
+    @property
+    def _surplus(self) -> tuple[int, ...]:
+        return self.question.surplus(len(self.survivors))
+
+    @property
+    def revealed(self) -> set[int]:
+        """The positions of the clients that revealed their shares."""
+        return set(self.reveals)
+
+    def around(self) -> Counter[tuple[int, int, bool]]:
+        """Return how many clients sent inputs, by (a, s, r): of the client and its neighbours, a were asked
+        and s are survivors; r is whether the client revealed shares."""
+        asked = self._graph.present_around(self.question.roster)
+        survived = self._graph.present_around(self.survivors)
+        return Counter((asked[each], survived[each], each in self.reveals) for each in self.contributors)
 
     # --- unmasking ---
 
@@ -112,75 +203,150 @@ class Tally:
                 needed=threshold,
             )
 
-    def unmask(self) -> tuple[Total, tuple[WrongShares, ...]]:
-        """Remove all masks and surplus noise. Return the total, and which clients revealed wrong shares of
-        whose secrets. Raises `SumFailed` if a secret cannot be reconstructed or the total is corrupt."""
+    def unmask(self) -> Total:
+        """Remove all masks and surplus noise, and return the total. Raises `SumFailed` if a secret cannot be
+        reconstructed or the total is corrupt."""
         cohort = self.question.cohort
         self.check_reach(self.revealed, cohort.threshold)
+        self._check_shares()
         self._expander.get_ready()
-        liars = liars_around(self._corrupt, cohort.threshold)
-        reconstruction = Reconstruction(cohort.threshold, corrupt=liars)
-        secrets, blamed = self._reconstruct(reconstruction)
-        if blamed:
-            raise errors.Unrecoverable(blamed)
+        self._reconstruct()
         if self._spoiled:
             # The hidden count cannot detect this: it is the last element, and may be right nevertheless.
             raise errors.CorruptTotal("adding or unmasking inputs was interrupted before")
         self._spoiled = True
-        self._expander.take_off(self._accumulator, list(self._removals(secrets)), salt=cohort.session)
-        self._remove_noise(secrets)
-        total = self.question.encoding.decode(
-            self._accumulator,
-            contributors=len(self.survivors),
-            invited=len(self.question.roster),
-            buffer=self._buffer,
-        )
-        ids, wrong = self.question.member_ids, reconstruction.wrong.items()
-        return total, tuple(WrongShares(dealer, ids(sorted(holders))) for dealer, holders in wrong)
+        self._expander.take_off(self._accumulator, self._all_removals(), salt=cohort.session)
+        self._remove_noise()
+        try:
+            return self.question.encoding.decode(
+                self._accumulator,
+                contributors=len(self.survivors),
+                invited=len(self.question.roster),
+                buffer=self._buffer,
+            )
+        except errors.CorruptTotal as error:
+            raise errors.CorruptTotal(str(error), liars=list(self._count_liars())) from None
 
-    def _removals(self, secrets: Mapping[_Secret, bytes]) -> Iterator[Removal]:
+    def _check_shares(self) -> None:
+        """Raise `Disputed` if a client has too few shares because some holders reported them as bad."""
+        pairs = [
+            (self._id(dealer), self._id(reporter))
+            for dealer, rows in self._shares.items()
+            if len(rows[0]) < self.question.cohort.threshold
+            for reporter in self._dealt.reporters(dealer)
+            if reporter in self.reveals
+        ]
+        if pairs:
+            raise errors.Disputed(pairs, signed=False)
+
+    def _count_liars(self) -> Iterator[errors.Lie]:
+        """Yield an error for each client whose masked count, or a mask on it, is false."""
         question = self.question
-        for (position, layer), secret in secrets.items():
+        for (position, layer), secret in self.secrets.items():
+            if layer:
+                continue
+            if position in self.contributors:
+                word = own_count_word(question, position=position, secret=secret)
+                if self._count_without_masks(position, word) != 1:
+                    yield errors.FalseCount(self._id(position), "a masked count that is not 1")
+            else:
+                around = zip(self._graph.neighbourhood(position), self._graph.places(position), strict=True)
+                claims = {peer: self._words[peer][at] for peer, at in around if peer in self.contributors}
+                words = pair_count_words(self._masks_of(position, secret), question)
+                for (peer, claim), word in zip(claims.items(), words, strict=True):
+                    if claim != word:
+                        yield errors.FalseWord(self._id(peer), self._id(position))
+
+    def _count_without_masks(self, position: int, own: int) -> int:
+        words = zip(self._graph.neighbourhood(position), self._words[position].tolist(), strict=True)
+        pairs: int = sum(word if peer < position else -word for peer, word in words)
+        return (self._counts[position] - own - pairs) % (1 << COUNT_BITS)
+
+    def _all_removals(self) -> list[Removal]:
+        """Return all masks to remove. Raises `Unrecoverable` if a drop-out made a false deposit."""
+        try:
+            return list(self._removals())
+        except errors.FalseDeposit as lie:
+            raise errors.Unrecoverable([lie]) from None
+
+    def _removals(self) -> Iterator[Removal]:
+        question = self.question
+        for (position, layer), secret in self.secrets.items():
             if layer:
                 continue
             if position in self.contributors:
                 yield own_mask(question, position=position, secret=secret)
             else:
-                around = self._graph.neighbourhood(position)
-                survivors = [peer for peer in around if peer in self.contributors]
-                yield masks_with(question, dropped=position, mask_key=secret, survivors=survivors)
+                yield self._masks_of(position, secret)
 
-    def _remove_noise(self, secrets: Mapping[_Secret, bytes]) -> None:
+    def _masks_of(self, dropped: int, secret: bytes) -> PairMasks:
+        """Return the pair masks of a drop-out with all survivors around it, from its dealt `secret`."""
+        survivors = [peer for peer in self._graph.neighbourhood(dropped) if peer in self.contributors]
+        mask_key, secrets = self._dealt.pair_secrets(dropped, survivors, self.question.sum_index, secret)
+        return masks_with(
+            self.question, dropped=dropped, mask_key=mask_key, survivors=survivors, secrets=secrets
+        )
+
+    def _remove_noise(self) -> None:
         """Subtract survivors' surplus noise, which would be needed only if more clients had dropped out."""
         layers = self.question.encoding.noise()
-        for (position, layer), secret in secrets.items():
+        for (position, layer), secret in self.secrets.items():
             if layer:
                 seed = self.question.noise_seed(secret, position, layer)
                 layers.remove(layer, self._accumulator, KeyStream(seed))
 
-    def _reconstruct(
-        self, reconstruction: Reconstruction
-    ) -> tuple[dict[_Secret, bytes], list[CorruptDealer]]:
-        """Return the secrets by (position, layer), and an error for each client with a secret that cannot be
-        reconstructed. Layer 0 is for masks, others for noise. Stop early if too many clients fail."""
-        secrets: dict[_Secret, bytes] = {}
-        blamed: list[CorruptDealer] = []
-        answered = self._graph.present_around(self.revealed)
+    def _reconstruct(self) -> None:
+        """Reconstruct all secrets. Raises `Unrecoverable` if shares that fit their tags do not open a secret:
+        then its dealer lied."""
+        liars: list[errors.Lie] = []
+        weights = lru_cache(maxsize=64)(lagrange_weights)
         for position, rows in self._shares.items():
-            try:
-                for layer, shares in zip(self._layers(position), rows, strict=True):
-                    secrets[position, layer] = reconstruction.secret(
-                        self._id(position),
-                        shares,
-                        partial(self._matches, position, layer),
-                        holders=self._graph.neighbourhood(position),
-                        answered=answered[position],
-                    )
-            except CorruptDealer as error:
-                blamed.append(error)
-                if len(blamed) > self._corrupt and not error.proven:
-                    break  # more failures than corrupt dealers: holders lied, and the sum is lost anyway
-        return secrets, blamed
+            columns = self._columns[position in self.survivors]
+            for column, layer, shares in zip(columns, (0, *self._surplus), rows, strict=False):
+                points = self._points(shares)
+                secret = interpolate(weights(points), [shares[x] for x in points])
+                if secret is None or not self._matches(position, layer, secret):
+                    liars.append(errors.FalseDealing(self._id(position), column))
+                    break
+                self.secrets[position, layer] = secret
+        if liars:
+            raise errors.Unrecoverable(liars)
+
+    def _points(self, shares: Mapping[int, int]) -> tuple[int, ...]:
+        """Return the points of the shares from which a secret is reconstructed."""
+        return tuple(sorted(shares)[: self.question.cohort.threshold])
+
+    # --- evidence ---
+
+    def input_statement(self, position: int) -> Statement:
+        """Return what the client at `position` signed with its masked input."""
+        return Statement(self._id(position), "masked input", *self._inputs[position])
+
+    def reveal_statement(self, position: int) -> Statement:
+        """Return what the client at `position` signed when it revealed shares, right or wrong."""
+        return Statement(self._id(position), "reveal", *self._signed_reveals[position])
+
+    def dealt_rows(self, dealer: int, column: int) -> list[bytes]:
+        """Return, for each share from which the secret in `column` of the client at `dealer` was
+        reconstructed: the id of its holder, the share, and the hashes of the other shares in its row."""
+        columns = self._columns[dealer in self.survivors]
+        shares = self._shares[dealer][columns.index(column)]
+        around, found = self._graph.neighbourhood(dealer), []
+        for point in self._points(shares):
+            holder = around[point - 1]
+            row = self._revealed_rows(holder)[dealer]
+            share, others = self.question.dealt_row(dealer, holder).single(row, columns, column)
+            found.append(self._id(holder).to_bytes(ID_BYTES, "big") + share + others)
+        return found
+
+    def _revealed_rows(self, holder: int) -> dict[int, RevealedRow]:
+        """Return what `holder` revealed, by dealer. It was checked when it arrived."""
+        if holder not in self._cut:
+            reveal, (owed, columns) = self.reveals[holder], self._owed(holder)
+            rows = cut_rows(reveal.shares, reveal.hidden, columns, width=self._dealt.columns)
+            assert rows is not None  # as it arrived
+            self._cut[holder] = dict(zip(owed, rows, strict=True))
+        return self._cut[holder]
 
     def _matches(self, position: int, layer: int, secret: bytes) -> bool:
         """Return whether the client at `position` has published a commitment or public key of `secret`."""
@@ -191,7 +357,7 @@ class Tally:
         if position in self.contributors:
             commitment = seed_commitment(secret, owner=advert.member, sum_index=index)
             return commitment == advert.commitments[index]
-        return public_key(secret) == advert.mask_keys[index]
+        return public_key(mask_key_of(secret, self._dealt.agreement)) == advert.mask_keys[index]
 
     def _id(self, position: int) -> int:
         return self.question.cohort.ids[position]

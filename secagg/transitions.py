@@ -33,6 +33,7 @@ class ServerState(Enum):
 
     INVITING = "inviting"
     SHARING = "sharing"
+    DEPOSITING = "depositing"  # only with hybrid key agreement
     READY = "ready"
     MASKING = "masking"
     CONFIRMING = "confirming"
@@ -84,6 +85,7 @@ _S: Final = ServerState
 COLLECTED: Final[Mapping[ServerState, type[m.Message]]] = {
     _S.INVITING: m.Advertisement,
     _S.SHARING: m.Shares,
+    _S.DEPOSITING: m.Deposit,
     _S.MASKING: m.MaskedInput,
     _S.CONFIRMING: m.Confirmation,
     _S.UNMASKING: m.Reveal,

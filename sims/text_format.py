@@ -1,4 +1,4 @@
-"""Formats numbers, counts and sentences for people to read. Two texts explain the risk of exact totals."""
+"""Formats numbers, counts and sentences for people to read. Some texts explain the risk of exact totals."""
 
 import math
 from collections.abc import Mapping
@@ -17,6 +17,13 @@ DIFFERENCING: Final = (
     "they differ. So a client with unchanged values answers only over the same clients as before, or over "
     "clients that differ by at least min_contributors. After a client drops out there is no total until "
     "values change; noise lifts this limit"
+)
+
+# Says it of a plan, in which values need not stay the same.
+PLANNED_DIFFERENCING: Final = (
+    "{kinds} without noise while clients may drop out: if values stay the same from one sum to the next, as "
+    "values from files do, the difference of the two totals shows the clients in which they differ; clients "
+    "that declare such values decline the second sum"
 )
 
 MISSING: Final = "–"  # noqa: RUF001  # an en dash, as in a printed table

@@ -1,19 +1,19 @@
 """The mutation test's own parts: which statements it takes for guards, and how it removes them."""
 
-import ast
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from scripts import mutants
-from scripts.mutants import Baseline, Copy, Guard, Outcome
+from scripts import mutant_guards, mutants
+from scripts.mutant_conditions import CHANGES, Change
+from scripts.mutant_guards import Guard
+from scripts.mutants import Baseline, Copy, Outcome, Run
 
 CLASSES = frozenset({"PeerError", "BadShare", "SumFailed"})
 
 
-def guards_in(source: str) -> list[Guard]:
-    return mutants.find_guards({"secagg/x.py": source}, CLASSES)
+def guards_in(source: str, *changes: Change) -> list[Guard]:
+    return mutant_guards.find_guards({"secagg/x.py": source}, CLASSES, changes)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,8 @@ def guards_in(source: str) -> list[Guard]:
         "def blame() -> PeerError: ...\nraise blame()",
         "def blame() -> 'BadShare | SumFailed': ...\nraise blame()",
         "class A:\n    def _no(self) -> errors.BadShare: ...\n    def f(self): raise self._no(1)",
+        "raise SumFailed.only(3)",
+        "raise errors.SumFailed.only(3)",
     ],
 )
 def test_guard_is_found(statement: str) -> None:
@@ -61,7 +63,7 @@ def test_helper_of_another_module_is_known() -> None:
         "secagg/b.py": "from secagg.a import blame\nraise blame()",
     }
 
-    assert [guard.path for guard in mutants.find_guards(sources, CLASSES)] == ["secagg/b.py"]
+    assert [guard.path for guard in mutant_guards.find_guards(sources, CLASSES)] == ["secagg/b.py"]
 
 
 def test_guard_is_shown_with_its_place_and_first_line() -> None:
@@ -72,9 +74,9 @@ def test_guard_is_shown_with_its_place_and_first_line() -> None:
 
 
 def test_classes_are_those_of_peers_policies_and_failed_sums() -> None:
-    classes = mutants.guard_classes()
+    classes = mutant_guards.guard_classes()
 
-    assert {"PeerError", "PolicyError", "SumFailed", "TooFewClients", "CorruptTotal"} <= classes
+    assert {"PeerError", "PolicyError", "SumFailed", "TooFewClients", "CorruptTotal", "Unproven"} <= classes
     assert classes.isdisjoint({"SecaggError", "LocalError", "InputError", "StateError"})
 
 
@@ -84,7 +86,7 @@ def test_sources_leave_out_testing(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
 
-    assert list(mutants.guarded_sources(tmp_path)) == ["secagg/a.py", "secagg/deep/b.py"]
+    assert list(mutant_guards.guarded_sources(tmp_path)) == ["secagg/a.py", "secagg/deep/b.py"]
 
 
 @pytest.mark.parametrize(
@@ -113,25 +115,86 @@ def test_sources_leave_out_testing(tmp_path: Path) -> None:
 def test_guard_is_replaced_by_pass(source: str, expected: str) -> None:
     (guard,) = guards_in(source)
 
-    changed = mutants.without(source, guard)
+    changed = mutant_guards.without(source, guard)
 
     assert changed == expected
     compile(changed, "x.py", "exec")
 
 
+# Calls and conditions
+
+CHECK = "def check(x):\n    if x: raise PeerError\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        (f"{CHECK}check(1)\n", [2]),  # without its raise, the one call does nothing
+        (f"{CHECK}check(1)\ncheck(2)\n", [2, 3, 4]),
+        (f"{CHECK}a.check(1)\nself.b.check(2)\n", [2, 3, 4]),
+        (f"{CHECK}y = check(1)\ncheck(2)\n", [2]),  # only a statement can be left out
+        (f"{CHECK}def check_all():\n    check(1)\ncheck_all()\ncheck_all()\n", [2, 5, 6]),
+        ("def load(x):\n    raise PeerError\nload(1)\nload(2)\n", [2]),  # it does more than to check
+        ("def check(x):\n    raise ValueError\ncheck(1)\ncheck(2)\n", []),
+        ("def _need(x):\n    raise PeerError\n_need(1)\n_need(2)\n", [2, 3, 4]),
+    ],
+)
+def test_each_of_several_calls_of_a_check_is_a_guard(source: str, lines: list[int]) -> None:
+    assert [guard.line for guard in guards_in(source)] == lines
+
+
+@pytest.mark.parametrize(
+    ("condition", "mutants"),
+    [
+        ("a", []),
+        ("a and b", []),
+        ("a or b", ["False or b", "a or False"]),
+        ("a and (b or not c)", ["a and (False or not c)", "a and (b or False)"]),
+        ("a > 1 or\\\n  b", ["False or\\\n  b", "a > 1 or\\\n  False"]),
+    ],
+)
+def test_each_alternative_of_a_condition_is_a_guard(condition: str, mutants: list[str]) -> None:
+    source = f"if {condition}:\n    raise PeerError\n"
+
+    *parts, whole = guards_in(source)
+
+    assert whole.text == "raise PeerError"
+    expected = [f"if {each}:\n    raise PeerError\n" for each in mutants]
+    assert [mutant_guards.without(source, part) for part in parts] == expected
+
+
+def test_a_condition_of_something_else_is_no_guard() -> None:
+    source = "if a or b:\n    c()\n    raise PeerError\nif a or b:\n    raise ValueError\n"
+
+    assert [guard.text for guard in guards_in(source)] == ["raise PeerError"]
+
+
+def test_a_listed_change_is_a_guard() -> None:
+    source = "s = 'é'; x = a > b\n"
+    (guard,) = guards_in(source, Change("secagg/x.py", "a > b", "a >= b"))
+
+    assert str(guard) == "secagg/x.py:1: a > b  ->  a >= b"
+    assert mutant_guards.without(source, guard) == "s = 'é'; x = a >= b\n"
+    assert guards_in(source, Change("secagg/y.py", "no such text", "")) == []
+
+
+@pytest.mark.parametrize("source", ["a > c\n", "a > b\na > b\n", "a > b; a > b\n"])
+def test_a_listed_change_applies_once_or_is_an_error(source: str) -> None:
+    with pytest.raises(ValueError, match="not once"):
+        guards_in(source, Change("secagg/x.py", "a > b", "a >= b"))
+
+
 def test_each_guard_of_the_package_can_be_removed() -> None:
-    sources = mutants.guarded_sources(mutants.ROOT)
-    guards = mutants.find_guards(sources, mutants.guard_classes())
-    assert guards
+    sources = mutant_guards.guarded_sources(mutants.ROOT)
+    guards = mutant_guards.find_guards(sources, mutant_guards.guard_classes())
+    assert sum(guard.instead == "pass" for guard in guards) > len(CHANGES)
+    assert {guard.path for guard in guards} >= {change.path for change in CHANGES}
 
     for guard in guards:
         source = sources[guard.path]
-        changed = mutants.without(source, guard)
-        before, after = (
-            sum(isinstance(node, ast.Raise) for node in ast.walk(ast.parse(text)))
-            for text in (source, changed)
-        )
-        assert after == before - 1, guard
+        changed = mutant_guards.without(source, guard)
+        assert changed != source, guard
+        compile(changed, guard.path, "exec")
 
 
 def test_copy_is_restored_after_a_mutant(tmp_path: Path) -> None:
@@ -178,7 +241,7 @@ def test_outcome_of_a_run(
 ) -> None:
     (tmp_path / "guarded.py").write_text("raise PeerError\n")
     (tmp_path / "test_x.py").write_text(test)
-    (guard,) = mutants.find_guards({"guarded.py": "raise PeerError\n"}, CLASSES)
+    (guard,) = mutant_guards.find_guards({"guarded.py": "raise PeerError\n"}, CLASSES)
     monkeypatch.setattr(Baseline, "timeout", timeout)
     baseline = Baseline({("guarded.py", 1): frozenset({"test_x.py::test_x"})}, seconds=1)
 
@@ -213,19 +276,19 @@ def test_guards_and_tests_can_be_selected(
         "secagg/b.py": "raise PeerError(3)\n",
     }
     monkeypatch.setattr(mutants, "guarded_sources", lambda _: sources)
-    judged: list[tuple[list[str], Sequence[str]]] = []
+    judged: list[tuple[list[str], Run]] = []
 
-    def judge_all(guards: list[Guard], tests: Sequence[str], _: object) -> dict[Guard, Outcome]:
-        judged.append(([str(guard) for guard in guards], tests))
+    def judge_all(guards: list[Guard], run: Run, _: object) -> dict[Guard, Outcome]:
+        judged.append(([str(guard) for guard in guards], run))
         return dict.fromkeys(guards, Outcome.KILLED)
 
     monkeypatch.setattr(mutants, "judge_all", judge_all)
     monkeypatch.setattr(mutants, "_limit_memory", lambda: None)
 
     assert mutants.main([]) == 0
-    assert mutants.main(["tests/x.py", "--only", "a.py:2", "--only", "Error(3)"]) == 0
+    assert mutants.main(["tests/x.py", "--only", "a.py:2", "--only", "Error(3)", "--workers", "1"]) == 0
 
     both = ["secagg/a.py:2: raise PeerError(2)", "secagg/b.py:1: raise PeerError(3)"]
     first = ["secagg/a.py:1: raise PeerError(1)", *both]
-    assert judged == [(first, mutants.TESTS), (both, ["tests/x.py"])]
+    assert judged == [(first, Run(mutants.TESTS, mutants.WORKERS)), (both, Run(("tests/x.py",), 1))]
     assert capsys.readouterr().out == "3 guards, 3 killed, 0 survived\n2 guards, 2 killed, 0 survived\n"

@@ -1,231 +1,206 @@
 """A second implementation of the protocol: it replays a transcript and believes nothing in it.
 
 It shares no code with the package: `verifier_tools` has whole numbers, `hashlib`, `hmac`, the primitives of
-`cryptography`, `verifier_noise` the noise. A transcript (vectors/README.md) has every frame of a session and
+`cryptography`, `verifier_session` the set-up, `verifier_hybrid` ML-KEM, `verifier_noise` the noise,
+`verifier_evidence` the evidence of lies. A transcript (vectors/README.md) has every frame of a session and
 the one-time secrets behind it. From these, `verify` makes each frame anew and compares every byte; signatures
 and the nonce, which it cannot make, it takes from the frame: signatures it verifies, and the nonce enters all
 later digests.
 """
 
 from fractions import Fraction
-from math import comb, isclose, perm
+from math import isclose
 from typing import Any
 
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from tests import verifier_noise as noise
+from tests import verifier_table as tables
+from tests.verifier_evidence import items, verify_evidence
+from tests.verifier_session import (
+    CONFIRMATION,
+    CONFIRMATIONS,
+    DECLINE,
+    FAREWELL,
+    GROUP_CLOSED,
+    LEAVE,
+    MASKED_INPUT,
+    QUERY,
+    REVEAL,
+    SURVIVORS,
+    Session,
+)
 from tests.verifier_tools import (
     Rejected as Rejected,
 )
 from tests.verifier_tools import (
     agree,
-    are_dealt,
     digest,
     framed,
     hkdf,
-    is_signed,
     keystream,
     need,
-    pack,
     packed_sum,
-    public,
     u32,
 )
 
-INVITATION, KEY_LIST, DELIVERY, QUERY, SURVIVORS, CONFIRMATIONS, GROUP_CLOSED, FAREWELL = range(1, 9)
-NEIGHBOURS = 9
-ADVERTISEMENT, SHARES, MASKED_INPUT, CONFIRMATION, REVEAL, DECLINE, LEAVE = range(16, 23)
 
-
-class Replay:
-    """Walks the frames in order. Clients are in ascending order of id throughout."""
+class Replay(Session):
+    """Replays the sums of a session after its set-up."""
 
     def __init__(self, data: dict[str, Any]) -> None:
-        self.data, self.ids, self.at, self.context = data, data["members"], 0, b""
-        self.clients = {k: data["clients"][str(k)] for k in self.ids}
-        self.keys = {int(k): bytes.fromhex(v) for k, v in data["registry"]["members"].items()}
+        super().__init__(data)
         self.confirmed: dict[tuple[str, int], list[int]] = {}  # (group, round) -> survivors
+        self.sets: dict[str, list[set[int]]] = {}  # kind -> survivors of its sums
+        self.convicted: list[int] = []
         self.known_laws: dict[tuple[str, int], list[tuple[tuple[Fraction, int], ...]]] = {}
-        self.around = dict.fromkeys(self.ids, self.ids)  # with whom each shares its secrets, itself included
-        self.least = data["threshold"]  # clients in a total
-        promises = [spec["promise"] for spec in data["table"].values() if "promise" in spec]
-        self.noise_seeds = max(map(noise.removable, promises), default=0)  # of every client, for each sum
-        if "order" in data:
-            self.draw_ring(data["order"], data["neighbours"] // 2)
 
-    def draw_ring(self, order: list[int], half: int) -> None:
-        need(sorted(order) == self.ids and 0 < 2 * half < len(order), "no ring of these clients")
-        for at, member in enumerate(order):
-            steps = range(at - half, at + half + 1)
-            self.around[member] = sorted(order[step % len(order)] for step in steps)
-        self.least = max(self.least, self.check_chances(len(order), 2 * half))
-
-    def check_chances(self, size: int, neighbours: int) -> int:
-        """That the order helps the colluders is rare; how many must be in a total for it to stay so."""
-        corrupt, bits = (int(self.data["policy"][key]) for key in ("corrupt", "security_bits"))
-        holders = range(self.data["threshold"], neighbours + 1)
-        reached = sum(comb(corrupt, x) * comb(size - 1 - corrupt, neighbours - x) for x in holders)
-        need(size * reached << bits + 1 <= comb(size - 1, neighbours), "a threshold that colluders reach")
-        cuts = [size * (size - neighbours - 1) * perm(missing, neighbours) for missing in range(size + 1)]
-        whole = [missing for missing, cut in enumerate(cuts) if cut << bits < perm(size, neighbours)]
-        need(corrupt in whole, "a ring that colluders can cut")
-        return size - (max(whole) - corrupt)
-
-    def next_frame(self) -> bytes:
-        need(self.at < len(self.data["frames"]), "the transcript ends too early")
-        return bytes.fromhex(self.data["frames"][self.at]["frame"])
-
-    def expect(self, sender: Any, receivers: list[Any], code: int, *fields: Any) -> bytes:
-        """Take the next frame, which must be this one to the last bit."""
-        frame, row = self.next_frame(), self.data["frames"][self.at]
-        need(row["from"] == sender and sorted(row["to"] + row["lost"]) == receivers, f"misrouted: {self.at}")
-        need(frame == pack([1, code, self.context, *fields]), f"frame {self.at} is not what its secrets give")
-        self.at += 1
-        return frame
-
-    def signature(self, member: int, purpose: str, *fields: bytes) -> bytes:
-        """The verified signature at the end of the next frame; nothing in an unsigned session."""
-        if not self.keys:
-            return b""
-        signature, text = self.next_frame()[-64:], framed(f"signature: {purpose}", *fields)
-        valid = is_signed(self.keys[member], signature, text)
-        need(valid, f"frame {self.at} has a bad signature for {purpose!r}")
-        return signature
-
-    def bitmap(self, members: list[int], within: list[int]) -> bytes:
-        return int(sum(1 << within.index(k) for k in members)).to_bytes((len(within) + 7) // 8, "little")
-
-    def spec_digest(self, kind: str) -> bytes:
-        spec = self.data["table"][kind]
-        fields = [list(map(self.part_fields, spec["parts"])), spec["times"], spec["group"] or ""]
-        if "promise" in spec:
-            names = ("clients", "dropouts", "colluders", "removable")
-            fields.append([spec["promise"][name] for name in names])
-        return digest("spec", pack(fields))
-
-    def part_fields(self, part: dict[str, Any]) -> list[Any]:
-        row = [part["name"], part["size"], part["bits"], part["bound"], part.get("limit", 0.0)]
-        row += [part["total"]] if "total" in part else []
-        if "noise" in part:
-            variance = Fraction(part["noise"]["variance"])
-            row.append([part["noise"]["scale"], str(variance.numerator), str(variance.denominator)])
-            derived = [noise.width(part), noise.largest_norm2(part)]
-            need([part["width"], part["norm2"]] == derived, f"part {part['name']} has another grid")
-        return row
-
-    def set_up(self) -> None:
-        data, ids = self.data, self.ids
-        self.specs = {kind: self.spec_digest(kind) for kind in sorted(data["table"])}
-        table = [field for kind, spec in self.specs.items() for field in (kind.encode(), spec)]
-        members = b"".join(u32(k) + self.keys[k] for k in sorted(self.keys))
-        stamps = [data["registry"][name].to_bytes(8, "big") for name in ("version", "expires")]
-        registry = digest("registry", *stamps, members)
-        offer = [data["trust"], data["session_sums"], digest("table", *table), registry if self.keys else b""]
-        invitation = self.expect("server", ids, INVITATION, *offer, self.next_frame()[-32:])
-        self.context = self.invited = digest("invitation", invitation)
-        adverts = {k: self.advert(k) for k in ids}
-        self.introduce(invitation, adverts)
-        need(self.context.hex() == data["session"], "another session id")
-        parcels = list(map(self.deal, ids))
-        for k in ids:
-            self.expect("server", [k], DELIVERY, b"".join(parcel.get(k, b"") for parcel in parcels))
-
-    def introduce(self, invitation: bytes, adverts: dict[int, bytes]) -> None:
-        """The list of keys, one for all, or on a ring one for each; then the session id that follows."""
-        data, ids, threshold = self.data, self.ids, self.data["threshold"]
-        if "order" not in data:
-            key_list = self.expect("server", ids, KEY_LIST, threshold, b"".join(adverts.values()))
-            self.context, self.cohort = digest("session", invitation, key_list), digest("cohort", u32(*ids))
-            second_audience = len(ids) - threshold if self.keys else 0  # which a malicious server may have
-            need(second_audience + data["policy"]["corrupt"] < threshold <= len(ids), "an unsafe threshold")
-            return
-        need(not self.keys, "a ring drawn by a server that may be malicious")
-        self.cohort = digest("ring", *adverts.values())
-        for member, around in self.around.items():
-            records = b"".join(u32(ids.index(k)) + adverts[k] for k in around)
-            self.expect("server", [member], NEIGHBOURS, len(ids), threshold, self.cohort, records)
-        numbers = map(u32, (len(ids), data["neighbours"], threshold))
-        self.context = digest("ring session", invitation, *numbers, self.cohort)
-
-    def advert(self, member: int) -> bytes:
-        own, name = self.clients[member], u32(member)
-        keys = [public(secret) for secret in (own["channel"], *own["mask_keys"])]
-        seeds = [(name, u32(k), bytes.fromhex(seed)) for k, seed in enumerate(own["self_masks"])]
-        noises = [
-            (name, u32(k), u32(number), bytes.fromhex(seed))
-            for k, row in enumerate(own.get("noise_seeds", []))
-            for number, seed in enumerate(row, start=1)
-        ]
-        need(len(noises) == self.noise_seeds * len(seeds), f"client {member} has other seeds of noise")
-        commitments = [digest("self mask commitment", *row) for row in seeds]
-        commitments += [digest("noise commitment", *row) for row in noises]
-        body = b"".join([name, *keys, *commitments])
-        advert = body + self.signature(member, "advert", self.context, body)
-        self.expect(member, ["server"], ADVERTISEMENT, advert)
-        return advert
-
-    def deal(self, sender: int) -> dict[int, bytes]:
-        """Check the polynomials of `sender` and what it sealed; its parcel for each neighbour."""
-        own, around = self.clients[sender], self.around[sender]
-        others, texts = [k for k in around if k != sender], [b""] * len(around)
-        for index in range(self.data["session_sums"]):
-            dealt = [
-                (own["self_masks"][index], own["self_mask_shares"][index]),
-                (own["mask_keys"][index], own["mask_key_shares"][index]),
-            ]
-            if self.noise_seeds:
-                dealt += zip(own["noise_seeds"][index], own["noise_shares"][index], strict=True)
-            for secret, shares in dealt:
-                sound = are_dealt(secret, tuple(shares), self.data["threshold"])
-                need(sound, f"shares dealt by {sender}")
-                texts = [text + bytes.fromhex(share) for text, share in zip(texts, shares, strict=True)]
-        envelopes = [self.seal(sender, receiver, texts[around.index(receiver)]) for receiver in others]
-        signature = self.signature(sender, "key list", self.context)
-        self.expect(sender, ["server"], SHARES, b"".join(envelopes), signature)
-        return {k: u32(sender) + one + signature for k, one in zip(others, envelopes, strict=True)}
-
-    def seal(self, sender: int, receiver: int, text: bytes) -> bytes:
-        info = framed("envelope", u32(sender), u32(receiver))
-        key = agree(*(self.clients[k]["channel"] for k in (sender, receiver)), self.context, info)
-        return AESGCM(key).encrypt(bytes(12), text, self.context + info)
+    # --- one sum ---
 
     def replay_sum(self, index: int, entry: dict[str, Any]) -> None:
-        roster, ids, around = entry["roster"], self.ids, self.around
-        group = (self.data["table"][entry["kind"]]["group"] or entry["kind"], entry["round"])
-        need(self.confirmed.get(group, roster) == roster, f"sum {index} changes the clients of its group")
-        asked, payload = self.bitmap(roster, ids), bytes.fromhex(entry["payload"])
-        query = self.expect("server", roster, QUERY, index, entry["round"], entry["kind"], asked, payload)
-        fields = (self.context, u32(index), digest("query", query), self.specs[entry["kind"]])
+        roster, kind = entry["roster"], entry["kind"]
+        group = (self.data["table"][kind]["group"] or kind, entry["round"])
+        expected = self.confirmed.get(group, [k for k in self.present if k not in self.convicted])
+        need(roster == expected, f"sum {index} is of other clients")
+        asked, payload = self.bitmap(roster, self.ids), bytes.fromhex(entry["payload"])
+        query = self.expect("server", roster, QUERY, index, entry["round"], kind, asked, payload)
+        fields = (self.context, u32(index), digest("query", query), self.specs[kind])
         context = digest("mask context", *fields, self.cohort, asked)
         need(context.hex() == entry["context"], f"sum {index} has another mask context")
         for member in roster:
             if member in entry["declined"]:
                 self.expect(member, ["server"], DECLINE, index)
             if str(member) in entry["inputs"]:
-                self.masked_input(index, entry, member)
-        survivors, revealers = [k for k in roster if str(k) in entry["inputs"]], entry["revealers"]
-        enough = len(survivors) >= self.least and self.keeps_promise(index, entry)
-        need(enough == bool(entry["total"]), f"sum {index} was released or closed wrongly")
-        if not entry["total"]:
-            self.expect("server", roster, GROUP_CLOSED, index)
+                self.masked_input(index, entry, member, (*fields, asked))
+        survivors = [k for k in roster if str(k) in entry["inputs"]]
+        if len(survivors) < self.least or not self.keeps_promise(index, entry):
+            self.close(index, entry, "TooFewClients", [])
             return
-        shares_out = min(len(set(revealers) & set(around[k])) for k in roster)  # of anybody's secret
-        need(shares_out >= self.data["threshold"], f"sum {index} has too few shares")
-        alive, signatures = self.bitmap(survivors, ids), b""
+        self.check_difference(index, entry, survivors)
+        self.unmask(index, entry, survivors, (*fields, asked))
+        self.confirmed[group] = survivors
+
+    def check_difference(self, index: int, entry: dict[str, Any], survivors: list[int]) -> None:
+        """That sums of a kind are over the same clients, or over as different ones as the policy says."""
+        least = self.data["policy"].get("min_difference", 0)
+        earlier = self.sets.setdefault(entry["kind"], [])
+        for members in (set(entry["roster"]), set(survivors)):
+            close = [other for other in earlier if 0 < len(members ^ other) < least]
+            need(members in earlier or not close, f"sum {index} is over nearly the same clients as another")
+        earlier.append(set(survivors))
+
+    def unmask(
+        self, index: int, entry: dict[str, Any], survivors: list[int], fields: tuple[bytes, ...]
+    ) -> None:
+        alive = self.bitmap(survivors, self.ids)
         self.expect("server", survivors, SURVIVORS, index, alive)
         if self.keys:
-            for member in revealers:
-                signature = self.signature(member, "survivors", *fields, asked, alive)
+            signatures, signers = b"", self.heard
+            for member in signers:
+                signature = self.signature(member, 4, "survivors", *fields, alive)
                 self.expect(member, ["server"], CONFIRMATION, index, signature)
                 signatures += u32(member) + signature
-            self.expect("server", revealers, CONFIRMATIONS, index, signatures)
-        for holder in revealers:
-            dealers = [k for k in around[holder] if k in roster]
-            shares = "".join(self.revealed_shares(index, entry, k, holder) for k in dealers)
-            given = self.bitmap(dealers, around[holder]), bytes.fromhex(shares)
-            self.expect(holder, ["server"], REVEAL, index, *given)
-        self.confirmed[group] = survivors
-        self.check_total(index, entry)
+            need(len(signers) >= self.data["threshold"], f"sum {index} was confirmed by too few")
+            self.expect("server", signers, CONFIRMATIONS, index, signatures)
+        need(entry["revealers"] == self.heard, f"sum {index} has other revealers")
+        for holder in entry["revealers"]:
+            self.reveal(index, entry, holder, (*fields, alive))
+        wrong = [(int(k), "wrong share") for k in entry.get("wrong_shares", {})]
+        holders = [k for k in entry["revealers"] if (k, "wrong share") not in wrong]
+        for dealer in entry["roster"]:
+            shares_out = [k for k in holders if dealer in self.accepted[k]]
+            need(len(shares_out) >= self.data["threshold"], f"sum {index} has too few shares of {dealer}")
+        dealt, counted = self.false_dealings(index, survivors), self.false_counts(entry, survivors)
+        if dealt:
+            self.close(index, entry, "Unrecoverable", [*wrong, *dealt])
+        elif counted:
+            self.close(index, entry, "CorruptTotal", [*wrong, *counted])
+        else:
+            need("error" not in entry, f"sum {index} has a total")
+            self.convict(index, entry, wrong)
+            self.check_total(index, entry)
+
+    def close(self, index: int, entry: dict[str, Any], error: str, lies: list[tuple[int, str]]) -> None:
+        """The sum has no total, for this reason."""
+        need(entry["total"] is None and entry.get("error") == error, f"sum {index} ended in another way")
+        self.convict(index, entry, lies)
+        left = [k for k in entry["roster"] if k not in self.convicted]
+        self.expect("server", left, GROUP_CLOSED, index)
+
+    # --- lies ---
+
+    def false_dealings(self, index: int, survivors: list[int]) -> list[tuple[int, str]]:
+        """Survivors whose shares open another secret than the one they committed to."""
+        decoys = {k: self.clients[k].get("decoys", {}).get(str(index)) for k in survivors}
+        masks = {k: self.clients[k]["self_masks"][index] for k in survivors}
+        return [(k, "false dealing") for k in survivors if decoys[k] not in (None, masks[k])]
+
+    def false_counts(self, entry: dict[str, Any], survivors: list[int]) -> list[tuple[int, str]]:
+        counts = entry.get("counts", {})
+        return [(k, "false count") for k in survivors if counts.get(str(k), 1) != 1]
+
+    def convict(self, index: int, entry: dict[str, Any], lies: list[tuple[int, str]]) -> None:
+        """Check that just these clients were convicted, and the evidence against them."""
+        rows = entry.get("convicted", [])
+        listed = [(row["member"], row["offence"]) for row in rows]
+        need(listed == lies, f"other clients were convicted in sum {index}")
+        policy, threshold = self.data["policy"], self.data["threshold"]
+        for row in rows:
+            evidence = bytes.fromhex(row["evidence"])
+            need(items(evidence)[:2] == [row["offence"].encode(), u32(row["member"])], "other evidence")
+            verify_evidence(
+                evidence,
+                registry_keys=self.keys,
+                registry_digest=self.registry,
+                specs=tables.shapes(self.data["table"]),
+                table_digest=self.table,
+                corrupt=max(1, min(policy["corrupt"], threshold - 1)),
+            )
+        self.convicted += [member for member, _ in lies]
+
+    # --- shares ---
+
+    def reveal(self, index: int, entry: dict[str, Any], holder: int, fields: tuple[bytes, ...]) -> None:
+        around, surplus = self.around[holder], bytes(entry.get("surplus", []))
+        dealers = [k for k in around if k in entry["roster"] and k in self.accepted[holder]]
+        shares, hidden = b"", b""
+        for dealer in dealers:
+            row = self.rows(dealer, index)[self.around[dealer].index(holder)]
+            shown = [0, *(1 + number for number in surplus)] if str(dealer) in entry["inputs"] else [1]
+            hashes = self.hashes(dealer, holder, index, row)
+            shares += self.shown_shares(entry, dealer, holder, [row[column] for column in shown])
+            hidden += b"".join(each for column, each in enumerate(hashes) if column not in shown)
+        given = (self.bitmap(dealers, around), shares, hidden)
+        signed = (*fields, surplus, self.receipts[holder], *given)
+        signature = self.signature(holder, 7, "reveal", *signed)
+        self.expect(holder, ["server"], REVEAL, index, *given, signature)
+
+    def shown_shares(self, entry: dict[str, Any], dealer: int, holder: int, shares: list[bytes]) -> bytes:
+        """What a holder reveals of a dealer: its shares or, if it lies, another one in place of the first."""
+        wrong = entry.get("wrong_shares", {}).get(str(holder), {}).get(str(dealer))
+        if wrong is not None:
+            need(bytes.fromhex(wrong) != shares[0], "a wrong share that is right")
+            shares = [bytes.fromhex(wrong), *shares[1:]]
+        return b"".join(shares)
+
+    # --- inputs ---
+
+    def masked_input(self, index: int, entry: dict[str, Any], member: int, fields: tuple[bytes, ...]) -> None:
+        given, spec = entry["inputs"][str(member)], self.data["table"][entry["kind"]]
+        layout, count = tables.layout(spec), entry.get("counts", {}).get(str(member), 1)
+        terms = [(1, [*(given["residues"][part["name"]] for part in spec["parts"]), [count]])]
+        peers, words = [k for k in self.around[member] if k in entry["roster"]], b""
+        need(sorted(given["seeds"]) == sorted(map(str, peers)), f"sum {index} has masks with others")
+        for peer in peers:
+            seed = self.seed(index, bytes.fromhex(entry["context"]), member, peer)
+            need(seed.hex() == given["seeds"][str(peer)], f"sum {index} has another seed")
+            mask = keystream(seed, layout)
+            terms.append((1 if member >= peer else -1, mask))
+            words += b"" if peer == member else mask[-1][0].to_bytes(8, "little")
+        if "promise" in spec:
+            self.check_noise(index, entry, member)
+        data = packed_sum(terms, layout)
+        signed = (*fields, self.receipts[member], digest("masked parts", data[:-8]), data[-8:], words)
+        signature = self.signature(member, 6, "masked input", *signed)
+        self.expect(member, ["server"], MASKED_INPUT, index, data, words, signature)
 
     def keeps_promise(self, index: int, entry: dict[str, Any]) -> bool:
         """Whether the noise of those who answered is enough; if so, that what is removed leaves enough."""
@@ -242,28 +217,6 @@ class Replay:
         need(entry["surplus"] == removed, f"sum {index} has other surplus noise")
         need(noise.kept(promise, roster, survivors) >= 1, f"sum {index} keeps too little noise")
         return True
-
-    def revealed_shares(self, index: int, entry: dict[str, Any], dealer: int, holder: int) -> str:
-        """Of a survivor's self mask and surplus noise, or of the mask key of somebody who is missing."""
-        own, at = self.clients[dealer], self.around[dealer].index(holder)
-        if str(dealer) not in entry["inputs"]:
-            return str(own["mask_key_shares"][index][at])
-        layers = [own["noise_shares"][index][number - 1][at] for number in entry.get("surplus", [])]
-        return "".join([own["self_mask_shares"][index][at], *layers])
-
-    def masked_input(self, index: int, entry: dict[str, Any], member: int) -> None:
-        given, parts = entry["inputs"][str(member)], self.data["table"][entry["kind"]]["parts"]
-        layout = (*((noise.width(part), part["bits"]) for part in parts), (1, 64))
-        terms = [(1, [*(given["residues"][part["name"]] for part in parts), [1]])]
-        peers = [k for k in self.around[member] if k in entry["roster"]]
-        need(sorted(given["seeds"]) == sorted(map(str, peers)), f"sum {index} has masks with others")
-        for peer in peers:
-            seed = self.seed(index, bytes.fromhex(entry["context"]), member, peer)
-            need(seed.hex() == given["seeds"][str(peer)], f"sum {index} has another seed")
-            terms.append((1 if member >= peer else -1, keystream(seed, layout)))
-        if "promise" in self.data["table"][entry["kind"]]:
-            self.check_noise(index, entry, member)
-        self.expect(member, ["server"], MASKED_INPUT, index, packed_sum(terms, layout))
 
     def check_noise(self, index: int, entry: dict[str, Any], member: int) -> None:
         """That the residues are values near the client's own, with noise of all components."""
@@ -317,7 +270,10 @@ class Replay:
             secret = bytes.fromhex(self.clients[one]["self_masks"][index])
             return hkdf(secret, self.context, framed("self mask", context, u32(one)))
         info = framed("pair mask", context, u32(min(one, other)), u32(max(one, other)))
-        return agree(*(self.clients[k]["mask_keys"][index] for k in (one, other)), self.context, info)
+        more = self.pair_secret(one, other, index) if self.hybrid else b""
+        return agree(self.mask_secret(one, index), self.mask_secret(other, index), self.context, info, more)
+
+    # --- totals ---
 
     def check_total(self, index: int, entry: dict[str, Any]) -> None:
         total, inputs = entry["total"], entry["inputs"].values()
@@ -370,5 +326,6 @@ def verify(data: dict[str, Any]) -> None:
     for member in data["leavers"]:
         replay.expect(member, ["server"], LEAVE)
     replay.context = replay.invited
-    replay.expect("server", [k for k in replay.ids if k not in data["leavers"]], FAREWELL)
+    gone = [*data["leavers"], *replay.convicted]
+    replay.expect("server", [k for k in replay.ids if k not in gone], FAREWELL)
     need(replay.at == len(data["frames"]), "frames after the farewell")

@@ -14,6 +14,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from tests.verifier_tools import need
+
 UNITS = 2**128
 LARGEST_VARIANCE = 2**20  # of the samples that are made here
 BLOCK_BYTES = 2**17
@@ -97,6 +99,7 @@ def _exp(k: int, twice: Decimal) -> Decimal:
 
 def draw(stream: Stream, variance: Fraction, size: int) -> list[int]:
     """The next samples of a stream, in blocks."""
+    need(variance <= LARGEST_VARIANCE, "samples of a larger variance, which are made in another way")
     steps = thresholds(variance)
     known = max(16, len(steps).bit_length() + 5)
     width = 2 if known == 16 else 4

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import struct
+from collections.abc import Iterable
 from functools import cache
 from math import prod
 from typing import Any
@@ -27,7 +28,8 @@ def need(condition: bool, why: str) -> None:
 def pack(value: Any) -> bytes:
     """Canonical MessagePack of short lists, booleans, floats, unsigned integers, text and bytes."""
     if isinstance(value, list):
-        return bytes([0x90 | len(value)]) + b"".join(map(pack, value))
+        head = bytes([0x90 | len(value)]) if len(value) < 16 else b"\xdc" + len(value).to_bytes(2, "big")
+        return head + b"".join(map(pack, value))
     if isinstance(value, bool):
         return b"\xc3" if value else b"\xc2"
     if isinstance(value, float):
@@ -39,6 +41,35 @@ def pack(value: Any) -> bytes:
     first, number, tail = (0xCC, value, b"") if isinstance(value, int) else (0xC4, len(value), value)
     width = next(w for w in range(4) if number < 1 << (8 << w))
     return bytes([first + width]) + number.to_bytes(1 << width, "big") + tail
+
+
+def unpack(data: bytes) -> list[Any]:
+    """The fields of a frame: `data` must be the only encoding of them."""
+    need(len(data) > 0 and data[0] >> 4 == 9, "not a frame")
+    values, at = list[Any](), 1
+    try:
+        for _ in range(data[0] & 15):
+            value, at = _unpacked(data, at)
+            values.append(value)
+    except (IndexError, UnicodeDecodeError):
+        raise Rejected("a frame that is cut off, or text that is not ASCII") from None
+    need(pack(values) == data, "not the canonical encoding of a frame")
+    return values
+
+
+def _unpacked(data: bytes, at: int) -> tuple[Any, int]:
+    first, at = data[at], at + 1
+    if first < 128:
+        return first, at
+    if first >> 5 == 5:
+        return data[at : at + first % 32].decode("ascii"), at + first % 32
+    need(first in (0xC4, 0xC5, 0xC6, 0xCC, 0xCD, 0xCE, 0xCF, 0xD9), "not a value of a frame")
+    width = 1 << (first & 3 if first != 0xD9 else 0)
+    number, at = int.from_bytes(data[at : at + width], "big"), at + width
+    if first >> 2 == 0xCC >> 2:
+        return number, at
+    tail = data[at : at + number]
+    return tail.decode("ascii") if first == 0xD9 else tail, at + number
 
 
 def framed(purpose: str, *fields: bytes) -> bytes:
@@ -77,8 +108,31 @@ def is_signed(key: bytes, signature: bytes, message: bytes) -> bool:
 
 
 @cache
-def agree(secret: str, other: str, salt: bytes, info: bytes) -> bytes:
-    return hkdf(private(secret).exchange(private(other).public_key()), salt, info)
+def agree(secret: str, other: str, salt: bytes, info: bytes, more: bytes = b"") -> bytes:
+    """HKDF of what two X25519 secrets have in common, and of a KEM secret if there is one."""
+    return hkdf(private(secret).exchange(private(other).public_key()) + more, salt, info)
+
+
+# --- tags of shares ----------------------------------------------------------------------------------
+
+
+@cache
+def share_hash(session: bytes, dealer: int, holder: int, index: int, column: int, share: bytes) -> bytes:
+    text = framed("share", session, u32(dealer), u32(holder), u32(index)) + u32(column) + share
+    return hashlib.sha256(text).digest()[:16]
+
+
+def row_tag(hashes: Iterable[bytes]) -> bytes:
+    return digest("share row", *hashes)[:16]
+
+
+# --- masks and shares --------------------------------------------------------------------------------
+
+
+def word_at(seed: bytes, offset: int) -> bytes:
+    """The eight bytes of a key stream after the first `offset`."""
+    stream = Cipher(algorithms.AES(seed[:16]), modes.CTR(seed[16:])).encryptor()
+    return stream.update(bytes(offset + 8))[offset:]
 
 
 @cache

@@ -20,32 +20,36 @@ def malformed_frames(invitation: bytes) -> Iterator[Malformed]:
 
 def _headers(good: bytes) -> Iterator[Malformed]:
     yield "nothing", b"", "MalformedMessage"
-    yield "one byte", b"\x98", "MalformedMessage"
+    header, fields = good[:1], good[0] & 0x0F
+    yield "one byte", header, "MalformedMessage"
     yield "not an array", b"\xc4" + good[1:], "MalformedMessage"
     yield "a map", b"\x84" + good[1:], "MalformedMessage"
-    yield "an array header in a longer form", b"\xdc\x00\x08" + good[1:], "MalformedMessage"
-    yield "one field fewer than announced", b"\x99" + good[1:], "MalformedMessage"
-    yield "one field more than announced", b"\x97" + good[1:], "MalformedMessage"
-    yield "version 0", good[:1] + b"\x00" + good[2:], "WrongVersion"
-    yield "version 2", good[:1] + b"\x02" + good[2:], "WrongVersion"
-    yield "version 2 of a message unknown to version 1", b"\x93\x02\x63\x00", "WrongVersion"
-    yield "the version in a longer form", good[:1] + b"\xcc\x01" + good[2:], "MalformedMessage"
-    yield "the version as text", good[:1] + b"\xa11" + good[2:], "MalformedMessage"
+    yield "an array header in a longer form", b"\xdc\x00" + bytes([fields]) + good[1:], "MalformedMessage"
+    yield "one field fewer than announced", bytes([0x90 + fields + 1]) + good[1:], "MalformedMessage"
+    yield "one field more than announced", bytes([0x90 + fields - 1]) + good[1:], "MalformedMessage"
+    yield "version 0", header + b"\x00" + good[2:], "WrongVersion"
+    yield "version 1", header + b"\x01" + good[2:], "WrongVersion"
+    yield "version 3", header + b"\x03" + good[2:], "WrongVersion"
+    yield "version 3 of a message unknown to version 2", b"\x93\x03\x63\x00", "WrongVersion"
+    yield "the version in a longer form", header + b"\xcc\x02" + good[2:], "MalformedMessage"
+    yield "the version as text", header + b"\xa12" + good[2:], "MalformedMessage"
     yield "an unknown type", good[:2] + b"\x0a" + good[3:], "MalformedMessage"
     yield "the type in a longer form", good[:2] + b"\xcc\x01" + good[3:], "MalformedMessage"
 
 
 def _fields(good: bytes) -> Iterator[Malformed]:
-    """The third field is an empty byte string, the fourth the trust level, the fifth the number of sums."""
+    """The third field is an empty byte string, the fourth the trust level, the fifth the key agreement, the
+    sixth the number of sums."""
     length = good[_TRUST_AT] & 0x1F
-    sums_at = _TRUST_AT + 1 + length
-    trust = good[_TRUST_AT + 1 : sums_at]
+    trust_ends = _TRUST_AT + 1 + length
+    sums_at = trust_ends + 1 + (good[trust_ends] & 0x1F)
+    trust = good[_TRUST_AT + 1 : trust_ends]
 
     def with_context(field: bytes) -> bytes:
         return good[:_HEADER] + field + good[_TRUST_AT:]
 
     def with_trust(field: bytes) -> bytes:
-        return good[:_TRUST_AT] + field + good[sums_at:]
+        return good[:_TRUST_AT] + field + good[trust_ends:]
 
     def with_sums(field: bytes) -> bytes:
         return good[:sums_at] + field + good[sums_at + 1 :]

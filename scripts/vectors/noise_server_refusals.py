@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from scripts.vectors.describe import chained
-from scripts.vectors.server_refusals import CORRUPT_DEALER, Book, Play, describe_server
+from scripts.vectors.server_play import Play
+from scripts.vectors.server_refusals import LIAR, Book, describe_server
 from secagg import messages as m
 from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.shamir import SHARE_BYTES
+from secagg.share_tags import TAG_BYTES
 from secagg.sum_spec import Count, Part, SumSpec, Table
 
 PROMISE: Final = NoiseAssumptions(clients=64, dropouts=1, colluders=1, removable=True)
@@ -23,7 +25,6 @@ _PART: Final = Part(
 )
 TABLE: Final = Table({"vector": SumSpec(parts=(_PART,), promise=PROMISE)})
 EVERYBODY: Final = b"\x0f"
-_M = TypeVar("_M", bound=m.Message)
 SHARES: Final = 4 * (1 + PROMISE.seeds)  # that a reveal holds if nobody is missing
 
 
@@ -58,12 +59,12 @@ def noise_server_refusals() -> dict[str, Any]:
 
 def _set_up(book: Book) -> None:
     play = NoisePlay()
-    start, given = book.start("nobody has advertised, with noise", play), _reply(play, m.Advertisement)
+    start, given = book.start("nobody has advertised, with noise", play), play.reply(m.Advertisement)
     seeds = PROMISE.seeds * 2 * 32
     short = replace(given, advert=given.advert[: -seeds - 64] + given.advert[-64:])
     book.case("noise: an advert without commitments to seeds", start, 3, short, "MalformedMessage")
     play.advance()
-    start, dealt = book.start("sharing, with noise", play), _reply(play, m.Shares)
+    start, dealt = book.start("sharing, with noise", play), play.reply(m.Shares)
     size, row = len(dealt.envelopes) // 3, PROMISE.seeds * 2 * SHARE_BYTES
     cut = b"".join(dealt.envelopes[at : at + size - row] for at in range(0, 3 * size, size))
     bare = replace(dealt, envelopes=cut)
@@ -72,41 +73,43 @@ def _set_up(book: Book) -> None:
 
 def _reveals(book: Book) -> None:
     play = NoisePlay()
-    play.masking().advance().advance()
-    start, given = book.start("unmasking, with noise", play), _reply(play, m.Reveal)
-    assert len(given.shares) == SHARES * SHARE_BYTES
-    for name, shares in (
-        ("no share of noise", given.shares[: 4 * SHARE_BYTES]),
-        ("one share of noise fewer", given.shares[:-SHARE_BYTES]),
-        ("one share of noise more", given.shares + bytes(SHARE_BYTES)),
-    ):
-        book.case(f"noise: {name}", start, 3, replace(given, shares=shares), "MalformedMessage")
-    outside = given.shares[:-SHARE_BYTES] + b"\x01" + b"\xff" * 32
-    book.case("noise: a share outside the field", start, 3, replace(given, shares=outside), "BadShare")
+    play.unmasking()
+    start, given = book.start("unmasking, with noise", play), play.reply(m.Reveal)
+    shares, hidden = given.shares, given.hidden
+    assert len(shares) == SHARES * SHARE_BYTES
+    assert len(hidden) == 4 * TAG_BYTES  # of the shares of mask keys
+    swapped = shares[:SHARE_BYTES] + shares[2 * SHARE_BYTES : 3 * SHARE_BYTES]
+    swapped += shares[SHARE_BYTES : 2 * SHARE_BYTES] + shares[3 * SHARE_BYTES :]
+    outside = shares[:-SHARE_BYTES] + b"\x01" + b"\xff" * 32
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("no share of noise", {"shares": shares[: 4 * SHARE_BYTES]}, "MalformedMessage"),
+        ("one share of noise fewer", {"shares": shares[:-SHARE_BYTES]}, "MalformedMessage"),
+        ("one share of noise more", {"shares": shares + bytes(SHARE_BYTES)}, "MalformedMessage"),
+        (
+            "hashes of shares that are revealed",
+            {"hidden": hidden + bytes(12 * TAG_BYTES)},
+            "MalformedMessage",
+        ),
+        ("a share outside the field", {"shares": outside}, "BadShare"),
+        ("shares of noise in another order", {"shares": swapped}, "WrongShare"),
+    ]
+    for name, changes, error in cases:
+        book.case(f"noise: {name}", start, 3, play.reveal(**changes), error)
 
 
 def _drop_out(book: Book) -> None:
     """All noise of the others has to stay, and nobody may show any of it."""
     play = NoisePlay()
-    play.masking()
-    del play.replies[0]
-    play.advance().advance()
-    start, given = book.start("unmasking, with noise, one is missing", play), _reply(play, m.Reveal)
+    play.unmasking(0)
+    start, given = book.start("unmasking, with noise, one is missing", play), play.reply(m.Reveal)
     assert (given.dealers, len(given.shares)) == (EVERYBODY, 4 * SHARE_BYTES)
-    surplus = replace(given, shares=given.shares + bytes(3 * PROMISE.seeds * SHARE_BYTES))
+    surplus = play.reveal(shares=given.shares + bytes(3 * PROMISE.seeds * SHARE_BYTES))
     book.case("noise: shares of noise that has to stay", start, 3, surplus, "MalformedMessage")
 
 
 def _corrupt_dealer(book: Book) -> None:
-    play = NoisePlay(corrupt_dealer=CORRUPT_DEALER)
-    play.masking().advance().advance().receive()
+    play = NoisePlay(corrupt_dealer=LIAR)
+    play.unmasking().receive()
     start = book.start("all have revealed, with noise", play)
     name = "noise: no shares open the dealer's commitment"
-    book.blame(name, start, {"close_stage": True}, CORRUPT_DEALER, "CorruptDealer")
-
-
-def _reply(play: Play, kind: type[_M]) -> _M:
-    """What client 3 is about to send."""
-    message = m.decode(play.replies[3], sender=3, limit=1 << 20)
-    assert isinstance(message, kind)
-    return message
+    book.blame(name, start, {"close_stage": True}, LIAR, "FalseDealing")

@@ -11,15 +11,19 @@ from typing import Any, Final
 import numpy as np
 
 from scripts.vectors.anchors import ANCHORS
+from scripts.vectors.complete_plays import TABLE
 from scripts.vectors.describe import describe_part, describe_registry, describe_table
-from scripts.vectors.plays import PLAYS, TABLE
+from scripts.vectors.plays import PLAYS
 from scripts.vectors.samples import sample_messages
+from scripts.vectors.share_primitives import secret as _secret
+from scripts.vectors.share_primitives import share_primitives
 from secagg import messages as m
 from secagg import residue_packing, shamir
 from secagg.bitmap import pack_positions
 from secagg.canonical_msgpack import encode_fields
 from secagg.cohort_members import invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.hashing import digest, framed
+from secagg.hybrid_keys import encapsulate
 from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import (
@@ -33,7 +37,7 @@ from secagg.keys import (
     self_mask_seed,
 )
 from secagg.mask_keystream import KeyStream, apply_masks
-from secagg.message_records import Advert
+from secagg.message_records import Advert, encode_ids
 from secagg.query_context import content_digest, query_digest
 from secagg.share_envelopes import EnvelopeCipher
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec
@@ -41,10 +45,6 @@ from secagg.trust_levels import Trust
 
 _SESSION: Final = digest("vector", b"session")
 _CONTEXT: Final = digest("vector", b"context")
-
-
-def _secret(name: str) -> bytes:
-    return SeededRandom(b"primitives", name.encode())(32)
 
 
 def primitives() -> dict[str, Any]:
@@ -59,6 +59,7 @@ def primitives() -> dict[str, Any]:
         "masks": [_mask(bits) for bits in (1, 7, 8, 9, 16, 20, 32, 33, 63, 64)],
         "shamir": [_shamir(*case) for case in ((1, 1), (2, 3), (3, 4), (5, 9))],
         "envelopes": [_envelope(sums) for sums in (1, 3)],
+        **share_primitives(),
         "signatures": _signatures(),
         "packing": [_packing(bits) for bits in (1, 3, 5, 7, 8, 12, 13, 16, 17, 24, 31, 32, 33, 53, 63, 64)],
         "bitmaps": [_bitmap(*case) for case in (((0, 2), 3), ((), 1), ((7,), 8), ((0, 8, 11), 12))],
@@ -119,18 +120,31 @@ def _named_digests() -> dict[str, Any]:
 
 def _ring_digests(invitation: bytes) -> dict[str, Any]:
     """The two digests that stand for the key list on a ring; the adverts are of a session of one sum."""
-    keys = [(_secret(f"channel {k}"), (_secret(f"mask {k}"),), (_secret(f"seed {k}"),)) for k in range(3)]
-    adverts = [Advert(k, *row) for k, row in zip((3, 7, 300), keys, strict=True)]
-    digest, numbers = ring_digest(adverts), {"size": 1 << 20, "neighbours": 200, "threshold": 101}
-    session = ring_session_id(invitation, **numbers, ring=digest)
+    adverts = [
+        Advert(member, _secret(f"channel {k}"), b"", (_secret(f"mask {k}"),), (_secret(f"seed {k}"),))
+        for k, member in enumerate((3, 7, 300))
+    ]
+    digest, ids = ring_digest(adverts), encode_ids(advert.member for advert in adverts)
     return {
         "ring": {"adverts": [advert.encode().hex() for advert in adverts], "digest": digest.hex()},
-        "ring_session": {
-            "invitation": invitation.hex(),
-            **numbers,
-            "ring": digest.hex(),
-            "digest": session.hex(),
-        },
+        "ring_sessions": [_ring_session(invitation, digest, members) for members in (b"", ids)],
+    }
+
+
+def _ring_session(invitation: bytes, ring: bytes, members: bytes) -> dict[str, Any]:
+    """The id of a session that does not name its members, or does."""
+    size, neighbours, threshold = 1 << 20, 200, 101
+    session = ring_session_id(
+        invitation, size=size, neighbours=neighbours, threshold=threshold, ring=ring, members=members
+    )
+    return {
+        "invitation": invitation.hex(),
+        "size": size,
+        "neighbours": neighbours,
+        "threshold": threshold,
+        "ring": ring.hex(),
+        "members": members.hex(),
+        "digest": session.hex(),
     }
 
 
@@ -162,12 +176,17 @@ def _key_schedule() -> dict[str, Any]:
 def _signatures() -> list[dict[str, Any]]:
     """What each kind of signature covers; the one on survivors field by field."""
     identity = Identity.from_secret(_secret("identity"))
-    query, spec = digest("vector", b"query"), digest("vector", b"spec")
+    query, spec, receipt = (digest("vector", name) for name in (b"query", b"spec", b"receipt"))
+    asked = (_SESSION, (2).to_bytes(4, "big"), query, spec, b"\x0f")
     rows: list[tuple[str, tuple[bytes, ...]]] = [
         ("advert", (_CONTEXT, b"the body of an advert")),
         ("key list", (_SESSION,)),
-        ("survivors", (_SESSION, (2).to_bytes(4, "big"), query, spec, b"\x0f", b"\x0d")),
+        ("survivors", (*asked, b"\x0d")),
         ("registry", (digest("vector", b"registry"),)),
+        ("share tags", (_SESSION, b"tags")),
+        ("deposit", (_SESSION, receipt, b"deposits")),
+        ("masked input", (*asked, receipt, digest("masked parts", b"parts"), bytes(8), b"words")),
+        ("reveal", (*asked, b"\x0d", b"\x01\x03", receipt, b"\x0f", b"shares", b"hidden hashes")),
     ]
     return [
         {
@@ -225,7 +244,7 @@ def _replay(drawn: bytes) -> Any:
 def _envelope(sums: int) -> dict[str, Any]:
     sender, receiver = _secret("sender"), _secret("receiver")
     text = SeededRandom(b"envelope")(66 * sums)
-    channel = EnvelopeCipher(sender, session=_SESSION, owner=3)
+    channel = EnvelopeCipher(sender, session=_SESSION, owner=3, kem=None, encapsulate=encapsulate)
     info = envelope_info(3, 300)
     return {
         "session": _SESSION.hex(),
@@ -233,7 +252,7 @@ def _envelope(sums: int) -> dict[str, Any]:
         "secrets": [sender.hex(), receiver.hex()],
         "key": Agreement(sender).derive(public_key(receiver), salt=_SESSION, info=info).hex(),
         "plaintext": text.hex(),
-        "envelope": channel.seal(text, receiver=300, receiver_key=public_key(receiver)).hex(),
+        "envelope": channel.seal(text, receiver=Advert(300, public_key(receiver), b"", (), ())).hex(),
     }
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from scripts.vectors.describe import chained, describe_policy, describe_registry, describe_table
 from secagg import messages as m
+from secagg.differencing_rules import ContentOf
 from secagg.message_records import Parcel, encode_signatures
 from secagg.sum_spec import Part, Residue, SumSpec, Table
 from secagg.trust_levels import Trust
@@ -28,6 +29,11 @@ _SPEC: Final = SumSpec(parts=(Part(name=PART, size=2, bits=12, bound=Residue()),
 TABLE: Final = Table({"vector": _SPEC, "once": SumSpec(parts=_SPEC.parts)})
 
 
+def without_nonce(size: int) -> ContentOf:
+    """What says that two queries are the same if all but the first `size` bytes of their payloads are."""
+    return lambda _kind, payload: payload[size:]
+
+
 class Recorder(Rig):
     """A rig that writes down what it feeds its clients; `name` is that of their configuration."""
 
@@ -40,9 +46,12 @@ class Recorder(Rig):
         name: str = "",
         table: Table = TABLE,
         policy_changes: Mapping[str, Any] | None = None,
+        static: Sequence[str] = (),
+        nonce_bytes: int = 0,
     ) -> None:
         changes = {"max_cohort": clients + 1, "unnoised_sums": 4, "max_query_bytes": 2048}
         self.name = name or str(trust)
+        self.nonce_bytes = nonce_bytes  # at the start of every payload, which belong to the round
         self.steps: dict[int, list[dict[str, Any]]] = {k: [] for k in range(clients)}
         super().__init__(
             clients=clients,
@@ -53,6 +62,8 @@ class Recorder(Rig):
             registered=2,
             seed=b"refusals",
             policy_changes={**changes, **(policy_changes or {})},
+            static=static,
+            content_of=without_nonce(nonce_bytes),
         )
         self.vectors = {k: np.array([k, 4095 - k], np.uint32) for k in range(clients)}
 
@@ -72,6 +83,8 @@ class Recorder(Rig):
             "table": describe_table(self.table),
             "registry": describe_registry(self.registry),
             "identity": self.identity(0).secret().hex() if self.registry else None,
+            **({"static": list(self.static)} if self.static else {}),
+            **({"nonce_bytes": self.nonce_bytes} if self.nonce_bytes else {}),
         }
 
 
@@ -101,8 +114,8 @@ class Book:
 class Session:
     """An honest session up to where a case wants to cheat."""
 
-    def __init__(self, trust: Trust) -> None:
-        self.rig = Recorder(trust)
+    def __init__(self, trust: Trust, rig: Recorder | None = None) -> None:
+        self.rig = rig or Recorder(trust)
         self.invitation = self.rig.invitation()
 
     def advertise(self) -> Session:

@@ -11,7 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from secagg import residue_packing
 from secagg.clipping_and_fixed_point import checked
-from secagg.events import Answer
+from secagg.cohort_members import CohortView
+from secagg.events import Answer, ClientStep
+from secagg.hybrid_keys import Encapsulation, KemKey, encapsulate, mask_key_of
 from secagg.keys import Agreement, Random, pair_info, self_mask_seed
 from secagg.mask_keystream import KeyStream
 from secagg.noise.gaussian import discrete_gaussian
@@ -39,13 +41,40 @@ class Drawn:
         return self.last
 
 
-class RecordingClient(InsecureSeededClient):
-    """Notes its secrets when they are fresh, and its residues as they were before they were masked."""
+class Encapsulations:
+    """Encapsulates as it did before, for the KEM keys in `known`, and notes what it gave. The library has no
+    seeds for encapsulation, so that it is random for a new key."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, known: Mapping[bytes, Encapsulation]) -> None:
+        self._known = known
+        self.given: dict[bytes, Encapsulation] = {}
+
+    def __call__(self, public: bytes) -> Encapsulation:
+        self.given[public] = self._known.get(public) or encapsulate(public)
+        return self.given[public]
+
+
+def recorded_encapsulations(clients: Mapping[str, Any], member: int) -> dict[bytes, Encapsulation]:
+    """What client `member` of a transcript encapsulated, by the KEM keys. `clients` are those of the file."""
+    rows = clients.get(str(member), {}).get("encapsulations", {})
+    return {
+        KemKey(bytes.fromhex(clients[receiver]["kem_seed"])).public(): Encapsulation(
+            bytes.fromhex(row["secret"]), bytes.fromhex(row["ciphertext"])
+        )
+        for receiver, row in rows.items()
+    }
+
+
+class RecordingClient(InsecureSeededClient):
+    """Notes its secrets when they are fresh, what it deals, and its residues as they were before they were
+    masked. `known` are encapsulations that it uses again."""
+
+    def __init__(self, *, known: Mapping[bytes, Encapsulation], **settings: Any) -> None:
         super().__init__(**settings)
         self._drawn = Drawn(self._hooks.random)
-        self._hooks = replace(self._hooks, random=self._drawn)
+        self._encapsulations = Encapsulations(known)
+        self._hooks = replace(self._hooks, random=self._drawn, encapsulate=self._encapsulations)
+        self.dealt: list[bytes] = []  # what it deals to each holder, in their order
         self.inputs: dict[int, dict[str, Any]] = {}
         self.questions: dict[int, Question] = {}
 
@@ -53,15 +82,37 @@ class RecordingClient(InsecureSeededClient):
         """The one-time secrets of the session; they exist from the invitation to their first use."""
         vault = self._vault
         noise = [[seed.hex() for seed in seeds] for seeds in vault._noise.values()]
+        kem = {} if vault._kem is None else {"kem_seed": vault._kem._private.private_bytes_raw().hex()}
         return {
             "channel": vault._channel.hex(),
+            **kem,
             "mask_keys": [key.hex() for key in vault._mask_keys.values()],
             "self_masks": [seed.hex() for seed in vault._self_masks.values()],
             **({"noise_seeds": noise} if self._table.seeds else {}),
         }
 
-    def held_shares(self, sum_index: int, dealer: int) -> bytes:
-        return self._vault._held[sum_index][self._cohort.position[dealer]]
+    def encapsulations(self) -> dict[str, Any]:
+        """What it encapsulated, by the id of the receiver. It exists from the list of keys on."""
+        adverts = [self._cohort.adverts[position] for position in self._cohort.neighbourhood]
+        receivers = {advert.kem_key: advert.member for advert in adverts}
+        return {
+            str(receivers[key]): {"secret": made.secret.hex(), "ciphertext": made.ciphertext.hex()}
+            for key, made in self._encapsulations.given.items()
+        }
+
+    def lies(self) -> dict[str, Any]:
+        """What is false in what it deals: nothing, if it is honest."""
+        return {}
+
+    def _enter_cohort(self, cohort: CohortView) -> ClientStep:
+        deal = self._vault.deal
+
+        def noted(*, threshold: int, holders: int) -> list[bytes]:
+            self.dealt = deal(threshold=threshold, holders=holders)
+            return self.dealt
+
+        self._vault.deal = noted  # type: ignore[method-assign]
+        return super()._enter_cohort(cohort)
 
     def answer(self, sum_index: int, values: Mapping[str, ArrayLike]) -> Answer:
         question = self._question
@@ -86,14 +137,18 @@ class RecordingClient(InsecureSeededClient):
         of the self mask.
         """
         session, context = question.cohort.session, question.mask_context
-        agreement = Agreement(self._vault._mask_keys[question.sum_index])
+        dealt = self._vault._mask_keys[question.sum_index]
+        agreement = Agreement(mask_key_of(dealt, self._policy.key_agreement))
+        pair_secrets = self._vault._pair_secrets[question.sum_index]
         secret = self._vault._self_masks[question.sum_index]
         own = self_mask_seed(secret, session=session, context=context, owner=self.member)
         seeds = {}
         around = [position for position in question.cohort.neighbourhood if position in question.roster]
-        for peer in (question.cohort.adverts[position] for position in around):
+        for position in around:
+            peer = question.cohort.adverts[position]
             info = pair_info(context, self.member, peer.member)
-            pair = agreement.derive(peer.mask_keys[question.sum_index], salt=session, info=info)
+            key, more = peer.mask_keys[question.sum_index], pair_secrets.get(position, b"")
+            pair = agreement.derive(key, salt=session, info=info, more=more)
             seeds[str(peer.member)] = (own if peer.member == self.member else pair).hex()
         return seeds
 

@@ -6,9 +6,12 @@ client of some configuration has gone through, `cases` the offending frame and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+from scripts.vectors.hybrid_refusals import hybrid_refusals
+from scripts.vectors.hybrid_server_refusals import hybrid_server_refusals
 from scripts.vectors.malformed import malformed_frames
 from scripts.vectors.noise_refusals import noise_refusals
 from scripts.vectors.noise_server_refusals import noise_server_refusals
@@ -16,10 +19,11 @@ from scripts.vectors.recorder import EVERYBODY, ROUND, SUMS, THRESHOLD, Book, Re
 from scripts.vectors.ring_refusals import ring_refusals
 from scripts.vectors.ring_server_refusals import ring_server_refusals
 from scripts.vectors.samples import sample_messages
+from scripts.vectors.sequence_refusals import sequence_refusals
 from scripts.vectors.server_refusals import server_refusals
 from secagg import messages as m
 from secagg.cohort_members import Cohort, invitation_digest, session_id
-from secagg.message_records import Advert, Format, Parcel
+from secagg.message_records import ID_BYTES, Advert, Format, Parcel
 from secagg.query_context import content_digest
 from secagg.transitions import CLIENT_MOVES
 from secagg.trust_levels import Trust
@@ -33,8 +37,8 @@ def _ready(trust: Trust = Trust.MALICIOUS) -> Session:
     return Session(trust).deliver()
 
 
-def refusals() -> dict[str, Any]:
-    """The whole file."""
+def refusals(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole file. `recorded` are the clients of hybrid sessions of the file before."""
     book = Book()
     _decoding(book)
     _invitations(book)
@@ -47,6 +51,8 @@ def refusals() -> dict[str, Any]:
     _order(book)
     ring_refusals(book)
     noise_refusals(book)
+    hybrid_refusals(book)
+    sequence_refusals(book)
     about = "Frames that must be refused, each with the error it must raise; see README.md."
     return {
         "about": about,
@@ -56,6 +62,7 @@ def refusals() -> dict[str, Any]:
         **server_refusals(),
         **ring_server_refusals(),
         **noise_server_refusals(),
+        **hybrid_server_refusals(recorded),
     }
 
 
@@ -68,7 +75,7 @@ def _decoding(book: Book) -> None:
     for name, frame, error in malformed_frames(session.invitation):
         book.case(f"decoder: {name}", start, frame, error)
     form, policy = Format(SUMS, signed=True), session.rig.policy
-    lists = policy.max_cohort * max(form.advert_bytes, form.parcel_bytes)
+    lists = policy.max_cohort * (max(form.neighbour_bytes, form.parcel_bytes) + ID_BYTES)
     limit = max(lists, policy.max_query_bytes + policy.max_cohort) + 256
     book.case("decoder: a frame above the limit", start, bytes(limit + 1), "OversizeMessage")
     book.case("decoder: zeros, as many as the limit allows", start, bytes(limit), "MalformedMessage")
@@ -83,6 +90,10 @@ def _invitations(book: Book) -> None:
     other = bytes(32)
     book.case("invitation: another trust level", start, rig.invitation(trust="curious_server"), "WrongTrust")
     book.case("invitation: an unknown trust level", start, rig.invitation(trust="honest"), "WrongTrust")
+    hybrid = rig.invitation(agreement="x25519+ml-kem-768")
+    book.case("invitation: another key agreement", start, hybrid, "WrongKeyAgreement")
+    unknown = rig.invitation(agreement="rsa")
+    book.case("invitation: an unknown key agreement", start, unknown, "WrongKeyAgreement")
     book.case("invitation: no sums", start, rig.invitation(sums=0), "TooManySums")
     book.case("invitation: too many sums", start, rig.invitation(sums=SUMS + 1), "TooManySums")
     book.case("invitation: another table", start, rig.invitation(table=other), "WrongTable")
@@ -133,22 +144,24 @@ def _key_lists(book: Book) -> None:
 def _advert(rig: Rig, context: bytes, member: int) -> Advert:
     """Keys that the attacker made, signed with the identity of `member`."""
     keys = [bytes([9 + member, k + 1]) + bytes(30) for k in range(SUMS + 1)]
-    return _sign(rig, context, Advert(member, keys[0], tuple(keys[1:]), (bytes(32),) * SUMS), member)
+    return signed_advert(
+        rig, context, Advert(member, keys[0], b"", tuple(keys[1:]), (bytes(32),) * SUMS), member
+    )
 
 
-def _sign(rig: Rig, context: bytes, advert: Advert, signer: int) -> Advert:
-    signature = rig.identity(signer).sign("advert", context, advert.body)
-    return Advert(advert.member, advert.channel_key, advert.mask_keys, advert.commitments, signature)
+def signed_advert(rig: Rig, context: bytes, advert: Advert, signer: int) -> Advert:
+    """The same keys, signed by a client."""
+    return replace(advert, signature=rig.identity(signer).sign("advert", context, advert.body))
 
 
 def _replaced(rig: Rig, context: bytes, advert: Advert, key: bytes) -> Advert:
     """`advert` with its first mask key replaced, and signed again by its corrupt owner."""
-    changed = Advert(advert.member, advert.channel_key, (key, *advert.mask_keys[1:]), advert.commitments)
-    return _sign(rig, context, changed, advert.member)
+    changed = replace(advert, mask_keys=(key, *advert.mask_keys[1:]))
+    return signed_advert(rig, context, changed, advert.member)
 
 
 def _resigned(rig: Rig, context: bytes, advert: Advert) -> Advert:
-    return _sign(rig, context, advert, 4)
+    return signed_advert(rig, context, advert, 4)
 
 
 def _bad_keys(adverts: Sequence[Advert]) -> dict[str, bytes]:
@@ -174,11 +187,11 @@ def _deliveries(book: Book) -> None:
         book.case(f"delivery: {name}", start, session.rig.delivery(cohort, parcels), error)
 
     honest = session.parcels()
-    body = (honest[0].envelope, honest[0].signature)
-    refuse("of a stranger", [*honest, Parcel(9, *body)], "UnknownPeer")
-    refuse("of this client itself", [Parcel(0, *body), *honest], "BadRoster")
-    refuse("under the signature of another", [Parcel(1, body[0], honest[1].signature), *honest[1:]],
-           "BadSignature")  # fmt: skip
+    first, second, *_ = honest
+    refuse("of a stranger", [*honest, replace(first, sender=9)], "UnknownPeer")
+    refuse("of this client itself", [replace(first, sender=0), *honest], "BadRoster")
+    forged = replace(first, signature=second.signature)
+    refuse("under the signature of another", [forged, *honest[1:]], "BadSignature")
     refuse("of too few clients", honest[:1], "FewContributors")
     refuse("twice of one client", [honest[0], *honest], "MalformedMessage")
     blob = b"".join(parcel.encode() for parcel in honest)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from scripts.vectors.recorder import ROUND, Book, Recorder, Session
 from secagg import messages as m
 from secagg.cohort_members import invitation_digest
-from secagg.message_records import Advert, encode_neighbours
+from secagg.message_records import Advert, encode_ids, encode_neighbours
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.drawn_ring import DrawnRing
 
@@ -27,13 +27,18 @@ EVERYBODY: Final = range(SIZE)
 class RingSession:
     """An honest session on a ring up to where a case wants to cheat."""
 
-    def __init__(self, threshold: int = THRESHOLD) -> None:
-        self.rig = Recorder(Trust.CURIOUS, clients=SIZE, corrupt=2, name="ring")
+    def __init__(self, threshold: int = THRESHOLD, *, name: str = "ring", **rules: Any) -> None:
+        self.rig = Recorder(Trust.CURIOUS, clients=SIZE, corrupt=2, name=name, **rules)
         self.invitation = self.rig.invitation(nonce=b"ring".ljust(32, b"\0"))
         self.adverts = self.rig.advertise(self.invitation)
         self.ring = DrawnRing.draw(
             self.invitation, self.adverts, EVERYBODY, neighbours=NEIGHBOURS, threshold=threshold
         )
+
+    def neighbours(self, **changes: Any) -> bytes:
+        """What introduces its neighbours to client 0, with changed fields."""
+        records = encode_neighbours((k, self.adverts[k]) for k in self.ring.around(0))
+        return _frame(self, records, **changes)
 
     def share(self) -> RingSession:
         self.shares = {k: self.rig.share(k, self.ring.frame(k), NEIGHBOURS + 1) for k in EVERYBODY}
@@ -62,6 +67,7 @@ class RingSession:
 
 def ring_refusals(book: Book) -> None:
     _neighbours(book)
+    _ids(book)
     _bad_keys(book)
     _memories(book)
     _moves(book)
@@ -103,6 +109,22 @@ def _neighbours(book: Book) -> None:
     book.case("neighbours: of another invitation", start, foreign, "WrongSession")
 
 
+def _ids(book: Book) -> None:
+    """The ids of all members: four bytes each, ascending, and those of the records."""
+    session = RingSession()
+    start, ids = book.start("advertised, unsigned", session.rig), encode_ids(EVERYBODY)
+    for name, members in (
+        ("of another length", ids[:-1]),
+        ("of one client fewer", ids[:-4]),
+        ("of one client more", encode_ids(range(SIZE + 1))),
+        ("with one twice", encode_ids([0, 1, 2, 3, 3, 5, 6])),
+        ("out of order", encode_ids([0, 1, 2, 4, 3, 5, 6])),
+        ("with another one of a neighbour", encode_ids([0, 1, 2, 3, 4, 5, 7])),
+    ):
+        frame = session.neighbours(members=members)
+        book.case(f"neighbours: the ids of all, {name}", start, frame, "MalformedMessage")
+
+
 def _frame(session: RingSession, records: bytes, **changes: Any) -> bytes:
     fields = {
         "context": invitation_digest(session.invitation),
@@ -110,6 +132,7 @@ def _frame(session: RingSession, records: bytes, **changes: Any) -> bytes:
         "threshold": THRESHOLD,
         "ring": session.ring.cohort.digest,
         "adverts": records,
+        "members": b"",
     }
     return m.Neighbours(**{**fields, **changes}).encode()
 

@@ -5,145 +5,22 @@ A start is a list of calls on a seeded server; in a case, one more call excludes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final
-
-import numpy as np
+from dataclasses import replace
+from typing import Any, Final
 
 from scripts.vectors.describe import chained, describe_registry, describe_table
+from scripts.vectors.server_play import BARRED, REGISTRY, SEED, SETTINGS, SUMS, TABLE, Play
 from secagg import messages as m
-from secagg.client import ClientMachine
-from secagg.client_memory import VolatileMemory
-from secagg.cohort_members import invitation_digest
-from secagg.events import Asked
-from secagg.insecure_seeds import seeded_identity, seeded_registry
-from secagg.message_records import Advert, Format, parse_advert
-from secagg.policy import Policy
-from secagg.session_params import SessionParams
+from secagg.message_records import Advert, Format
 from secagg.shamir import SHARE_BYTES
-from secagg.sum_spec import Part, Residue, SumSpec, Table
-from secagg.testing import InsecureSeededClient, InsecureSeededServer
+from secagg.share_tags import TAG_BYTES
+from secagg.sum_spec import COUNT_BYTES, Table
 from secagg.trust_levels import Trust
+from tests.attacks.attackers.bad_clients import ForgingDealer, off_by_one
+from tests.attacks.attackers.liars import CountLiar, WordLiar
 
-SEED: Final = b"server refusals"
-SUMS: Final = 2
-CORRUPT: Final = 1
-CORRUPT_DEALER: Final = 2
-TABLE: Final = Table({"vector": SumSpec(parts=(Part(name="x", size=3, bits=11, bound=Residue()),))})
-REGISTRY: Final = seeded_registry(SEED, [0, 1, 2, 3, 4, 5])
-SETTINGS: Final[Mapping[str, Any]] = {
-    "sums": SUMS,
-    "corrupt": CORRUPT,
-    "dropout": 0.25,
-    "min_cohort": 3,
-    "max_cohort": 5,
-    "min_contributors": 3,
-}
+LIAR: Final = 2
 FORM: Final = Format(SUMS, signed=True)
-
-
-class Play:
-    """An honest session with a server, stage by stage; `steps` is what its server was told to do."""
-
-    MEMBERS: ClassVar[tuple[int, ...]] = (0, 1, 2, 3)
-    SUMMED: ClassVar[Table] = TABLE
-
-    def __init__(self, *, corrupt_dealer: int | None = None) -> None:
-        self.server = self.new_server()
-        self.clients = {member: self.new_client(member) for member in self.MEMBERS}
-        self.steps: list[dict[str, Any]] = []
-        self.replies = self._turns(dict.fromkeys(self.MEMBERS, self.server.invitation))
-        if corrupt_dealer is not None:  # it will deal shares of something that it did not commit to
-            self.clients[corrupt_dealer]._vault._self_masks[0] = bytes(32)
-
-    def new_server(self) -> InsecureSeededServer:
-        return InsecureSeededServer(
-            seed=SEED,
-            table=self.SUMMED,
-            registry=REGISTRY,
-            params=SessionParams(trust=Trust.MALICIOUS, **SETTINGS),
-        )
-
-    def new_client(self, member: int) -> ClientMachine:
-        policy = Policy(
-            trust=Trust.MALICIOUS,
-            corrupt=CORRUPT,
-            min_cohort=3,
-            max_cohort=5,
-            min_contributors=3,
-            max_sums=SUMS,
-            unnoised_sums=SUMS,
-        )
-        return InsecureSeededClient(
-            seed=SEED,
-            member=member,
-            table=self.SUMMED,
-            policy=policy,
-            memory=VolatileMemory(),
-            identity=seeded_identity(SEED, member),
-            registry=REGISTRY,
-        )
-
-    def _turns(self, frames: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Each client's reply to its frame."""
-        replies = {}
-        for member, frame in frames.items():
-            step = self.clients[member].receive(frame)
-            if step.frames:
-                (replies[member],) = step.frames
-            for event in step.events:
-                if isinstance(event, Asked):
-                    values = {"x": np.array(self.values(member), np.uint16)}
-                    replies[member] = self.clients[member].answer(event.sum_index, values).frame
-        return replies
-
-    def values(self, member: int) -> list[int]:
-        return [member, 1, 2047]
-
-    def receive(self) -> Play:
-        """The server takes all replies."""
-        for member, frame in self.replies.items():
-            self.steps.append({"from": member, "frame": frame.hex()})
-            self.server.receive(member, frame)
-        return self
-
-    def advance(self) -> Play:
-        """The server takes all replies, closes the stage, and everybody answers."""
-        self.receive()
-        self.steps.append({"close_stage": True})
-        step = self.server.close_stage()
-        self.replies = self._turns({k: packet.frame for packet in step.outgoing for k in packet.receivers})
-        return self
-
-    @property
-    def invited(self) -> bytes:
-        return invitation_digest(self.server.invitation)
-
-    @property
-    def session(self) -> bytes:
-        return self.clients[0]._cohort.session
-
-    def advertisement(self, advert: Advert) -> m.Advertisement:
-        return m.Advertisement(self.invited, advert.encode())
-
-    def signed(self, advert: Advert, member: int, *, signer: int | None = None) -> m.Advertisement:
-        """The keys of `advert` as those of `member`, signed by it or by another `signer`."""
-        keys = (advert.channel_key, advert.mask_keys, advert.commitments)
-        identity = seeded_identity(SEED, member if signer is None else signer)
-        signature = identity.sign("advert", self.invited, Advert(member, *keys).body)
-        return self.advertisement(Advert(member, *keys, signature))
-
-    def ask(self) -> Play:
-        self.steps.append({"ask": "vector", "payload": "", "round": 0})
-        step = self.server.ask("vector", b"", round_number=0)
-        self.replies = self._turns({k: packet.frame for packet in step.outgoing for k in packet.receivers})
-        return self
-
-    def ready(self) -> Play:
-        return self.advance().advance()
-
-    def masking(self) -> Play:
-        return self.ready().ask()
 
 
 class Book:
@@ -163,8 +40,12 @@ class Book:
         frame = message if isinstance(message, bytes) else message.encode()
         self.blame(name, start, {"from": sender, "frame": frame.hex()}, sender, error)
 
-    def blame(self, name: str, start: str, step: dict[str, Any], peer: int, error: str) -> None:
-        self.cases.append({"name": name, "start": start, "step": step, "peer": peer, "error": error})
+    def blame(
+        self, name: str, start: str, step: dict[str, Any], peer: int, error: str, *, other: int | None = None
+    ) -> None:
+        """A call excludes `peer` or, in a dispute, also the `other` client."""
+        row = {"name": name, "start": start, "step": step, "peer": peer, "error": error}
+        self.cases.append(row if other is None else {**row, "other": other})
 
 
 def server_refusals() -> dict[str, Any]:
@@ -176,8 +57,10 @@ def server_refusals() -> dict[str, Any]:
     _shares(book)
     _reports(book)
     _inputs(book)
+    _words(book)
     _confirmations(book)
     _reveals(book)
+    _lies(book)
     return {
         "server": describe_server(TABLE),
         "server_starts": chained(book.starts),
@@ -191,6 +74,7 @@ def describe_server(table: Table) -> dict[str, Any]:
         "trust": str(Trust.MALICIOUS),
         "table": describe_table(table),
         "registry": describe_registry(REGISTRY),
+        "barred": [BARRED],
         **SETTINGS,
     }
 
@@ -200,43 +84,39 @@ def describe_server(table: Table) -> dict[str, Any]:
 
 def _frames(book: Book) -> None:
     """What is refused before anyone looks at the content."""
-    start = book.start("nobody has advertised", Play())
-    limit = max(FORM.advert_bytes, SETTINGS["max_cohort"] * FORM.envelope_bytes) + 256
+    start, most = book.start("nobody has advertised", Play()), SETTINGS["max_cohort"]
+    shares = most * (FORM.envelope_bytes + FORM.tags_bytes)
+    limit = max(FORM.advert_bytes, shares, most * FORM.deposit_bytes) + 256
     book.case("frame: nothing", start, 3, b"", "MalformedMessage")
     book.case("frame: above the limit", start, 3, bytes(limit + 1), "OversizeMessage")
     book.case("frame: zeros, as many as the limit allows", start, 3, bytes(limit), "MalformedMessage")
-    book.case("frame: of another version", start, 3, b"\x93\x02\x16\xc4\x00", "WrongVersion")
+    book.case("frame: of another version", start, 3, b"\x93\x01\x16\xc4\x00", "WrongVersion")
     book.case("frame: of another session", start, 3, m.Advertisement(bytes(32), b"advert"), "WrongSession")
     book.case("leave", start, 3, m.Leave(b""), "Departed")
 
 
 def _adverts(book: Book) -> None:
     play = Play()
-    start, own = book.start("nobody has advertised", play), _advert_in(play.replies[3])
-    small = Advert(3, bytes(32), own.mask_keys, own.commitments)
+    start, own = book.start("nobody has advertised", play), play.advert()
+    small = replace(own, channel_key=bytes(32))
     short = m.Advertisement(play.invited, own.encode()[:-1])
     book.case("advert: of another length", start, 3, short, "MalformedMessage")
     book.case("advert: of another client", start, 4, play.advertisement(own), "UnknownPeer")
     book.case("advert: outside the registry", start, 9, play.signed(own, 9), "UnknownPeer")
     book.case("advert: under another signature", start, 3, play.signed(own, 3, signer=4), "BadSignature")
     book.case("advert: a key of small order", start, 3, play.signed(small, 3), "BadKey")
+    book.case("advert: of a client that lied before", start, BARRED, play.signed(own, BARRED), "Barred")
     play.receive()
     start = book.start("four have advertised", play)
     book.case("advert: a key in use", start, 4, play.signed(own, 4), "BadKey")
     book.case("advert: a second time", start, 3, play.advertisement(own), "OutOfOrder")
 
 
-def _advert_in(frame: bytes) -> Advert:
-    message = m.decode(frame, sender=3, limit=1 << 20)
-    assert isinstance(message, m.Advertisement)
-    return parse_advert(message.advert, FORM, sender=3)
-
-
 def _full_cohort(book: Book) -> None:
     play = Play().receive()
-    own = _advert_in(play.replies[3])
+    own = play.advert()
     fresh = [bytes([16, k + 1]) + bytes(30) for k in range(SUMS + 1)]
-    fifth = play.signed(Advert(4, fresh[0], tuple(fresh[1:]), own.commitments), 4)
+    fifth = play.signed(Advert(4, fresh[0], b"", tuple(fresh[1:]), own.commitments), 4)
     play.steps.append({"from": 4, "frame": fifth.encode().hex()})
     start = book.start("five have advertised", play)
     book.case("advert: of one too many", start, 5, play.signed(own, 5), "LargeCohort")
@@ -244,28 +124,39 @@ def _full_cohort(book: Book) -> None:
 
 def _shares(book: Book) -> None:
     play = Play().advance()
-    start, given = book.start("sharing", play), m.decode(play.replies[3], sender=3, limit=1 << 20)
-    assert isinstance(given, m.Shares)
-    short = m.Shares(given.context, given.envelopes[1:], given.signature)
-    unsigned = m.Shares(given.context, given.envelopes, b"")
-    forged = m.Shares(given.context, given.envelopes, bytes(64))
-    book.case("shares: of another length", start, 3, short, "MalformedMessage")
-    book.case("shares: without a signature", start, 3, unsigned, "MalformedMessage")
-    book.case("shares: under another signature", start, 3, forged, "BadSignature")
+    start, given = book.start("sharing", play), play.reply(m.Shares)
+    for name, changes, error in (
+        ("of another length", {"envelopes": given.envelopes[1:]}, "MalformedMessage"),
+        ("without a signature", {"signature": b""}, "MalformedMessage"),
+        ("under another signature", {"signature": bytes(64)}, "BadSignature"),
+        ("with tags of one client fewer", {"tags": given.tags[FORM.tags_bytes :]}, "MalformedMessage"),
+        ("with tags of another length", {"tags": given.tags + b"\0"}, "MalformedMessage"),
+        ("without a signature on the tags", {"tags_signature": b""}, "MalformedMessage"),
+        ("with tags under another signature", {"tags_signature": given.signature}, "BadSignature"),
+        ("with other tags", {"tags": bytes(len(given.tags))}, "BadSignature"),
+    ):
+        book.case(f"shares: {name}", start, 3, replace(given, **changes), error)
     book.case("shares: of somebody who was not asked", start, 4, given, "OutOfOrder")
+    early = m.Lost(play.session, b"\x04")
+    book.case("lost: before anything was delivered", start, 3, early, "OutOfOrder")
+    deposit = m.Deposit(play.session, b"deposits", bytes(64))
+    book.case("deposit: in a session without hybrid keys", start, 3, deposit, "OutOfOrder")
 
 
 def _reports(book: Book) -> None:
-    """Clients say whose envelope did not open: the dealer is out when they cannot all be lying."""
+    """Clients say whose envelope did not open. Whoever is in more reports than there are liars is out."""
     play = Play().ready()
     start, lost = book.start("ready", play), m.Lost(play.session, b"\x04")
     book.case("lost: bits beyond the cohort", start, 3, m.Lost(play.session, b"\x1f"), "MalformedMessage")
+    book.case("lost: of another length", start, 3, m.Lost(play.session, b"\x04\x00"), "MalformedMessage")
+    book.case("lost: about itself", start, 3, m.Lost(play.session, b"\x08"), "MalformedMessage")
     book.case("lost: of somebody who did not deal", start, 4, lost, "OutOfOrder")
+    book.case("lost: of more dealers than liars", start, 3, m.Lost(play.session, b"\x06"), "FalseReport")
     play.steps.append({"from": 3, "frame": lost.encode().hex()})
     start = book.start("ready, after a report", play)
     book.case("lost: a second time", start, 3, lost, "OutOfOrder")
     second = {"from": 0, "frame": lost.encode().hex()}
-    book.blame("lost: more reports than liars", start, second, CORRUPT_DEALER, "CorruptDealer")
+    book.blame("lost: more reports than liars", start, second, LIAR, "UnreadableShares")
 
 
 # --- one sum --------------------------------------------------------------------------------------
@@ -273,8 +164,7 @@ def _reports(book: Book) -> None:
 
 def _inputs(book: Book) -> None:
     play = Play().masking()
-    start, given = book.start("masking", play), m.decode(play.replies[3], sender=3, limit=1 << 20)
-    assert isinstance(given, m.MaskedInput)
+    start, given = book.start("masking", play), play.reply(m.MaskedInput)
     data = given.data
     padded = data[:4] + bytes([data[4] | 0x80]) + data[5:]  # 3 elements of 11 bits leave 7 bits in 5 bytes
     for name, other in (
@@ -282,11 +172,32 @@ def _inputs(book: Book) -> None:
         ("too long", data + b"\x00"),
         ("a padding bit set", padded),
     ):
-        message = m.MaskedInput(play.session, 0, other)
-        book.case(f"masked input: {name}", start, 3, message, "BadVector")
-    later, early = m.MaskedInput(play.session, 1, data), m.Reveal(play.session, 0, b"\x0f", bytes(132))
-    book.case("masked input: of a sum to come", start, 3, later, "OutOfOrder")
+        book.case(f"masked input: {name}", start, 3, play.masked(data=other), "BadVector")
+    for name, message in (
+        ("under another signature", replace(given, signature=bytes(64))),
+        ("without a signature", replace(given, signature=b"")),
+        ("with another vector than was signed", replace(given, data=bytes(len(data)))),
+        ("with other words than were signed", replace(given, words=bytes(len(given.words)))),
+    ):
+        book.case(f"masked input: {name}", start, 3, message, "BadSignature")
+    early = m.Reveal(play.session, 0, b"\x0f", bytes(132), bytes(64), bytes(64))
+    book.case("masked input: of a sum to come", start, 3, replace(given, sum_index=1), "OutOfOrder")
     book.case("reveal: before the survivors are known", start, 3, early, "OutOfOrder")
+    play.receive()
+    start, lost = book.start("all have sent inputs", play), m.Lost(play.session, b"\x04")
+    book.case("lost: after the first input", start, 3, lost, "OutOfOrder")
+
+
+def _words(book: Book) -> None:
+    """The masks of each pair on the hidden count: one word for each other client that was asked."""
+    play = Play().masking()
+    start, words = book.start("masking", play), play.reply(m.MaskedInput).words
+    for name, other in (
+        ("one word fewer", words[:-COUNT_BYTES]),
+        ("one word more", words + bytes(COUNT_BYTES)),
+        ("words of another length", words[:-1]),
+    ):
+        book.case(f"masked input: {name}", start, 3, play.masked(words=other), "BadVector")
 
 
 def _confirmations(book: Book) -> None:
@@ -296,15 +207,51 @@ def _confirmations(book: Book) -> None:
 
 
 def _reveals(book: Book) -> None:
-    play = Play().masking().advance().advance()
-    start, outside = book.start("unmasking", play), b"\x01" + b"\xff" * 32 + bytes(3 * SHARE_BYTES)
-    for name, holders, shares, error in (
-        ("of another length", b"\x0f", bytes(3 * SHARE_BYTES), "MalformedMessage"),
-        ("bits beyond the cohort", b"\x1f", bytes(5 * SHARE_BYTES), "MalformedMessage"),
-        ("a share outside the field", b"\x0f", outside, "BadShare"),
-    ):
-        book.case(f"reveal: {name}", start, 3, m.Reveal(play.session, 0, holders, shares), error)
-    corrupt = Play(corrupt_dealer=CORRUPT_DEALER).masking().advance().advance().receive()
-    start = book.start("all have revealed", corrupt)
+    play = Play().unmasking()
+    start, given = book.start("unmasking", play), play.reply(m.Reveal)
+    shares, hidden = given.shares, given.hidden
+    three = {"shares": shares[SHARE_BYTES:], "hidden": hidden[TAG_BYTES:]}
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("of another length", {"shares": shares[SHARE_BYTES:]}, "MalformedMessage"),
+        ("bits beyond the cohort", {"dealers": b"\x1f"}, "MalformedMessage"),
+        ("without the shares of a client", {"dealers": b"\x0e", **three}, "MalformedMessage"),
+        ("one hidden hash fewer", {"hidden": hidden[TAG_BYTES:]}, "MalformedMessage"),
+        ("one hidden hash more", {"hidden": hidden + bytes(TAG_BYTES)}, "MalformedMessage"),
+        ("hidden hashes of another length", {"hidden": hidden[1:]}, "MalformedMessage"),
+        ("a share outside the field", {"shares": _OUTSIDE + shares[SHARE_BYTES:]}, "BadShare"),
+        ("a share that does not fit its tag", {"shares": _first_changed(shares)}, "WrongShare"),
+        ("another hidden hash", {"hidden": bytes(TAG_BYTES) + hidden[TAG_BYTES:]}, "WrongShare"),
+    ]
+    for name, changes, error in cases:
+        book.case(f"reveal: {name}", start, 3, play.reveal(**changes), error)
+    for name, signature in (("under another signature", bytes(64)), ("without a signature", b"")):
+        book.case(f"reveal: {name}", start, 3, replace(given, signature=signature), "BadSignature")
+
+
+_OUTSIDE: Final = b"\x01" + b"\xff" * 32
+
+
+def _first_changed(shares: bytes) -> bytes:
+    return off_by_one(shares[:SHARE_BYTES]) + shares[SHARE_BYTES:]
+
+
+def _lies(book: Book) -> None:
+    """What shows when a stage ends: lies in words, in the hidden count, and of dealers."""
+    close = {"close_stage": True}
+    play = Play({LIAR: (WordLiar, {"first": 1})}).masking().receive()
+    start = book.start("all have sent inputs, one has a false word", play)
+    book.blame("masked input: a word contradicts another's", start, close, 0, "Dispute", other=LIAR)
+    play = Play({LIAR: (WordLiar, {"first": 2})}).masking().receive()
+    start = book.start("all have sent inputs, one has two false words", play)
+    name = "masked input: words contradict more clients than lie"
+    book.blame(name, start, close, LIAR, "ManyDisputes")
+    play = Play({LIAR: (CountLiar, {})}).unmasking().receive()
+    start = book.start("all have revealed, one counts as five", play)
+    book.blame("masked input: a count of five", start, close, LIAR, "FalseCount")
+    play = Play({LIAR: (WordLiar, {"targets": [3]})}).unmasking(3).receive()
+    start = book.start("all have revealed, one had a false word for a drop-out", play)
+    book.blame("masked input: a false word for a drop-out", start, close, LIAR, "FalseWord")
+    play = Play({LIAR: (ForgingDealer, {})}).unmasking().receive()
+    start = book.start("all have revealed", play)
     name = "reveal: no shares open the dealer's commitment"
-    book.blame(name, start, {"close_stage": True}, CORRUPT_DEALER, "CorruptDealer")
+    book.blame(name, start, close, LIAR, "FalseDealing")

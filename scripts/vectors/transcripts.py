@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scripts.vectors.describe import describe_policy, describe_registry, describe_table
-from scripts.vectors.plays import NOW, SEED, Play
-from scripts.vectors.recording_client import RecordingClient, arrays, unmasked_total
+from scripts.vectors.lying_clients import ShareLiar, new_recording_client
+from scripts.vectors.play import NOW, SEED, SET_UP, FalseCount, Play, WrongShare
+from scripts.vectors.recording_client import (
+    RecordingClient,
+    arrays,
+    recorded_encapsulations,
+    unmasked_total,
+)
 from secagg.client_memory import VolatileMemory
-from secagg.events import Asked, Outgoing, ServerStep, SumReleased
+from secagg.events import Asked, Convicted, Outgoing, ServerEvent, SumAborted, SumReleased
 from secagg.hashing import digest
 from secagg.insecure_seeds import seeded_identity
 from secagg.messages import decode
@@ -32,8 +38,11 @@ def new_server(play: Play) -> InsecureSeededServer:
     )
 
 
-def new_client(play: Play, member: int) -> RecordingClient:
-    return RecordingClient(
+def new_client(play: Play, member: int, recorded: Mapping[str, Any]) -> RecordingClient:
+    """A client of the play. `recorded` are the clients of its file, whose encapsulations it uses again."""
+    return new_recording_client(
+        play.lies.get(member),
+        known=recorded_encapsulations(recorded, member),
         seed=SEED,
         member=member,
         table=play.table,
@@ -47,14 +56,15 @@ def new_client(play: Play, member: int) -> RecordingClient:
 class Recording:
     """One session, played and written down."""
 
-    def __init__(self, play: Play) -> None:
+    def __init__(self, play: Play, recorded: Mapping[str, Any]) -> None:
         self.play = play
         self.server = new_server(play)
-        self.clients = {member: new_client(play, member) for member in play.members}
+        self.clients = {member: new_client(play, member, recorded) for member in play.members}
         self.frames: list[dict[str, Any]] = []
         self.sums: list[dict[str, Any]] = []
         self.secrets: dict[str, Any] = {}
         self._revealers: list[int] = []
+        self._events: list[ServerEvent] = []
 
     def record(self) -> None:
         self._set_up()
@@ -67,19 +77,22 @@ class Recording:
     def _set_up(self) -> None:
         self._send_down([Outgoing(self.play.members, self.server.invitation)])
         self.secrets = {str(member): client.secrets() for member, client in self.clients.items()}
-        self._close()  # the key list goes out, shares come in
-        self._close()  # the envelopes are delivered
-        for dealer in self.play.members:
-            self.secrets[str(dealer)] |= self._shares_of(dealer)
+        while self.server.state is not ServerState.READY:  # keys go out, then envelopes; deposits come in
+            self._close()
+        for dealer, client in self.clients.items():
+            if client.dealt:
+                self.secrets[str(dealer)] |= {**self._dealt_by(client), **client.lies()}
 
-    def _shares_of(self, dealer: int) -> dict[str, list[Any]]:
+    def _dealt_by(self, client: RecordingClient) -> dict[str, Any]:
         """Per sum, the shares in the order of their holders; those of noise per seed."""
-        cohort = self.clients[dealer]._cohort
-        holders = [self.clients[cohort.ids[position]] for position in cohort.neighbourhood]
-        rows = [[_cut(holder.held_shares(k, dealer)) for holder in holders] for k in range(self.play.sums)]
+        size = len(client.dealt[0]) // self.play.sums
+        rows = [
+            [_cut(text[k * size : (k + 1) * size]) for text in client.dealt] for k in range(self.play.sums)
+        ]
         columns = [[list(column) for column in zip(*row, strict=True)] for row in rows]
-        noise = [rest for _, _, *rest in columns]
+        noise, made = [rest for _, _, *rest in columns], client.encapsulations()
         return {
+            **({"encapsulations": made} if made else {}),
             "self_mask_shares": [column[0] for column in columns],
             "mask_key_shares": [column[1] for column in columns],
             **({"noise_shares": noise} if self.play.table.seeds else {}),
@@ -88,12 +101,12 @@ class Recording:
     def _sum(self, index: int, kind: str, round_number: int, payload: bytes) -> None:
         step = self.server.ask(kind, payload, round_number=round_number)
         roster = list(step.outgoing[0].receivers)
-        self._revealers = []
+        self._revealers, self._events = [], []
         self._send_down(step.outgoing, index)
-        total: Total | None = None
         while self.server.state is not ServerState.READY:
-            released = [e for e in self._close(index).events if isinstance(e, SumReleased)]
-            total = released[0].total if released else None
+            self._close(index)
+        totals = [event.total for event in self._events if isinstance(event, SumReleased)]
+        total = totals[0] if totals else None
         answered = {k: client for k, client in self.clients.items() if index in client.inputs}
         values, question = self.play.values[kind], next(iter(answered.values())).questions[index]
         self.sums.append(
@@ -109,19 +122,44 @@ class Recording:
                     for member, client in answered.items()
                 },
                 "revealers": self._revealers,
+                **self._lies(index),
                 **(_describe_noise(question, total) if question.spec.promise else {}),
+                **self._verdicts(),
                 "total": total and _describe_total(total, question, list(answered.values())),
             }
         )
 
+    def _lies(self, index: int) -> dict[str, Any]:
+        """False counts and wrong shares of a sum, by the clients that lie."""
+        lies = {str(k): lie for k, lie in self.play.lies.items() if lie.index == index}
+        counts = {k: lie.count for k, lie in lies.items() if isinstance(lie, FalseCount)}
+        holders = {str(k): client for k, client in self.clients.items() if isinstance(client, ShareLiar)}
+        wrong = {
+            k: {str(lie.dealer): holders[k].wrong.hex()}
+            for k, lie in lies.items()
+            if isinstance(lie, WrongShare)
+        }
+        return {**({"counts": counts} if counts else {}), **({"wrong_shares": wrong} if wrong else {})}
+
+    def _verdicts(self) -> dict[str, Any]:
+        """Why there is no total, and who was convicted with which evidence."""
+        errors = [type(event.error).__name__ for event in self._events if isinstance(event, SumAborted)]
+        convicted = [event for event in self._events if isinstance(event, Convicted)]
+        rows = [
+            {"member": e.peer, "offence": e.evidence.offence, "evidence": e.evidence.encode().hex()}
+            for e in convicted
+            if e.evidence is not None
+        ]
+        return {**({"error": errors[0]} if errors else {}), **({"convicted": rows} if rows else {})}
+
     # --- the wire ---
 
-    def _close(self, index: int = -1) -> ServerStep:
+    def _close(self, index: int = SET_UP) -> None:
         step = self.server.close_stage()
+        self._events += step.events
         self._send_down(step.outgoing, index)
-        return step
 
-    def _send_down(self, outgoing: Iterable[Outgoing], index: int = -1) -> None:
+    def _send_down(self, outgoing: Iterable[Outgoing], index: int = SET_UP) -> None:
         """Deliver all frames of a stage, then hand the replies up in the order of ids."""
         replies: list[tuple[int, bytes]] = []
         for packet in outgoing:
@@ -151,7 +189,7 @@ class Recording:
         self._note(member, ["server"], [], frame)
         if _name(frame) == "Reveal":
             self._revealers.append(member)
-        self.server.receive(member, frame)
+        self._events += self.server.receive(member, frame)
 
     def _note(self, sender: int | str, heard: list[Any], lost: list[int], frame: bytes) -> None:
         row = {"type": _name(frame), "from": sender, "to": heard, "lost": lost, "frame": frame.hex()}
@@ -179,17 +217,18 @@ def _name(frame: bytes) -> str:
     return type(decode(frame, sender="server", limit=1 << 20)).__name__
 
 
-def transcript(play: Play) -> dict[str, Any]:
-    """The whole vector of one play."""
-    recording = Recording(play)
+def transcript(play: Play, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole vector of one play. `recorded` are the clients of its file, if there is one."""
+    recording = Recording(play, recorded)
     recording.record()
     cohort = recording.server._cohort
     return {
         "about": play.about,
         "seed": SEED.hex(),
         "trust": str(play.trust),
+        "key_agreement": str(play.key_agreement),
         "members": list(play.members),
-        **_describe_ring(recording.server),
+        **_describe_ring(recording.server, named=play.graph.get("name_members", False)),
         "threshold": cohort.threshold,
         "session_sums": play.sums,
         "dropout": play.dropout,
@@ -204,10 +243,10 @@ def transcript(play: Play) -> dict[str, Any]:
     }
 
 
-def _describe_ring(server: InsecureSeededServer) -> dict[str, Any]:
+def _describe_ring(server: InsecureSeededServer, *, named: bool) -> dict[str, Any]:
     """Who stands next to whom; nothing on a complete graph."""
     graph = server._topology.graph
     if not isinstance(graph, RingGraph):
         return {}
     order = [server._cohort.ids[position] for position in graph._order.tolist()]
-    return {"neighbours": graph.neighbours, "order": order}
+    return {"neighbours": graph.neighbours, "order": order, "named": named}

@@ -69,8 +69,11 @@ class ClientLedger(Ledger):
                 self._known.take_answer(self._answer_of(body))
             case "survivors":
                 sum_id = (bytes.fromhex(body["session"]), body["sum index"])
-                left = set(self._rosters.pop(sum_id)) - set(body["dropped"])
-                self._known.remember_survivors(sum_id, tuple(left))
+                left = set(self._rosters[sum_id]) - set(body["dropped"])
+                settled = body.get("settled", True)  # ledgers of version 1 have only settled survivors
+                self._known.remember_survivors(sum_id, tuple(left), settled=settled)
+                if settled:
+                    del self._rosters[sum_id]
             case "tag key":
                 self._tag_check = body["check"]
             case "registry":
@@ -160,11 +163,11 @@ class ClientLedger(Ledger):
             "members": list(answer.roster),
         }
 
-    def remember_survivors(self, sum_id: SumId, survivors: tuple[int, ...]) -> None:
+    def remember_survivors(self, sum_id: SumId, survivors: tuple[int, ...], *, settled: bool = True) -> None:
         """Record whose inputs are in a sum answered with `sequences`. Call this before revealing a share."""
         dropped = sorted(set(self._rosters[sum_id]) - set(survivors))
-        body = {"entry": "survivors", "session": sum_id[0].hex(), "sum index": sum_id[1], "dropped": dropped}
-        self._file.append(lambda: body)
+        about = {"session": sum_id[0].hex(), "sum index": sum_id[1], "dropped": dropped, "settled": settled}
+        self._file.append(lambda: {"entry": "survivors", **about})
 
     def _answer_of(self, body: Body) -> AnswerEntry:
         """Return the `AnswerEntry` (without `facts`) of a row. Store its roster, if any, in `_rosters`."""

@@ -16,14 +16,16 @@ from secagg import events
 from secagg import messages as m
 from secagg.client_budget import Spend, sum_charge
 from secagg.differencing_rules import Rule, SetLog, SumSequence
-from secagg.errors import SERVER, StateError
+from secagg.errors import SERVER, Dispute, LedgerError, StateError
 from secagg.ledger.base_ledger import Ledger, Owner, describe
 from secagg.ledger.chained_rows import Body
 from secagg.noise.zcdp_cost import Adjacency
 from secagg.query_context import query_digest
 from secagg.sum_spec import Table
 
-_ENTRIES: Final = ("session", "asked", "survivors", "released", "aborted", "failed", "excluded")
+_ENTRIES: Final = (
+    "session", "asked", "survivors", "released", "aborted", "failed", "excluded", "barred", "forgiven",
+)  # fmt: skip
 
 
 class ServerLedger(Ledger):
@@ -44,6 +46,7 @@ class ServerLedger(Ledger):
         self._session = ""
         self._asked: Body | None = None
         self._history = SetLog()
+        self._barred: set[int] = set()
         super().__init__(path, owner)
 
     @classmethod
@@ -59,6 +62,10 @@ class ServerLedger(Ledger):
             self._spend = self._spend.plus(body["charge"], Adjacency(body["adjacency"]))
         if body["entry"] == "survivors":
             self._history.add(SumSequence(Rule(body["rule"]), bytes.fromhex(body["key"])), body["members"])
+        if body["entry"] == "barred":
+            self._barred.add(body["peer"])
+        if body["entry"] == "forgiven":
+            self._barred.discard(body["peer"])
         return body["entry"] in _ENTRIES
 
     @property
@@ -72,6 +79,22 @@ class ServerLedger(Ledger):
         """Survivor sets of earlier sums. A `ServerMachine` avoids nearly equal sets, which clients refuse."""
         self._file.catch_up()
         return self._history
+
+    @property
+    def barred(self) -> frozenset[int]:
+        """The ids of clients that were convicted of a lie or excluded in a dispute, and not forgiven."""
+        self._file.catch_up()
+        return frozenset(self._barred)
+
+    def forgive(self, member: int) -> None:
+        """Record that client `member`, which is barred, may take part again. Raises `LedgerError` if it is
+        not barred."""
+        self._file.append(lambda: self._forgiven(member))
+
+    def _forgiven(self, member: int) -> Body:
+        if member not in self._barred:
+            raise LedgerError(f"client {member} is not barred")
+        return {"entry": "forgiven", "peer": member}
 
     # --- what happens ---
 
@@ -124,8 +147,14 @@ class ServerLedger(Ledger):
                 self._append("aborted", **{"sum index": event.sum_index}, why=type(event.error).__name__)
             case events.SessionFailed():
                 self._append("failed", why=type(event.error).__name__)
+            case events.Convicted():
+                evidence = None if event.evidence is None else event.evidence.sha256
+                self._append("barred", peer=event.peer, why=type(event.error).__name__, evidence=evidence)
             case events.Excluded():
-                self._append("excluded", peer=event.peer, why=type(event.error).__name__)
+                why = type(event.error).__name__
+                self._append("excluded", peer=event.peer, why=why)
+                if isinstance(event.error, Dispute):
+                    self._append("barred", peer=event.peer, why=why, other=event.error.other)
             case _:
                 pass
 

@@ -22,13 +22,23 @@ _REMEMBERED: Final = 4096  # different lines that are counted one by one; all ot
 _logger: Final = logging.getLogger("secagg.net")
 
 # A peer cannot cause these events at will. They are written each time, even if too many lines were seen.
-_MILESTONES: Final = (events.SessionReady, events.SumReleased, events.SumAborted, events.SessionFailed)
+_MILESTONES: Final = (
+    events.SessionReady,
+    events.SumReleased,
+    events.SumAborted,
+    events.SessionFailed,
+    events.Convicted,
+)
 _SESSION_ENDS: Final = (events.SessionOver, net_events.SessionLost, net_events.SessionRefused)
 
 _LEFT: Final = {
     LeaveReason.CONNECTION_LOST: "lost its connection",
     LeaveReason.PROCESS_RESTARTED: "its process was restarted",
     LeaveReason.LEFT_SESSION: "left the session",
+    LeaveReason.REFUSED_INVITATION: (
+        "refused the invitation; its log says whether it needs another trust, key agreement, number of sums, "
+        "table or registry"
+    ),
     LeaveReason.COHORT_FULL: "the cohort is full",
 }
 _LOST: Final = {
@@ -163,8 +173,11 @@ def _server_machine(event: events.ServerEvent) -> LogLine | None:
             return LogLine("late", {"member": event.peer})
         case events.Missing():
             return LogLine("missing", {"stage": event.stage, "members": _listed(event.peers)})
-        case events.WrongShares():
-            return LogLine("wrong shares", {"dealer": event.dealer, "holders": _listed(event.holders)})
+        case events.Convicted():
+            offence, reason = type(event.error).__name__, event.error.why
+            evidence = None if event.evidence is None else event.evidence.sha256
+            facts: dict[str, Fact] = {"member": event.peer, "offence": offence, "reason": reason}
+            return LogLine("convicted", {**facts, "evidence": evidence})
         case events.Stranded():
             return LogLine("stranded", {"members": _listed(event.peers)})
         case events.SessionReady():

@@ -108,6 +108,7 @@ class LeaveReason(Enum):
     CONNECTION_LOST = auto()
     PROCESS_RESTARTED = auto()
     LEFT_SESSION = auto()
+    REFUSED_INVITATION = auto()
     COHORT_FULL = auto()
 
 
@@ -121,7 +122,8 @@ class ClientLeft:
 
 @dataclass(frozen=True)
 class ClientExcluded:
-    """A client broke the protocol, as `error` says. Nothing is accepted from it until the next session."""
+    """A client broke the protocol, as `error` says. Nothing is accepted from it until the next session. After
+    a `Lie` or a `Dispute`, a server that remembers it accepts nothing in later sessions either."""
 
     member: int
     error: PeerError

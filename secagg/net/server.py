@@ -78,9 +78,9 @@ class Server:
         """The current session, also while it is being set up; None if there is no session."""
         return self._session
 
-    async def wait_for_clients(self, count: int) -> None:
-        """Wait until at least `count` clients are connected."""
-        while len(self.connected) < count:
+    async def wait_for_clients(self, count: int, *, barred: Collection[int] = ()) -> None:
+        """Wait until at least `count` clients are connected, without those in `barred` (ids)."""
+        while len(set(self.connected).difference(barred)) < count:
             await self._changed.wait()
 
     @asynccontextmanager

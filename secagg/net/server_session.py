@@ -16,11 +16,11 @@ import trio
 from secagg import events
 from secagg import messages as m
 from secagg.cohort_members import invitation_digest
-from secagg.errors import Departed, LargeCohort, LocalError, PeerError, SlowReader
+from secagg.errors import Departed, Dispute, LargeCohort, Lie, LocalError, PeerError, SlowReader
 from secagg.events import Outgoing, ServerEvent, ServerStep, SumReleased
 from secagg.ledger import ServerLedger
 from secagg.local_session import STAGE_OF, Stage
-from secagg.net.events import ClientLeft, LeaveReason, OnServerEvent
+from secagg.net.events import ClientExcluded, ClientLeft, LeaveReason, OnServerEvent
 from secagg.net.nursery_and_threads import RunFunction
 from secagg.net.reliable_link import Link, ReceivedFrame
 from secagg.net.settings import Deadlines
@@ -66,6 +66,7 @@ class Session:
         self._links: dict[int, Link] = {}
         self._since: dict[int, int] = {}  # frames sent on a client's link, up to its invitation
         self._pending: list[Callable[[], tuple[ServerEvent, ...]]] = []
+        self._joined: set[int] = set()  # clients that have accepted the invitation
         self._left: set[int] = set()  # clients that have left; they cannot join again
         self._complete = trio.Event()
         self._failure: LocalError | None = None
@@ -159,7 +160,11 @@ class Session:
         async with self._holding():
             self.bytes_up[self._stage_now()] += len(arrival.frame)
             self.frames_up[self._stage_now()] += 1
-            self._note_aside(self._machine.receive(link.member, arrival.frame))
+            inviting = self._machine.state is ServerState.INVITING
+            happened = self._machine.receive(link.member, arrival.frame)
+            if inviting and not happened:
+                self._joined.add(link.member)
+            self._note_aside(happened)
 
     def lose(self, link: Link, why: LeaveReason) -> None:
         """Remove a client from the session because it is disconnected for good, for the reason `why`."""
@@ -257,6 +262,8 @@ class Session:
     def _remove(self, member: int, error: PeerError) -> None:
         link = self._links.pop(member, None)
         if link is None:
+            if isinstance(error, Lie | Dispute):  # found out after it left
+                self._on_event(ClientExcluded(member, error))
             return
         self._left.add(member)
         match error:
@@ -264,7 +271,9 @@ class Session:
                 self._send_farewell(link)  # the client did nothing wrong, and may join the next session
                 self._on_event(ClientLeft(member, LeaveReason.COHORT_FULL))
             case Departed():
-                self._on_event(ClientLeft(member, LeaveReason.LEFT_SESSION))
+                joined = member in self._joined
+                reason = LeaveReason.LEFT_SESSION if joined else LeaveReason.REFUSED_INVITATION
+                self._on_event(ClientLeft(member, reason))
             case _:
                 self._exclude(link, error)
 

@@ -20,7 +20,8 @@ class Deadlines:
     Raises `ParameterError` unless each value is above 0 and at most a day.
 
     `join`     clients join and advertise their public keys.
-    `share`    clients secret-share their one-time secrets.
+    `share`    clients secret-share their one-time secrets. With hybrid keys, they then have as long again to
+               deposit their pair secrets.
     `mask`     clients compute and upload their masked input. This includes local training.
     `confirm`  clients sign which clients are in the sum; only if the trust level is `malicious_server`.
     `reveal`   clients reveal the shares with which the server unmasks the total.
@@ -43,6 +44,7 @@ class Deadlines:
         return {
             ServerState.INVITING: self.join,
             ServerState.SHARING: self.share,
+            ServerState.DEPOSITING: self.share,
             ServerState.MASKING: self.mask,
             ServerState.CONFIRMING: self.confirm,
             ServerState.UNMASKING: self.reveal,

@@ -24,6 +24,7 @@ class RunSummary:
     attackers: int  # number of malicious clients
     channel: str  # how sums are computed: "plain" is without secure aggregation
     trust: str
+    key_agreement: str
     graph: str | None  # of the last session that was set up, like `neighbours` and `threshold`
     neighbours: int | None
     threshold: int | None
@@ -206,6 +207,19 @@ class ClientRefusal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClientExclusion:
+    """A client that the server excluded from a session, because it broke the protocol. If it lied, or was in
+    a dispute with another client, it is `barred` from all later sessions."""
+
+    round: int
+    kind: str  # empty in set-up
+    member: int  # the client's id
+    error: str  # the name of the error's class; for a lie, the offence
+    sentence: str  # the text of the error
+    barred: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class FailedSum:
     """A sum that released no total, or a session that could not be set up (`kind` is then empty)."""
 
@@ -216,10 +230,11 @@ class FailedSum:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientLosses:
-    """All drop-outs of clients, all refusals by clients, and all failed sums of the run."""
+    """All drop-outs of clients, refusals by clients, exclusions by the server, and failed sums of the run."""
 
     missed: tuple[ClientDropouts, ...]
     refused: tuple[ClientRefusal, ...]
+    excluded: tuple[ClientExclusion, ...]
     failed: tuple[FailedSum, ...]
 
 

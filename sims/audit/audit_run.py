@@ -100,6 +100,7 @@ def _subject(evidence: Evidence) -> RunSummary:
         attackers=run.get("corrupt", 0),
         channel=run["channel"],
         trust=run["trust"],
+        key_agreement=run["key_agreement"],
         graph=graph.get("graph") or graph.get("kind"),
         neighbours=graph.get("neighbours"),
         threshold=graph.get("threshold"),

@@ -96,7 +96,8 @@ def traffic(evidence: Evidence, records: Records) -> ByteTraffic | None:
         return None
     comparison, trust = _ByteComparison(), str(evidence.run["trust"])
     sessions = {row.session: row for row in evidence.sessions}
-    sizes = {number: sizes_of(row, trust) for number, row in sessions.items()}
+    agreement = str(evidence.run["key_agreement"])
+    sizes = {number: sizes_of(row, trust, agreement) for number, row in sessions.items()}
     for number, row in sessions.items():
         up, down = set_up(row, sizes[number])
         comparison.add(f"set-up of session {number}", row, {"up": up, "down": down})

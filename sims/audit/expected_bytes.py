@@ -1,10 +1,11 @@
 """Predicts the bytes of a session's set-up or of one sum from the lengths of the protocol's messages. `Sizes`
 computes the length of every message by the formulas of docs/protocol.md, section 15. No message is encoded
 here, so a comparison with measured bytes tests both the documentation and the program. The other inputs are
-counts from the log: frames (messages) per stage, survivors, clients that revealed shares. In most stages, all
-frames are messages of one type. In others, some clients may decline or leave, and the log does not count
-these messages separately. Then every possible number of them is tried. If one of these numbers gives exactly
-the measured bytes, these are the prediction."""
+counts from the log: frames (messages) per stage, and around how many clients others dealt shares, were asked
+and survived. In most stages, all frames are messages of one type. In others, some clients may decline or
+leave, and the log does not count these messages separately. Then every possible number of them is tried. If
+one of these numbers gives exactly the measured bytes, these are the prediction. If a client was excluded, the
+log does not say what it sent, and nothing is predicted."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from secagg.hybrid_keys import KeyAgreement
 from secagg.local_session import Stage
 from secagg.trust_levels import Trust
 from sims.audit.recorded_sum_spec import promise_of
@@ -19,16 +21,17 @@ from sims.audit.run_files import Row
 from sims.records.sum_records import SessionRecord, SumRecord
 
 STAGES: Final = tuple(stage.value for stage in Stage)
-SET_UP: Final = STAGES[:2]
+SET_UP: Final = STAGES[:3]
 Expected = Mapping[str, int | None]  # bytes by stage; None if the records do not suffice for a prediction
 
 
-def sizes_of(session: SessionRecord, trust: str) -> Sizes:
-    """Return the message lengths of a session. They depend on its members, its graph and `trust`."""
+def sizes_of(session: SessionRecord, trust: str, key_agreement: str = KeyAgreement.X25519) -> Sizes:
+    """Return the message lengths of a session. They depend on its members and graph, and on these terms."""
     members = session.frames_up.get("advertise", 0)
     return Sizes(
         trust=trust,
         signed=Trust.parse(trust) is Trust.MALICIOUS,
+        key_agreement=KeyAgreement.parse(key_agreement),
         members=members,
         neighbours=session.neighbours or max(members - 1, 0),
         threshold=session.threshold or 0,
@@ -39,29 +42,27 @@ def sizes_of(session: SessionRecord, trust: str) -> Sizes:
 
 def set_up(session: SessionRecord, sizes: Sizes) -> tuple[Expected, Expected]:
     """Return (sent, received): predicted bytes of all clients in set-up, by stage; None if unpredictable."""
-    if session.failure is not None:
+    if session.failure is not None or session.exclusions:
         return dict.fromkeys(SET_UP), dict.fromkeys(SET_UP)
-    dealt = session.frames_up.get("share", 0)
-    up = {"advertise": sizes.members * sizes.advertisement, "share": dealt * sizes.shares}
-    down = {
-        "advertise": session.frames_down.get("advertise", 0) * sizes.invitation,
-        "share": _set_up_share_down(session, sizes, dealt),
-    }
-    return up, down
+    frames, told = session.frames_up, session.frames_down
+    up = {"advertise": sizes.members * sizes.advertisement, "share": frames.get("share", 0) * sizes.shares}
+    down: dict[str, int | None] = {"advertise": told.get("advertise", 0) * sizes.invitation}
+    delivered = sum(clients for _dealt, clients, _deposited in session.exchanged)
+    deliveries = sum(clients * sizes.delivery(dealt) for dealt, clients, _deposited in session.exchanged)
+    if not sizes.is_hybrid:  # Shares are delivered at the end of the stage in which they are dealt.
+        return up, down | {"share": (told.get("share", 0) - delivered) * sizes.keys + deliveries}
+    up["deposit"] = sum(made * sizes.deposit(dealt) for dealt, _clients, made in session.exchanged)
+    return up, down | {"share": told.get("share", 0) * sizes.keys, "deposit": _deliveries(session, sizes)}
 
 
-def _set_up_share_down(session: SessionRecord, sizes: Sizes, dealt: int) -> int | None:
-    """Return the predicted bytes that all clients receive in the second stage of set-up. Each gets a key list
-    and, unless it drops out in between, a delivery of others' shares. `dealt` clients sent shares. On a ring,
-    return None if a client sent none: the log does not say whose deliveries lack its shares."""
-    frames, all_dealt = session.frames_down.get("share", 0), dealt == sizes.members
-    if sizes.is_ring and not all_dealt:
-        return None
-    delivered = sizes.delivery(sizes.neighbours if all_dealt else dealt - 1)
-    if frames == 2 * dealt:
-        return dealt * (sizes.keys + delivered)
-    measured = session.bytes_down.get("share", 0)
-    return _settled(measured, frames=frames, usual=sizes.keys, other=delivered, most=dealt)
+def _deliveries(session: SessionRecord, sizes: Sizes) -> int | None:
+    """Return the predicted bytes of all deliveries with hybrid keys. A simulated client that makes no deposit
+    may have dropped out before its delivery or after it, but all of them alike; otherwise return None."""
+    frames = session.frames_down.get("deposit", 0)
+    for counted in (1, 2):  # all that were sent shares, or all that made deposits
+        if frames == sum(row[counted] for row in session.exchanged):
+            return sum(row[counted] * sizes.delivery(row[0]) for row in session.exchanged)
+    return None
 
 
 @dataclass(frozen=True)
@@ -81,14 +82,18 @@ class ExpectedSum:
 
     def up(self) -> Expected:
         """Return the predicted bytes that all clients together send in the sum, by stage."""
+        if self.logged.exclusions:
+            return dict.fromkeys(STAGES)
         sizes, index = self.sizes, self.index
         refusals, masked = len(self.logged.refusals), self.logged.masked
         frames, measured = self.logged.frames_up, self.logged.bytes_up
-        reveals = self._reveals()
+        inputs, reveals = self._inputs(), self._reveals()
         return {
-            "mask": _settled(
+            "mask": None
+            if inputs is None
+            else _settled(
                 measured.get("mask", 0),
-                fixed=masked * sizes.masked(index, packed_bytes(self.asked["parts"])),
+                fixed=inputs,
                 frames=frames.get("mask", 0) - masked,
                 usual=sizes.short(index),
                 other=sizes.leave,
@@ -106,25 +111,34 @@ class ExpectedSum:
             else reveals + (frames.get("reveal", 0) - self.logged.revealed) * sizes.leave,
         }
 
+    def _inputs(self) -> int | None:
+        """Return the predicted bytes of all `MaskedInput` messages; None if the log has no such counts."""
+        around, vector = self._around(), packed_bytes(self.asked["parts"])
+        if sum(sent for _asked, _survived, sent, _revealed in around) != self.logged.masked:
+            return None
+        return sum(sent * self.sizes.masked(self.index, vector, asked - 1) for asked, _, sent, _ in around)
+
     def _reveals(self) -> int | None:
         """Return the predicted bytes of all `Reveal` messages; None if the log has no neighbour counts."""
         around = self._around()
-        if sum(clients for _asked, _survived, clients in around) != self.logged.revealed:
+        if sum(revealed for _asked, _survived, _sent, revealed in around) != self.logged.revealed:
             return None
         promise = promise_of(self.asked["promise"])
         # The number of noise components that are removed for every survivor.
         surplus = 0 if promise is None else len(promise.surplus(self.logged.invited, self.logged.masked))
         return sum(
-            clients * self.sizes.reveal(self.index, asked, survived, surplus)
-            for asked, survived, clients in around
+            revealed * self.sizes.reveal(self.index, asked, survived, surplus)
+            for asked, survived, _sent, revealed in around
         )
 
     def _around(self) -> list[list[int]]:
-        """Return rows (asked, survived, clients): for `clients` of the clients that revealed shares, `asked`
-        clients of the neighbourhood (the client included) were asked, and `survived` sent inputs."""
+        """Return rows (asked, survived, sent, revealed): `sent` clients sent inputs and `revealed` of these
+        revealed shares, of whose neighbourhoods (the client included) `asked` were asked and `survived` sent
+        inputs."""
         if self.sizes.is_ring:
             return [list(row) for row in self.logged.around]
-        return [[self.logged.invited, self.logged.masked, self.logged.revealed]]
+        logged = self.logged
+        return [[logged.invited, logged.masked, logged.masked, logged.revealed]]
 
     # --- down ---
 
@@ -177,12 +191,16 @@ def _settled(measured: int, *, frames: int, usual: int, other: int, most: int, f
 
 
 _HEADER: Final = 37  # array header, version, type, a context of 32 bytes
+_DIGEST: Final = 32
 _SIGNATURE: Final = 64
 _ID: Final = 4
 _POSITION: Final = 4
 _SHARE: Final = 33
-_TAG: Final = 16
-_HIDDEN_COUNT: Final = 8
+_TAG: Final = 16  # of AES-GCM, of shares and of pair secrets; also the hash of a share
+_WORD: Final = 8  # the hidden count, or a mask on it
+_KEM_KEY: Final = 1184
+_CIPHERTEXT: Final = 1088
+_DEPOSIT: Final = 64
 
 
 def blob_bytes(length: int) -> int:
@@ -205,7 +223,7 @@ def bitmap_bytes(members: int) -> int:
 
 def packed_bytes(parts: Iterable[Mapping[str, Any]]) -> int:
     """Return the bytes of the packed vector in a masked input. `parts` has the sum's parts as in a ledger."""
-    return sum((_width(part) * int(part["bits"]) + 7) // 8 for part in parts) + _HIDDEN_COUNT
+    return sum((_width(part) * int(part["bits"]) + 7) // 8 for part in parts) + _WORD
 
 
 def _width(part: Mapping[str, Any]) -> int:
@@ -222,6 +240,7 @@ class Sizes:
 
     trust: str
     signed: bool  # whether clients sign, as they do under a malicious server
+    key_agreement: str = KeyAgreement.X25519
     members: int  # n, the number of clients that advertised keys
     neighbours: int  # d, the number of neighbours of each of them; n - 1 on the complete graph
     threshold: int  # t
@@ -235,12 +254,18 @@ class Sizes:
         return _SIGNATURE if self.signed else 0
 
     @property
+    def is_hybrid(self) -> bool:
+        return self.key_agreement == KeyAgreement.HYBRID
+
+    @property
     def _advert(self) -> int:
-        return 36 + (64 + 32 * self.seeds) * self.sums + self._sig
+        kem = _KEM_KEY if self.is_hybrid else 0
+        return 36 + kem + (64 + 32 * self.seeds) * self.sums + self._sig
 
     @property
     def _envelope(self) -> int:
-        return (66 + 33 * self.seeds) * self.sums + _TAG
+        ciphertext = _CIPHERTEXT if self.is_hybrid else 0
+        return ciphertext + (66 + 33 * self.seeds) * self.sums + _TAG
 
     @property
     def is_ring(self) -> bool:
@@ -251,7 +276,8 @@ class Sizes:
     @property
     def invitation(self) -> int:
         registry_digest = blob_bytes(32 if self.signed else 0)
-        return 5 + 1 + len(self.trust) + number_bytes(self.sums) + 34 + registry_digest + 34
+        terms = 1 + len(self.trust) + 1 + len(self.key_agreement) + number_bytes(self.sums)
+        return 5 + terms + 34 + registry_digest + 34
 
     @property
     def advertisement(self) -> int:
@@ -263,15 +289,21 @@ class Sizes:
         if not self.is_ring:
             return _HEADER + number_bytes(self.threshold) + blob_bytes(self.members * self._advert)
         records = (self.neighbours + 1) * (self._advert + _POSITION)
-        return _HEADER + number_bytes(self.members) + number_bytes(self.threshold) + 34 + blob_bytes(records)
+        numbers, ids = number_bytes(self.members) + number_bytes(self.threshold), 0  # members are not named
+        return _HEADER + numbers + 34 + blob_bytes(records) + blob_bytes(ids)
 
     @property
     def shares(self) -> int:
-        return _HEADER + blob_bytes(self.neighbours * self._envelope) + blob_bytes(self._sig)
+        tags = blob_bytes(_TAG * self.sums * (self.neighbours + 1))
+        return _HEADER + blob_bytes(self.neighbours * self._envelope) + tags + 2 * blob_bytes(self._sig)
 
     def delivery(self, dealt: int) -> int:
         """Return the length of `Delivery`, which takes encrypted shares of `dealt` neighbours to a client."""
-        return _HEADER + blob_bytes(dealt * (_ID + self._envelope + self._sig))
+        return _HEADER + blob_bytes(dealt * (_ID + _DIGEST + self._envelope + self._sig))
+
+    def deposit(self, accepted: int) -> int:
+        """Return the length of `Deposit` of a client that accepted the shares of `accepted` neighbours."""
+        return _HEADER + blob_bytes(_DEPOSIT * self.sums * accepted) + blob_bytes(self._sig)
 
     # --- a sum ---
 
@@ -280,8 +312,11 @@ class Sizes:
         fixed = _HEADER + number_bytes(index) + number_bytes(round_number) + name
         return fixed + blob_bytes(bitmap_bytes(self.members)) + blob_bytes(payload)
 
-    def masked(self, index: int, vector: int) -> int:
-        return _HEADER + number_bytes(index) + blob_bytes(vector)
+    def masked(self, index: int, vector: int, asked: int) -> int:
+        """Return the length of `MaskedInput` with a packed vector of `vector` bytes, of a client of whose
+        neighbours `asked` were asked."""
+        words = blob_bytes(_WORD * asked)
+        return _HEADER + number_bytes(index) + blob_bytes(vector) + words + blob_bytes(self._sig)
 
     def survivors(self, index: int) -> int:
         return _HEADER + number_bytes(index) + blob_bytes(bitmap_bytes(self.members))
@@ -293,10 +328,13 @@ class Sizes:
         return _HEADER + number_bytes(index) + blob_bytes((_ID + _SIGNATURE) * signers)
 
     def reveal(self, index: int, roster: int, survivors: int, surplus: int) -> int:
-        """Return the length of `Reveal` for sum `index`. It has a share for each of `roster` asked neighbours
-        and, for each of the `survivors` among them, `surplus` shares of seeds of noise to remove."""
-        dealers = blob_bytes(bitmap_bytes(self.neighbours + 1))
-        return _HEADER + number_bytes(index) + dealers + blob_bytes(_SHARE * (roster + surplus * survivors))
+        """Return the length of `Reveal` for sum `index`. It has a share for each of `roster` clients (the
+        sender and its neighbours, as far as they were asked) and, for each of the `survivors` among them,
+        `surplus` shares of seeds of noise to remove. It also has the hashes of their other shares."""
+        revealed = roster + surplus * survivors
+        dealers, hidden = bitmap_bytes(self.neighbours + 1), (2 + self.seeds) * roster - revealed
+        fields = (dealers, _SHARE * revealed, _TAG * hidden, self._sig)
+        return _HEADER + number_bytes(index) + sum(map(blob_bytes, fields))
 
     def short(self, index: int) -> int:
         """Return the length of a `Decline` message for sum `index`. `GroupClosed` has the same length."""

@@ -201,6 +201,7 @@ def _disagreements_with_scenario(run: Row, settings: Settings) -> Iterator[str]:
     pairs: tuple[tuple[str, Any, Any], ...] = (
         ("the channel", run["channel"], settings.channel.kind),
         ("what was trusted", run["trust"], settings.channel.trust),
+        ("the key agreement", run["key_agreement"], settings.channel.key_agreement),
         ("the number of rounds", run["rounds"], settings.rounds),
         ("the algorithm", run["algorithm"], settings.algorithm.name),
     )

@@ -12,7 +12,10 @@ from sims.records import RunDirectory
 from sims.records.run_file_names import CANARIES, LEDGER, LEDGER_HEAD, LEDGER_SEAL, METRICS, RUN, SPEND, SUMS
 from sims.records.sum_records import ResumeRecord, SessionRecord, SumHistory, SumRecord
 
-_OF_RUNS: Final = ("name", "status", "channel", "algorithm", "trust", "clients", "per_round", "dim", "rounds")
+_OF_RUNS: Final = (
+    "name", "status", "channel", "algorithm", "trust", "key_agreement",
+    "clients", "per_round", "dim", "rounds",
+)  # fmt: skip
 
 Row = Mapping[str, Any]
 

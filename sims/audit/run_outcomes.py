@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from secagg.hybrid_keys import KeyAgreement
 from secagg.trust_levels import Trust
 from sims.audit.audit_result import (
     Achieved,
     ClientDropouts,
+    ClientExclusion,
     ClientLosses,
     ClientRefusal,
     CutShort,
@@ -44,20 +46,25 @@ def tail(evidence: Evidence) -> Mapping[str, Any]:
 
 
 def losses(evidence: Evidence) -> ClientLosses:
-    """Return the drop-outs, refusals and failed sums that the log `sums.jsonl` records."""
+    """Return the drop-outs, refusals, exclusions and failed sums that the log `sums.jsonl` records."""
     signed = not evidence.is_plain and Trust.parse(evidence.run["trust"]) is Trust.MALICIOUS
     return ClientLosses(
         missed=(*_in_set_up(evidence), *_in_sums(evidence, signed=signed)),
         refused=tuple(_refused(evidence)),
+        excluded=tuple(_excluded(evidence)),
         failed=tuple(_failed(evidence)),
     )
 
 
 def _in_set_up(evidence: Evidence) -> Iterator[ClientDropouts]:
+    hybrid = KeyAgreement.parse(evidence.run["key_agreement"]) is KeyAgreement.HYBRID
     for row in evidence.sessions:
         advertised, dealt = (row.frames_up.get(stage, 0) for stage in ("advertise", "share"))
         yield from _missed(row, "", "advertise", row.members - advertised)
         yield from _missed(row, "", "share", advertised - dealt)
+        if hybrid:
+            silent = sum(clients - deposited for _dealt, clients, deposited in row.exchanged)
+            yield from _missed(row, "", "deposit", silent)
 
 
 def _in_sums(evidence: Evidence, *, signed: bool) -> Iterator[ClientDropouts]:
@@ -82,6 +89,21 @@ def _refused(evidence: Evidence) -> Iterator[ClientRefusal]:
         for member, error, sentence in row.refusals:
             yield ClientRefusal(
                 round=row.training_round, kind=row.kind, member=member, error=error, sentence=sentence
+            )
+
+
+def _excluded(evidence: Evidence) -> Iterator[ClientExclusion]:
+    rows: tuple[SessionRecord | SumRecord, ...] = (*evidence.sessions, *evidence.sums)
+    for row in sorted(rows, key=lambda each: each.training_round):
+        kind = row.kind if isinstance(row, SumRecord) else ""
+        for member, error, sentence, barred in row.exclusions:
+            yield ClientExclusion(
+                round=row.training_round,
+                kind=kind,
+                member=member,
+                error=error,
+                sentence=sentence,
+                barred=barred,
             )
 
 

@@ -56,6 +56,7 @@ def _measures(audit: Audit) -> Iterator[tuple[str, float | str | None]]:
     yield "delta", audit.spending.delta if audit.spending.server.epsilon is not None else None
     yield "epsilon of the private tail", None if tail_cost is None else tail_cost.epsilon
     yield "refusals", len(audit.losses.refused)
+    yield "exclusions", len(audit.losses.excluded)
     yield "clients missed", sum(each.clients for each in audit.losses.missed)
     yield "seconds", audit.achieved.seconds
 

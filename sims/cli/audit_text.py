@@ -64,7 +64,7 @@ def _subject(found: "RunSummary") -> Iterator[str]:
     graph = ""
     if found.graph is not None:
         graph = f", {found.graph} graph: {found.neighbours} neighbours, threshold {found.threshold}"
-    yield f"  channel        {found.channel}, {found.trust}{graph}"
+    yield f"  channel        {found.channel}, {found.trust}, {found.key_agreement}{graph}"
     why = f": {found.why}" if found.why else ""
     yield f"  status         {found.status}{why}; {found.done} of {counted(found.rounds, 'round')}"
     if found.insecure_seed is not None:
@@ -199,7 +199,7 @@ def _group(found: "GroupSteps") -> Iterator[str]:
 
 
 def _losses(found: "ClientLosses", *, everything: bool) -> Iterator[str]:
-    if not (found.missed or found.refused or found.failed):
+    if not (found.missed or found.refused or found.excluded or found.failed):
         yield "none"
         return
     stages: Counter[str] = Counter()
@@ -209,6 +209,11 @@ def _losses(found: "ClientLosses", *, everything: bool) -> Iterator[str]:
         rounds = sorted({each.round for each in found.missed if each.stage == stage})
         yield f"{stage}: {counted(clients, 'client')} missing, in {_rounds(rounds)}"
     rows = [f"client {e.member} refused in round {e.round} ({e.kind}): {e.sentence}" for e in found.refused]
+    rows += [
+        f"client {e.member} was excluded in round {e.round} ({e.kind or 'set-up'}), {e.error}: {e.sentence}"
+        + ("; it is invited no more" if e.barred else "")
+        for e in found.excluded
+    ]
     rows += [f"nothing was released in round {e.round} ({e.kind or 'set-up'}): {e.why}" for e in found.failed]
     most = len(rows) if everything else MOST_SHOWN
     yield from rows[:most]

@@ -31,7 +31,7 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 GROUPS = {
     "run": ("simulate", "report", "audit", "demo", "init", "scenarios"),
     "plan": ("plan", "params", "noise", "preflight"),
-    "deploy": ("serve", "join", "keygen", "enrol"),
+    "deploy": ("serve", "join", "keygen", "enrol", "evidence"),
     "check": ("drill", "check-noise", "version"),
 }
 COMMANDS = tuple(name for group in GROUPS.values() for name in group)

@@ -5,7 +5,7 @@ import json
 from fractions import Fraction
 
 from sims.cli.commands import Subparsers, user_errors
-from sims.cli.options import add_trust, add_value, add_whole, proportion
+from sims.cli.options import add_key_agreement, add_trust, add_value, add_whole, proportion
 
 BROKEN_PROMISE = 1
 
@@ -23,6 +23,7 @@ def add(subparsers: Subparsers) -> None:
     text = "fraction of the clients killed over the whole session"
     add_value(parser, "--kill", proportion, Fraction(1, 5), "X", text)
     add_trust(parser)
+    add_key_agreement(parser)
     text = "fraction of the clients that may collude with the server"
     add_value(parser, "--corrupt", proportion, Fraction(1, 10), "X", text)
     add_whole(parser, "--workers", 0, 1024, 0, "processes that host all clients; 0: one per client")
@@ -52,7 +53,10 @@ def run(args: argparse.Namespace) -> int:
             dim=args.dim,
             kill=args.kill,
             params=SessionParams(
-                trust=Trust.parse(args.trust), corrupt=int(args.corrupt * args.clients), sums=args.sums
+                trust=Trust.parse(args.trust),
+                corrupt=int(args.corrupt * args.clients),
+                sums=args.sums,
+                key_agreement=args.key_agreement,
             ),
             seed=args.seed,
             workers=args.workers,

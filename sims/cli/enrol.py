@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sims.cli.commands import Subparsers, UserError, user_errors
-from sims.cli.options import add_value, whole
+from sims.cli.options import MAX_ID, add_value, whole
 from sims.text_format import counted
 
 if TYPE_CHECKING:
     from sims.deploy.enrolment import Changes, Enrolled
 
-MAX_ID = (1 << 32) - 1
 NEVER = "never"
 UNCHANGED = "unchanged"
 

@@ -7,6 +7,8 @@ from fractions import Fraction
 from math import floor
 
 TRUST_LEVELS = ("curious_server", "malicious_server")
+KEY_AGREEMENTS = ("x25519", "x25519+ml-kem-768")
+MAX_ID = (1 << 32) - 1  # of a client
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,17 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         TRUST_LEVELS,
         default="malicious_server",
         text="what clients guard against: a server that only reads along, or one that also lies",
+    )
+
+
+def add_key_agreement(parser: argparse.ArgumentParser) -> None:
+    add_choice(
+        parser,
+        "--key-agreement",
+        KEY_AGREEMENTS,
+        default="x25519",
+        text="how clients agree on secrets: with ML-KEM-768, also recorded messages stay secret from a later "
+        "quantum computer",
     )
 
 

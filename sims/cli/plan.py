@@ -41,6 +41,7 @@ def add(subparsers: Subparsers) -> None:
         default="curious_server",
         text="what clients guard against: a server that follows the protocol, or one that also lies",
     )
+    options.add_key_agreement(parser)
     _add_budget(parser)
     options.add_whole(
         parser, "--session-sums", 1, 64, 64, "most sums of one session, whose keys are exchanged once"
@@ -126,7 +127,10 @@ def _cost_plan(args: argparse.Namespace) -> "CostPlan":
         algorithm = build(entry, args)
         conditions = Conditions(
             params=SessionParams(
-                trust=Trust.parse(args.trust), corrupt=options.colluders(args), sums=args.session_sums
+                trust=Trust.parse(args.trust),
+                corrupt=options.colluders(args),
+                sums=args.session_sums,
+                key_agreement=args.key_agreement,
             ),
             dropout_training=args.dropout_training,
             dropout_sum=args.dropout_sum,

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 def lines(name: str, outlook: "CostPlan") -> Iterator[str]:
     """Yield lines of text that say what a round of the algorithm `name` costs clients and reveals."""
-    yield f"{name}: {outlook.clients:,} clients, {outlook.dim:,} parameters, {outlook.trust}"
+    terms = f"{outlook.trust}, {outlook.key_agreement}"
+    yield f"{name}: {outlook.clients:,} clients, {outlook.dim:,} parameters, {terms}"
     if not outlook.sums:
         yield "no sums: the server learns nothing, and clients send nothing"
         return
@@ -22,6 +23,7 @@ def lines(name: str, outlook: "CostPlan") -> Iterator[str]:
         yield from _sum_lines(each, outlook.quorum)
     yield "every total also reveals the number of clients in it"
     yield from _chances(outlook)
+    yield from (f"caution: {caution}" for caution in outlook.cautions)
     if outlook.unsafe:
         yield f"refused under malicious_server: {outlook.unsafe}"
 
@@ -37,6 +39,9 @@ def _costs(outlook: "CostPlan") -> Iterator[str]:
         f"{outlook.setup_bytes:,} bytes of keys and shares"
     )
     yield f"a total is released only over at least {outlook.quorum:,} clients"
+    if outlook.liars:
+        liars = counted(outlook.liars, "client")
+        yield f"up to {liars} may lie about masks, one after another: each costs a sum at most"
 
 
 def _sum_lines(each: "SumCost", quorum: int) -> Iterator[str]:

@@ -32,6 +32,7 @@ def add(subparsers: Subparsers) -> None:
     options.add_corrupt(parser, 5, " from 0, or a part of all from 0 to below 1 such as 0.1 or 1/10")
     options.add_dropout(parser, "the whole session")
     options.add_trust(parser)
+    options.add_key_agreement(parser)
     options.add_choice(
         parser,
         "--graph",
@@ -71,6 +72,7 @@ def _preflight(args: argparse.Namespace) -> "Preflight":
                 dropout=args.dropout,
                 sums=args.sums,
                 graph=args.graph,
+                key_agreement=args.key_agreement,
             ),
         )
 
@@ -95,6 +97,7 @@ def _as_json(report: "Preflight", args: argparse.Namespace) -> dict[str, Any]:
         "corrupt": options.colluders(args),
         "dropout": str(args.dropout),
         "trust": str(report.trust),
+        "key_agreement": args.key_agreement,
         "sums": args.sums,
         "dim": args.dim,
         "norm": args.norm,
@@ -104,37 +107,43 @@ def _as_json(report: "Preflight", args: argparse.Namespace) -> dict[str, Any]:
         "threshold": report.threshold,
         "quorum": report.quorum,
         "margin": report.margin,
+        "liars": report.liars,
         "bits": part.bits,
         "bits_needed": part.bits_needed,
         "resolution": part.resolution,
         "bytes_up": {"setup": report.setup_bytes_up, "each_sum": report.sum_bytes_up[KIND]},
         "ok": report.ok,
         "problems": list(report.problems),
+        "cautions": list(report.cautions),
     }
 
 
 def _lines(report: "Preflight", args: argparse.Namespace) -> list[str]:
     (part,) = report.parts
-    graph = threshold = margin = "none"
+    graph = threshold = margin = liars = "none"
     if report.graph is not None:
         graph = f"{report.graph}: each client shares with {counted(report.neighbours, 'other')}"
     if report.threshold is not None:
         expected = floor(args.dropout * args.clients)
         threshold = f"a mask opens with {counted(report.threshold, 'share')}"
         margin = f"{report.margin} may leave; {expected} {'is' if expected == 1 else 'are'} expected to"
+        liars = f"{report.liars} may lie, one after another, before too few clients are left"
     rows = {
         "clients": f"{report.clients}, of whom {options.colluders(args)} may collude with a {report.trust}",
+        "keys": args.key_agreement,
         "graph": graph,
         "threshold": threshold,
         "quorum": f"{counted(report.quorum, 'client')} must stay to the end of every sum",
         "margin": margin,
+        "liars": liars,
         "bits": f"{part.bits} given, {part.bits_needed} needed",
         "resolution": _resolution(part.resolution, part.bits_needed <= part.bits),
         "bytes up": f"{report.setup_bytes_up:,} per client in set-up, "
         f"{report.sum_bytes_up[KIND]:,} in each sum ({counted(args.sums, 'sum')})",
     }
     lines = [f"{name:<12}{text}" for name, text in rows.items()]
-    return [*lines, *(f"{'problem':<12}{problem}" for problem in report.problems)]
+    lines += [f"{'problem':<12}{problem}" for problem in report.problems]
+    return lines + [f"{'caution':<12}{caution}" for caution in report.cautions]
 
 
 def _resolution(step: float | None, fits: bool) -> str:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Val
 
 from secagg.errors import LocalError
 from secagg.graph_parameters import GraphChoice
+from secagg.hybrid_keys import KeyAgreement
 from secagg.ledger.file_location import tag_key_path
 from secagg.ledger.rollback_seal import seal_path
 from secagg.net.identity_and_registry_files import bundle_path
@@ -61,6 +62,7 @@ Log = Annotated[Path | None, BeforeValidator(_log)]
 Place = Annotated[Address, PlainValidator(_address)]
 ServerPlace = Annotated[Address, PlainValidator(_server)]
 TrustName = Literal["curious_server", "malicious_server"]
+AgreementName = Literal["x25519", "x25519+ml-kem-768"]
 
 
 class ConfigSection(BaseModel):
@@ -97,6 +99,7 @@ class ServeFileServer(ConfigSection):
     ledger: File
     totals: File
     log: Log = None
+    evidence: File | None = None  # None: evidence of lies is not kept
 
 
 class SessionSection(ConfigSection):
@@ -112,6 +115,8 @@ class SessionSection(ConfigSection):
     neighbours: int = 2
     security_bits: int = SECURITY_BITS
     liveness_bits: int = LIVENESS_BITS
+    key_agreement: AgreementName = "x25519"
+    name_members: bool = True
     sums: int | None = None  # None: every question once
     sessions: int = 0  # 0: for ever
     pause: float = 60.0
@@ -131,6 +136,8 @@ class SessionSection(ConfigSection):
             min_neighbours=self.neighbours,
             security_bits=self.security_bits,
             liveness_bits=self.liveness_bits,
+            key_agreement=KeyAgreement(self.key_agreement),
+            name_members=self.name_members,
         )
 
 
@@ -206,10 +213,15 @@ class PolicySection(ConfigSection):
     max_query_bytes: int = Policy.max_query_bytes
     min_difference: int = 0
     security_bits: int = SECURITY_BITS
+    key_agreement: AgreementName = "x25519"
 
     def made(self) -> Policy:
-        given = self.model_dump()
-        return Policy(**{**given, "trust": Trust(self.trust), "adjacency": Adjacency(self.adjacency)})
+        names = {
+            "trust": Trust(self.trust),
+            "adjacency": Adjacency(self.adjacency),
+            "key_agreement": KeyAgreement(self.key_agreement),
+        }
+        return Policy(**{**self.model_dump(), **names})
 
 
 class InputSection(ConfigSection):

@@ -91,6 +91,7 @@ class JoinRunner:
             member=section.member,
             server=str(section.server),
             trust=str(self._plan.policy.trust),
+            key_agreement=str(self._plan.policy.key_agreement),
             registry=self._plan.credentials.registry.version,
             unnoised_sums=spend.unnoised,
             rho=spend.rho,

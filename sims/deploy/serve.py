@@ -14,18 +14,22 @@ from typing import Final
 import trio
 
 from secagg.errors import SumFailed
+from secagg.events import Convicted, ServerEvent
 from secagg.ledger import ServerLedger
 from secagg.net.event_log import EventLog, Fact
 from secagg.net.server import Server, open_server
 from secagg.net.server_session import Session
 from secagg.net.tls import server_context
 from sims.config_problems import ConfigError, Problems
+from sims.deploy.evidence_directory import EvidenceDirectory
 from sims.deploy.log import open_log
 from sims.deploy.process_control import allow_connections, run_watched
 from sims.deploy.server_setup import ServerSetup, load_server_setup
 from sims.deploy.sum_schedule import ScheduledSum, SumSchedule, round_after
 from sims.deploy.totals_directory import TotalsDirectory
 from sims.process_resources import forbid_core_dumps
+
+_FORGIVEN_WITHIN: Final = 10.0  # seconds between two looks at the ledger while too few clients are there
 
 # Hints for an address that cannot be used.
 _HINTS: Final = {
@@ -46,6 +50,9 @@ def serve(path: Path) -> None:
     with ExitStack() as stack:
         with problems.about("server.totals"):
             stack.enter_context(_totals(plan))
+        if plan.config.server.evidence is not None:
+            with problems.about("server.evidence"):
+                EvidenceDirectory(plan.config.server.evidence).prepare()
         problems.check()
         log = EventLog(stack.enter_context(open_log(plan.config.server.log)))
         ledger = stack.enter_context(plan.open_ledger())
@@ -112,31 +119,59 @@ class ServeRunner:
             "started",
             address=str(server.address),
             trust=self._section.trust,
+            key_agreement=self._section.key_agreement,
             members=len(registry.members),
             registry=registry.version,
         )
-        for caution in self._plan.cautions:
+        for caution in (*self._plan.cautions, *self._plan.bar_cautions(self._ledger.barred)):
             self._log.write("caution", reason=caution)
 
     async def _hold_session(self, server: Server) -> bool:
-        """Wait for enough clients and run one session. Return whether its set-up succeeded."""
-        least = self._section.min_cohort
-        if len(server.connected) < least:
-            self._log.write("waiting", clients=least)
-            await server.wait_for_clients(least)
-        expected = min(self._section.max_cohort, len(self._plan.credentials.registry.members))
+        """Wait for enough clients and run one session without those that are barred. Return whether its
+        set-up succeeded."""
+        barred = await self._wait_for_clients(server)
+        members = self._plan.credentials.registry.members.keys() - barred
         try:
             async with server.session(
-                self._plan.machine(),
+                self._plan.machine(barred),
                 deadlines=self._plan.deadlines,
                 ledger=self._ledger,
-                expected=expected,
+                expected=min(self._section.max_cohort, len(members)),
+                members=members,
+                on_event=self._keep_evidence,
             ) as session:
                 for question in self._questions.of_session():
                     await self._ask(session, question)
         except SumFailed:
             return False  # the log says why
         return True
+
+    async def _wait_for_clients(self, server: Server) -> frozenset[int]:
+        """Wait until enough clients are connected that are not barred. Return the ids of those that are; an
+        operator may forgive one meanwhile."""
+        least = self._section.min_cohort
+        waiting = False
+        while True:
+            barred = self._ledger.barred
+            if len(set(server.connected) - barred) >= least:
+                return barred
+            if not waiting:
+                waiting = True
+                self._log.write("waiting", clients=least, barred=len(barred))
+            with trio.move_on_after(_FORGIVEN_WITHIN):
+                await server.wait_for_clients(least, barred=barred)
+
+    def _keep_evidence(self, event: ServerEvent) -> None:
+        """Store the evidence of a conviction, if there is any and the operator wants to keep it."""
+        directory = self._plan.config.server.evidence
+        if directory is None or not isinstance(event, Convicted) or event.evidence is None:
+            return
+        try:
+            path = EvidenceDirectory(directory).store(event.evidence)
+        except ConfigError as error:
+            self._log.write("evidence lost", member=event.peer, reason=str(error))
+        else:
+            self._log.write("evidence", member=event.peer, file=str(path))
 
     async def _ask(self, session: Session, question: ScheduledSum) -> None:
         about: dict[str, Fact] = {"kind": question.kind, "round": question.round_number}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError, Problems
 from sims.deploy.config import ServeConfig, SessionSection, check_server_files, load
 from sims.deploy.credentials import ServerCredentials, server_credentials
+from sims.deploy.evidence_directory import EvidenceDirectory
 from sims.deploy.log import check_log
 from sims.deploy.sum_schedule import check_asks, round_after
 from sims.deploy.sum_specs_file import read_table
@@ -26,6 +28,7 @@ from sims.deploy.totals_directory import TotalsDirectory
 from sims.text_format import DIFFERENCING
 
 NEW_LEDGER: Final = "secagg serve --new-ledger"
+FORGIVE: Final = "secagg serve --forgive"
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class ServerSetup:
     @property
     def cautions(self) -> list[str]:
         """Warnings to the operator about settings that are valid but risky: so few parallel uploads that
-        corrupt clients can block others, or sums without noise while drop-outs are allowed."""
+        corrupt clients can block others, sums without noise while clients may be missing, or so few clients
+        that liars can end sums."""
         section, found = self.config.session, []
         if self.capacity.uploads <= section.corrupt:
             found.append(
@@ -55,12 +59,32 @@ class ServerSetup:
                 "uploads of all others by sending slowly"
             )
         kinds = ", ".join({ask.kind: None for ask in self.config.ask if not self.table[ask.kind].is_private})
-        if kinds and section.dropout > 0:
+        if kinds and (section.dropout > 0 or section.min_cohort < self.most):
             found.append(DIFFERENCING.format(kinds=kinds))
+        found += preflight(self.table, self.most, section.params(self.sums)).cautions
         return found
 
-    def machine(self) -> ServerMachine:
-        return _machine(self.config.session, self.table, self.sums, self.credentials.registry)
+    @property
+    def most(self) -> int:
+        """The most clients of a session."""
+        return min(self.config.session.max_cohort, len(self.credentials.registry.members))
+
+    def bar_cautions(self, barred: Collection[int]) -> list[str]:
+        """Return warnings about the clients that the server remembers as `barred`."""
+        known = sorted(set(barred) & self.credentials.registry.members.keys())
+        if not known:
+            return []
+        left, least = len(self.credentials.registry.members) - len(known), self.config.session.min_cohort
+        few = f"; {left} others are left, but a session needs {least}" if left < least else ""
+        clients = ", ".join(map(str, known))
+        return [
+            f"these clients lied or were in a dispute, and are barred: {clients}{few}. {FORGIVE} ID lets one "
+            "take part again"
+        ]
+
+    def machine(self, barred: Collection[int] = ()) -> ServerMachine:
+        """Return the machine of a new session, which admits no client in `barred`."""
+        return _machine(self.config.session, self.table, self.sums, self.credentials.registry, barred)
 
     def open_ledger(self) -> ServerLedger:
         return ServerLedger.open(self.config.server.ledger, identity=self.credentials.identity.public)
@@ -75,6 +99,13 @@ def new_ledger(path: Path) -> Path:
         ServerLedger.create(plan.config.server.ledger, identity=plan.credentials.identity.public).close()
     problems.check()
     return plan.config.server.ledger
+
+
+def forgive(path: Path, member: int) -> None:
+    """Record in the ledger that client `member`, which is barred, may take part again. Raise `SecaggError` if
+    the configuration at `path` is invalid, or the client is not barred."""
+    with load_server_setup(path).open_ledger() as ledger:
+        ledger.forgive(member)
 
 
 def load_server_setup(path: Path, *, with_ledger: bool = True) -> ServerSetup:
@@ -99,6 +130,9 @@ def load_server_setup(path: Path, *, with_ledger: bool = True) -> ServerSetup:
             check_log(config.server.log)
     _check_pace(config.session, problems)
     _check_totals(config.server.totals, problems)
+    if config.server.evidence is not None:
+        with problems.about("server.evidence"):
+            EvidenceDirectory(config.server.evidence).check()
     if table is not None:
         check_asks(config.ask, table, problems)
     if table is not None and credentials is not None:
@@ -164,7 +198,9 @@ def _check_ledger(path: Path, identity: bytes, problems: Problems) -> None:
             raise LedgerError(f"{error} with {NEW_LEDGER}") from None
 
 
-def _machine(section: SessionSection, table: Table, sums: int, registry: Registry) -> ServerMachine:
+def _machine(
+    section: SessionSection, table: Table, sums: int, registry: Registry, barred: Collection[int] = ()
+) -> ServerMachine:
     params = section.params(sums)
     signed = params.trust is Trust.MALICIOUS
     return ServerMachine(
@@ -172,4 +208,5 @@ def _machine(section: SessionSection, table: Table, sums: int, registry: Registr
         params=params,
         registry=registry if signed else None,
         now=int(time.time()),
+        barred=barred,
     )

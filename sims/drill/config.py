@@ -25,7 +25,7 @@ class DrillConfig:
     clients: int
     dim: int  # length of the vector that each client adds to a sum
     kill: Fraction
-    params: SessionParams  # of which trust, corrupt and sums are used
+    params: SessionParams  # of which trust, corrupt, sums and key agreement are used
     seed: int  # of the numbers that clients add and of the kills
     workers: int = 0  # processes that host all clients; 0: one per client
     neighbours: int = 0  # least neighbours of a client on a ring; 0: chosen by the number of clients
@@ -80,6 +80,7 @@ class DrillConfig:
             min_contributors=self.corrupt + 2,
             max_sums=self.sums,
             unnoised_sums=self.sums,
+            key_agreement=self.params.key_agreement,
         )
 
     def make_server(self, registry: Registry) -> ServerMachine:

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from secagg import Trust
 from secagg import messages as m
+from secagg.hybrid_keys import KeyAgreement
 from sims.drill.config import DrillConfig
 
 SETUP: Final = -1  # used in place of the index of a sum for the set-up of the session
@@ -16,7 +17,8 @@ _OUTSIDE: Final = 0.3  # fraction of the kills within sums that happen at a rand
 _LONGEST: Final = 0.5  # seconds from the start of a sum to the latest such kill
 # (sum or `SETUP`, index of a message in `_MESSAGES`). Points compare in the order of the protocol.
 ProtocolPoint: TypeAlias = tuple[int, int]
-_MESSAGES: Final = (m.Advertisement, m.Shares, m.MaskedInput, m.Confirmation, m.Reveal)
+_MESSAGES: Final = (m.Advertisement, m.Shares, m.Deposit, m.MaskedInput, m.Confirmation, m.Reveal)
+_IN_SET_UP: Final = 3  # of these
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,17 @@ def point_of(message: type[m.Message], sum_index: int) -> ProtocolPoint | None:
     if message not in _MESSAGES:
         return None
     place = _MESSAGES.index(message)
-    return (SETUP if place < 2 else sum_index, place)
+    return (SETUP if place < _IN_SET_UP else sum_index, place)
 
 
 def protocol_points(setting: DrillConfig) -> list[list[ProtocolPoint]]:
     """Return the points (sum, message) at which clients can be killed: a list for set-up and one per sum."""
-    steps = (2, 3, 4) if setting.trust is Trust.MALICIOUS else (2, 4)
-    return [[(SETUP, 0), (SETUP, 1)], *([(k, step) for step in steps] for k in range(setting.sums))]
+    steps = (3, 4, 5) if setting.trust is Trust.MALICIOUS else (3, 5)
+    in_set_up = range(_IN_SET_UP if setting.params.key_agreement is KeyAgreement.HYBRID else _IN_SET_UP - 1)
+    return [
+        [(SETUP, step) for step in in_set_up],
+        *([(k, step) for step in steps] for k in range(setting.sums)),
+    ]
 
 
 def draw_kills(setting: DrillConfig, groups: Sequence[Sequence[int]]) -> dict[int, ScheduledKill]:

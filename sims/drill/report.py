@@ -55,6 +55,7 @@ class DrillReport:
     killed: int = 0  # clients whose process was killed
     crashed: int = 0  # clients whose process ended in any other way
     refused: int = 0  # clients that left, were dismissed or lost their session without being killed
+    excluded: set[int] = field(default_factory=set)  # clients that the server says broke the protocol or lied
     # Client -> the sum in which its process is scheduled to be killed; -1: the set-up.
     kills: Mapping[int, int] = field(default_factory=dict)
     hung: int = 0  # sums and clients that did not end
@@ -111,7 +112,7 @@ class DrillReport:
         """Return whether all totals are exact and nothing failed except sums that scheduled kills explain."""
         excused = all(self._excused(each) for each in self.sums if each.aborted)
         failures = (self.hung, self.orphans, self.released_after_abort, self.crashed, self.refused)
-        return self.exact and excused and not any(failures) and not self.missed
+        return self.exact and excused and not any(failures) and not self.missed and not self.excluded
 
     def as_json(self) -> dict[str, Any]:
         setting = self.setting
@@ -120,6 +121,7 @@ class DrillReport:
             "dim": setting.dim,
             "kill": str(setting.kill),
             "trust": str(setting.trust),
+            "key_agreement": str(setting.params.key_agreement),
             "seed": setting.seed,
             "corrupt": setting.corrupt,
             "processes": len(setting.groups()),
@@ -134,6 +136,7 @@ class DrillReport:
             "killed": self.killed,
             "crashed": self.crashed,
             "refused": self.refused,
+            "excluded": sorted(self.excluded),
             "hung": self.hung,
             "orphans": self.orphans,
             "released_after_abort": self.released_after_abort,
@@ -151,8 +154,8 @@ def print_report(report: DrillReport, console: Console) -> None:
     setting = report.setting
     console.print(
         f"[bold]{setting.clients} clients in {len(setting.groups())} processes[/bold], "
-        f"{'TLS' if setting.tls else 'plain TCP'}, {setting.trust}, threshold {report.threshold}; "
-        f"{counted(report.killed, 'client')} killed.",
+        f"{'TLS' if setting.tls else 'plain TCP'}, {setting.trust}, {setting.params.key_agreement}, "
+        f"threshold {report.threshold}; {counted(report.killed, 'client')} killed.",
         highlight=False,
     )
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
@@ -165,8 +168,8 @@ def print_report(report: DrillReport, console: Console) -> None:
     console.print(
         f"{report.aborted} aborted, {report.hung} hung, {report.orphans} orphans, "
         f"{report.released_after_abort} released after an abort, {report.crashed} crashed, "
-        f"{report.refused} refused, {report.missed} missed; start-up {report.start_seconds:.1f} s, "
-        f"session {report.seconds:.1f} s, "
+        f"{report.refused} refused, {len(report.excluded)} excluded, {report.missed} missed; "
+        f"start-up {report.start_seconds:.1f} s, session {report.seconds:.1f} s, "
         f"{sum(report.bytes_up.values()):,} bytes up, {sum(report.bytes_down.values()):,} down, "
         f"server at most {report.server_peak_bytes / 1e6:.0f} MB.",
         highlight=False,

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from secagg import Identity, Registry
-from secagg.errors import SumFailed, TooFewClients
-from secagg.events import Missing, ServerEvent, SessionReady, SumAborted, SumReleased
+from secagg.errors import Departed, SumFailed, TooFewClients
+from secagg.events import Convicted, Excluded, Missing, ServerEvent, SessionReady, SumAborted, SumReleased
 from secagg.net.certificates import certificate_key, make_certificate
 from secagg.net.event_log import render
 from secagg.net.events import ClientExcluded, ClientLeft, ConnectionRefused, ServerNetworkEvent
@@ -72,6 +72,7 @@ class Drill:
         self._kills = draw_kills(setting, self._groups)
         self._kill_later: Callable[[int, float], None]
         self._to_kill = 0  # timers of kills that are running
+        self._doomed: set[int] = set()  # clients whose process a timer has killed; it may not have ended yet
         self._report.kills = {
             member: kill.point[0]
             for group in self._groups
@@ -110,6 +111,7 @@ class Drill:
     async def _kill(self, pool: WorkerPool, index: int, delay: float) -> None:
         await trio.sleep(delay)
         pool.kill(index)
+        self._doomed.update(self._groups[index])
         self._to_kill -= 1
         self._changed.set()
 
@@ -122,8 +124,8 @@ class Drill:
                     self._kill_later(index, kill.delay)
 
     async def _until_killed(self) -> None:
-        """Wait until all timers that `_schedule_kills` started have killed their workers."""
-        while self._to_kill:
+        """Wait until all workers that the timers of `_schedule_kills` kill have ended."""
+        while self._to_kill or not self._doomed <= self._gone:
             await self._change()
 
     async def _change(self) -> None:
@@ -199,7 +201,7 @@ class Drill:
             await self._wait_for_clients_to_end()
 
     def _report_event(self, event: ServerNetworkEvent) -> None:
-        if isinstance(event, ClientLeft | ClientExcluded | ConnectionRefused | Missing):
+        if isinstance(event, ClientLeft | ClientExcluded | Convicted | ConnectionRefused | Missing):
             self._note(str(render(event)))
 
     async def _session(self, server: Server, registry: Registry) -> None:
@@ -264,6 +266,8 @@ class Drill:
                 self._report.cohort, self._report.threshold = len(event.members), event.threshold
             case SumAborted():
                 self._aborted.add(event.sum_index)
+            case Excluded(peer, error) if not isinstance(error, Departed):
+                self._report.excluded.add(peer)
             case SumReleased():
                 self._report.released_after_abort += event.sum_index in self._aborted
 

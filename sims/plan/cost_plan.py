@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from math import sqrt
@@ -16,6 +16,7 @@ from protocols.rounds import RoundInfo
 from protocols.serialisation import as_vector, vectors_of
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
+from secagg.hybrid_keys import KeyAgreement
 from secagg.messages import MAX_SUMS
 from secagg.noise.zcdp_cost import sum_rho
 from secagg.preflight import Preflight, preflight
@@ -23,6 +24,7 @@ from secagg.session_params import SessionParams
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec
 from secagg.trust_levels import Trust
 from sims.plan.completion_probability import CompletionProbability
+from sims.text_format import PLANNED_DIFFERENCING
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,11 @@ class CostPlan:
     clients: int
     dim: int  # number of model parameters
     trust: Trust
+    key_agreement: KeyAgreement
     threshold: int  # number of shares that reconstruct a secret
     quorum: int  # fewest clients of any total that is released
     margin: int  # most clients that may drop out
+    liars: int  # most clients that may lie, one after another, before too few are left
     ring: bool  # whether clients share secrets with their neighbours on a ring, and not with all others
     needs_all_clients: bool
     sums_per_round: int
@@ -91,6 +95,7 @@ class CostPlan:
     sums: tuple[SumCost, ...]
     groups: tuple[GroupCost, ...]
     unsafe: str  # why the algorithm is refused under a malicious server; empty if it is allowed
+    cautions: tuple[str, ...] = ()  # what may end sums early, or limit how often they are repeated
 
 
 _UNCONDITIONAL: Final = SessionParams(trust=Trust.CURIOUS, corrupt=0, sums=MAX_SUMS)
@@ -114,7 +119,7 @@ def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
     """Return the cost of running `algorithm`. Raise `ParameterError` if it cannot run under `conditions`."""
     algorithm.check_trust(conditions.params.trust)
     if algorithm.table is None:
-        return _alone(algorithm, conditions.params.trust)
+        return _alone(algorithm, conditions.params)
     if algorithm.most_sums > conditions.params.sums:
         raise ParameterError(_too_many(algorithm, conditions.params.sums))
     session = preflight(
@@ -131,9 +136,11 @@ def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
         clients=algorithm.clients,
         dim=algorithm.dim,
         trust=conditions.params.trust,
+        key_agreement=conditions.params.key_agreement,
         threshold=session.threshold,
         quorum=min(each.least_clients for each in sums),
         margin=session.margin,
+        liars=session.liars,
         ring=session.graph is GraphChoice.RING,
         needs_all_clients=algorithm.needs_all_clients,
         sums_per_round=algorithm.most_sums,
@@ -145,15 +152,24 @@ def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
         sums=sums,
         groups=tuple(groups),
         unsafe=_unsafe(algorithm),
+        cautions=(*session.cautions, *_differencing(sums, conditions)),
     )
 
 
-def _alone(algorithm: AnyAlgorithm, trust: Trust) -> CostPlan:
+def _differencing(sums: tuple[SumCost, ...], conditions: Conditions) -> Iterator[str]:
+    """Yield a caution if sums have no noise while drop-outs are expected."""
+    kinds = ", ".join(each.kind for each in sums if not each.private)
+    if kinds and conditions.dropout > 0:
+        yield PLANNED_DIFFERENCING.format(kinds=kinds)
+
+
+def _alone(algorithm: AnyAlgorithm, params: SessionParams) -> CostPlan:
     """Return the cost plan of an algorithm without sums: each client trains alone and sends nothing."""
     return CostPlan(
-        clients=algorithm.clients, dim=algorithm.dim, trust=trust, threshold=0, quorum=0, margin=0,
-        ring=False, needs_all_clients=False, sums_per_round=0, rounds_per_session=0, setup_bytes=0,
-        round_bytes=0, broadcast_bytes=0, round_completes=1.0, sums=(), groups=(), unsafe="",
+        clients=algorithm.clients, dim=algorithm.dim, trust=params.trust, key_agreement=params.key_agreement,
+        threshold=0, quorum=0, margin=0, liars=0, ring=False, needs_all_clients=False, sums_per_round=0,
+        rounds_per_session=0, setup_bytes=0, round_bytes=0, broadcast_bytes=0, round_completes=1.0, sums=(),
+        groups=(), unsafe="",
     )  # fmt: skip
 
 
@@ -271,7 +287,7 @@ def _least_until(algorithm: AnyAlgorithm, sums: tuple[SumCost, ...], group: str)
 
 def as_json(plan: CostPlan) -> Mapping[str, object]:
     """Return the plan as a dictionary for JSON, with `needs_all_clients` under the key `needs_everybody`."""
-    found = asdict(plan) | {"trust": str(plan.trust)}
+    found = asdict(plan) | {"trust": str(plan.trust), "key_agreement": str(plan.key_agreement)}
     found["needs_everybody"] = found.pop("needs_all_clients")
     return found
 

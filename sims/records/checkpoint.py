@@ -17,7 +17,7 @@ from sims.config_problems import ConfigError
 from sims.records.run_directory import PRIVATE, RunDirectory, read_file
 from sims.records.run_file_names import CHECKPOINT
 
-_MAGIC: Final = b"secagg checkpoint 1\n"
+_MAGIC: Final = b"secagg checkpoint 2\n"
 _REMEDY: Final = "--restart begins the run anew"
 
 
@@ -42,7 +42,8 @@ class PartState:
 @dataclass(frozen=True)
 class Checkpoint:
     """The state of a run after `done` rounds: that of the training and, if there is one, of the private
-    histogram of errors (`tail`). `digest` is the hash of the settings of the run."""
+    histogram of errors (`tail`). `digest` is the hash of the settings of the run. `barred` has the clients
+    that are invited no more, because they lied or were in a dispute."""
 
     digest: str
     done: int
@@ -51,6 +52,7 @@ class Checkpoint:
     lines: Mapping[str, int]  # file name -> number of lines at this time
     ledger_rows: int | None  # number of rows at this time; None if the run has no ledger
     seconds: Mapping[str, float]  # "wall" and "cpu" time so far
+    barred: tuple[int, ...] = ()
 
     def write(self, run: RunDirectory) -> None:
         payload: bytes = msgpack.packb(asdict(self))
@@ -75,9 +77,11 @@ class Checkpoint:
 
 
 def _parse(content: dict[str, Any]) -> Checkpoint:
-    tail = content.pop("tail")
+    tail, barred = content.pop("tail"), tuple(content.pop("barred"))
     training = _part_state(content.pop("training"))
-    return Checkpoint(training=training, tail=None if tail is None else _part_state(tail), **content)
+    return Checkpoint(
+        training=training, tail=None if tail is None else _part_state(tail), barred=barred, **content
+    )
 
 
 def _part_state(content: dict[str, Any]) -> PartState:

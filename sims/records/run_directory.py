@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 from sims.config_problems import ConfigError
 from sims.records.run_file_names import LOCK, RUN, RUN_FILES, draft_of
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 PUBLIC: Final = 0o644
 PRIVATE: Final = 0o600
 RUNNING, INTERRUPTED, FINISHED, FAILED = "running", "interrupted", "finished", "failed"

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
 
-from secagg.errors import SecaggError
+from secagg.errors import Dispute, Lie, SecaggError
+from secagg.events import Excluded
 from secagg.local_session import Stage
 from sims.config_problems import ConfigError
 
@@ -34,6 +35,21 @@ class Refusal(NamedTuple):
         return cls(member, type(error).__name__, str(error))
 
 
+class Exclusion(NamedTuple):
+    """Records that the server excluded client `member`, which broke the protocol. If it is `barred`, because
+    it lied or was in a dispute with another client, it is invited to no later session either."""
+
+    member: int
+    error: str  # the name of the error's class; for a lie, the offence
+    reason: str
+    barred: bool
+
+    @classmethod
+    def of(cls, event: Excluded) -> Exclusion:
+        error = event.error
+        return cls(event.peer, type(error).__name__, error.why, isinstance(error, Lie | Dispute))
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrafficCounts:
     """Bytes and frames of a set-up or sum, by stage, up to the server and down from it, without zeros."""
@@ -55,7 +71,9 @@ class TrafficCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionRecord(TrafficCounts):
-    """The record of one session, made after its set-up has succeeded or failed."""
+    """The record of one session, made after its set-up has succeeded or failed. A row (d, n, m) of
+    `exchanged` says: n clients were sent the shares of d neighbours each, and m of them made deposits, as
+    they do with hybrid keys."""
 
     session: int  # its number, counted from 0
     round: int
@@ -66,6 +84,8 @@ class SessionRecord(TrafficCounts):
     threshold: int | None  # None if set-up failed
     sums: int = 0  # the largest number of sums that the session may have
     seeds: int = 0  # removable noise components of each sum
+    exchanged: tuple[tuple[int, ...], ...] = ()
+    exclusions: tuple[Exclusion, ...] = ()  # the clients that were excluded in set-up
     failure: str | None  # why set-up failed, or None
     part: str = TRAINING  # the part of the run that the session serves
     training_round: int = 0  # counted from 1; `SumHistory` sets it, it is not in the file
@@ -73,21 +93,27 @@ class SessionRecord(TrafficCounts):
     def to_json(self) -> dict[str, Any]:
         about = _values(self, ("session", "round", "members", "id", "graph", "neighbours", "threshold"))
         limits = _values(self, ("sums", "seeds", "failure"))
-        return {"entry": "session", **about, **limits, **self.counts(), "part": self.part}
+        rows = {
+            "exchanged": [list(row) for row in self.exchanged],
+            "exclusions": [list(row) for row in self.exclusions],
+        }
+        return {"entry": "session", **about, **limits, **rows, **self.counts(), "part": self.part}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
         """Return the record in a line of `sums.jsonl`. Raise `ConfigError` if a key is missing."""
         names = ("session", "round", "members", "neighbours", "threshold", "failure", *COUNTS)
         optional = ("id", "graph", "sums", "seeds", "part")
-        return cls(**_chosen(line, names, optional))
+        found = _chosen(line, names, optional)
+        return cls(**found, exchanged=_rows(line, "exchanged"), exclusions=_exclusions(line))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumRecord(TrafficCounts):
-    """The record of one sum that has ended, with or without a total. A row (a, s, n) of `around` says: n of
-    the clients that revealed shares each had a neighbourhood, the client included, of which a clients were
-    asked and s sent a masked input. A channel without protection has no such rows."""
+    """The record of one sum that has ended, with or without a total. A row (a, s, n, r) of `around` says: n
+    of the clients that sent a masked input each had a neighbourhood, the client included, of which a clients
+    were asked and s sent a masked input; r of these n revealed shares. A channel without protection has no
+    such rows."""
 
     session: int  # the number of its session
     round: int
@@ -101,6 +127,7 @@ class SumRecord(TrafficCounts):
     revealed: int  # clients that revealed shares
     around: tuple[tuple[int, ...], ...] = ()
     refusals: tuple[Refusal, ...] = ()  # the clients that refused, and why
+    exclusions: tuple[Exclusion, ...] = ()  # the clients that were excluded, and why
     part: str = TRAINING  # as in `SessionRecord`
     training_round: int = 0  # as in `SessionRecord`
 
@@ -113,6 +140,7 @@ class SumRecord(TrafficCounts):
             **_values(self, ("invited", "masked", "revealed")),
             "around": [list(row) for row in self.around],
             "refusals": [list(row) for row in self.refusals],
+            "exclusions": [list(row) for row in self.exclusions],
             **self.counts(),
             "part": self.part,
         }
@@ -124,8 +152,7 @@ class SumRecord(TrafficCounts):
         found = _chosen(line, (*names, "refusals", *COUNTS), ("seconds", "part"))
         found["index"] = found.pop("sum")
         found["refusals"] = tuple(Refusal(*row) for row in found["refusals"])
-        around = tuple(tuple(row) for row in line.get("around") or ())
-        return cls(**found, around=around)
+        return cls(**found, around=_rows(line, "around"), exclusions=_exclusions(line))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +239,14 @@ class SumHistory:
             except ConfigError as error:
                 raise ConfigError(f"{where} is damaged: {error}") from None
         return cls(tuple(sessions), tuple(sums), tuple(resumed))
+
+
+def _rows(line: Mapping[str, Any], name: str) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(row) for row in line.get(name) or ())
+
+
+def _exclusions(line: Mapping[str, Any]) -> tuple[Exclusion, ...]:
+    return tuple(Exclusion(*row) for row in line.get("exclusions") or ())
 
 
 def _values(record: object, names: Iterable[str]) -> dict[str, Any]:

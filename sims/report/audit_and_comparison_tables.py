@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import Final
 
 from sims import text_format
-from sims.audit.audit_result import Audit, Canary, GroupSteps, Release, Spent, StageBytes, SumKind
+from sims.audit.audit_result import (
+    Audit,
+    Canary,
+    GroupSteps,
+    Release,
+    RunSummary,
+    Spent,
+    StageBytes,
+    SumKind,
+)
 from sims.report.html_elements import ReportTable, TableCell, number_cell, percent_cell, size_cell, text_cell
 from sims.report.reported_run import MEASURES, ReportedRun, judged
 from sims.report.sum_and_privacy_plots import STAGES
@@ -15,6 +24,7 @@ from sims.text_format import counted, sentence_of
 
 _SET_UP: Final = "set-up"
 _NO_NOISE: Final = TableCell("no noise", tone="bad")
+_EXCLUDED_COLUMNS: Final = ("Client", "Error", "What it did", "Barred for good")
 _CANARY_COLUMNS: Final = ("Kind", "Runs", "Lower bound", "Without assuming its law", "Claimed", "Delta")
 
 
@@ -156,10 +166,15 @@ def _losses(audit: Audit, rows: int) -> Iterable[ReportTable]:
         _cells(each.round, each.kind or _SET_UP, each.member, each.error, each.sentence)
         for each in losses.refused
     ]
+    excluded = [
+        _cells(each.round, each.kind or _SET_UP, each.member, each.error, each.sentence, _yes(each.barred))
+        for each in losses.excluded
+    ]
     failed = [_cells(each.round, each.kind or _SET_UP, each.why) for each in losses.failed]
     for key, caption, columns, found, noun in (
         ("missed", "Clients that dropped out", ("Stage", "Clients"), missed, "drop-outs"),
         ("refused", "Clients that refused", ("Client", "Error", "What it said"), refused, "refusals"),
+        ("excluded", "Clients that were excluded", _EXCLUDED_COLUMNS, excluded, "exclusions"),
         ("failed", "Sums of which nothing was released", ("Why",), failed, "sums"),
     ):
         yield ReportTable(
@@ -171,6 +186,10 @@ def _losses(audit: Audit, rows: int) -> Iterable[ReportTable]:
             folded=True,
             noun=noun,
         )
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def _left(count: int, rows: int) -> str:
@@ -224,6 +243,7 @@ def compared(runs: Sequence[ReportedRun]) -> ReportTable:
     lines: list[tuple[str, list[TableCell]]] = [
         ("Algorithm", [TableCell(each.algorithm) for each in runs]),
         ("Channel", [TableCell(f"{each.channel}, {each.trust}") for each in subjects]),
+        ("Key agreement", [_agreement_cell(each) for each in subjects]),
         ("Status", [_status(each) for each in runs]),
         ("Rounds completed", [_completed(each) for each in runs]),
         *_accuracies(runs),
@@ -253,6 +273,10 @@ def _accuracies(runs: Sequence[ReportedRun]) -> Iterable[tuple[str, list[TableCe
         name = MEASURES.get(measure, measure)
         cells = [percent_cell(each.final("mean_accuracy", measure)) for each in runs]
         yield f"Accuracy: {name[:1].lower()}{name[1:]}", cells
+
+
+def _agreement_cell(subject: RunSummary) -> TableCell:
+    return text_cell(None) if subject.channel == "plain" else TableCell(subject.key_agreement)
 
 
 def _status(run: ReportedRun) -> TableCell:

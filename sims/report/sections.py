@@ -76,6 +76,7 @@ def _summary(runs: Sequence[ReportedRun], left: int) -> str:
         counted(subject.dim, "parameter"),
         _CHANNELS.get(subject.channel, subject.channel),
         "" if subject.channel == "plain" else f"against {_TRUST.get(subject.trust, subject.trust)}",
+        "" if subject.channel == "plain" else f"key agreement {subject.key_agreement}",
         text_format.duration(sum(each.audit.subject.seconds for each in runs)),
     ]
     return " · ".join(filter(None, parts))

@@ -17,6 +17,7 @@ from sims.report.svg_plots import Drawable
 STAGES: Final = {
     "advertise": "Keys",
     "share": "Shares",
+    "deposit": "Deposits",
     "mask": "Masked vectors",
     "confirm": "Confirmations",
     "reveal": "Unmasking",

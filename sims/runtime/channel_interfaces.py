@@ -6,19 +6,23 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from protocols.run import SumChannel
 from secagg.client_budget import Spend
 from secagg.client_memory import AnswerEntry
 from secagg.differencing_rules import SetLog
+from secagg.events import SessionReady
+from secagg.hybrid_keys import KeyAgreement
 from secagg.local_session import Absent, AnswerOrDecline, Listener, Prepare, Stage
 from secagg.policy import Policy
 from secagg.sum_spec import Table, Total
 from secagg.trust_levels import Trust
-from sims.records.sum_records import Refusal, SumRecord
+from sims.records.sum_records import Exclusion, Refusal, SumRecord
 from sims.runtime.client_state import SimulatedMemory
 from sims.runtime.sum_and_dropout_settings import Setting
+
+K = TypeVar("K", bound=tuple[int, ...])
 
 
 class ObservedChannel(SumChannel, Protocol):
@@ -53,12 +57,31 @@ class ObservedChannel(SumChannel, Protocol):
 
 @dataclass(frozen=True)
 class SessionGraph:
-    """The graph of a session's clients, in which neighbours share secrets with each other."""
+    """The graph of a session's clients, in which neighbours share secrets with each other, and what they sent
+    each other in set-up: rows as in `SessionRecord.exchanged`."""
 
     kind: str  # "complete" or "ring"
     neighbours: int  # of each client
     threshold: int  # shares that reconstruct a secret
     id: str = ""  # the identifier of the session in the ledger
+    exchanged: tuple[tuple[int, ...], ...] = ()
+
+    @classmethod
+    def of(cls, ready: SessionReady, advertised: int) -> SessionGraph:
+        """Return the graph of a session of which `advertised` clients advertised keys."""
+        kind, session = "complete" if ready.neighbours >= advertised - 1 else "ring", ready.session.hex()
+        return cls(kind, ready.neighbours, ready.threshold, session, rows_of(ready.exchanged))
+
+
+def rows_of(counts: Mapping[K, int]) -> tuple[tuple[int, ...], ...]:
+    """Return a server's counts of clients, whose keys end with a truth value, as rows for a record: the rest
+    of the key, the number of clients, and the number of those for which the truth value is True."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for (*key, true), clients in counts.items():
+        row = found.setdefault(tuple(key), [0, 0])
+        row[0] += clients
+        row[1] += clients * true
+    return tuple((*key, *row) for key, row in sorted(found.items()))
 
 
 @dataclass
@@ -71,6 +94,7 @@ class SumStats:
     revealed: int = 0
     around: tuple[tuple[int, ...], ...] = ()
     refusals: list[Refusal] = field(default_factory=list)
+    exclusions: list[Exclusion] = field(default_factory=list)
 
 
 class TrafficCounter(Protocol):
@@ -85,7 +109,7 @@ class TrafficCounter(Protocol):
 class SumSession(TrafficCounter, Protocol):
     """A session, in which a fixed set of clients computes sums, such as `secagg.LocalSession`."""
 
-    stats: SumStats  # counts of the last sum
+    stats: SumStats  # counts of the last sum, or of set-up before the first
 
     @property
     def graph(self) -> SessionGraph | None: ...  # None before the end of set-up
@@ -128,6 +152,7 @@ class SessionPlan:
             unnoised_sums=setting.unnoised_sums,
             max_rho=setting.max_rho,
             adjacency=setting.adjacency,
+            key_agreement=KeyAgreement.parse(setting.key_agreement),
         )
 
 

@@ -23,6 +23,7 @@ from secagg.differencing_rules import refuse
 from secagg.errors import CohortChanged, ParameterError, PeerError, TooFewClients
 from secagg.events import Abandoned, Asked, Confirmed
 from secagg.hashing import digest
+from secagg.hybrid_keys import KeyAgreement
 from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import insecure_rounding
 from secagg.local_session import Stage
@@ -110,6 +111,10 @@ class PlainSession:
         self._members = self._positions(Stage.SHARE, range(len(self._cohort)), _SET_UP)
         if len(self._members) < self._least:
             raise TooFewClients.only(len(self._members), "dealt shares", self._least)
+        if self._policy.key_agreement is KeyAgreement.HYBRID:
+            self._members = self._positions(Stage.DEPOSIT, self._members, _SET_UP)
+            if len(self._members) < self._least:
+                raise TooFewClients.only(len(self._members), "made deposits", self._least)
 
     def end(self) -> None:
         """Do nothing: there are no secrets to erase."""

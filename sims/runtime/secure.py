@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from protocols.query_encoding import query_content
 from secagg.client import ClientMachine
-from secagg.errors import PeerError
-from secagg.events import SessionReady
+from secagg.errors import Departed, PeerError
+from secagg.events import Excluded, ServerEvent, SessionReady
 from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
 from secagg.local_session import LocalSession, local_machines
 from secagg.messages import MaskedInput, Reveal, message_type
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
-from sims.records.sum_records import Refusal
-from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats
+from sims.records.sum_records import Exclusion, Refusal
+from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats, rows_of
 from sims.runtime.insecure_seed_hooks import client_hooks, server_hooks
 from sims.runtime.session_channel import SessionChannel
 from sims.runtime.sum_and_dropout_settings import Setting
@@ -80,15 +80,19 @@ class ObservedSession(LocalSession):
         finally:
             if self._sum_index > before:
                 self.stats.index, self.stats.invited = self._sum_index, self.invited
-                around = sorted(self._server.around.items())
-                self.stats.around = tuple((*counts, clients) for counts, clients in around)
+                self.stats.around = rows_of(self._server.around)
+
+    def _note(self, happened: Iterable[ServerEvent]) -> None:
+        for event in (events := tuple(happened)):
+            if isinstance(event, Excluded) and not isinstance(event.error, Departed):
+                self.stats.exclusions.append(Exclusion.of(event))
+        super()._note(events)
 
     @property
     def graph(self) -> SessionGraph | None:
         for event in self.events:
             if isinstance(event, SessionReady):
-                graph = "complete" if event.neighbours >= len(self._server.advertised) - 1 else "ring"
-                return SessionGraph(graph, event.neighbours, event.threshold, event.session.hex())
+                return SessionGraph.of(event, len(self._server.advertised))
         return None
 
 
@@ -111,6 +115,7 @@ class SecureSessions:
             unnoised_sums=setting.unnoised_sums,
             content_of=query_content,
             history=plan.history,
+            barred=setting.barred,
             enrolled=self._enrolled,
             make_identity=self._identity,
             server_hooks=server_hooks(seed=setting.insecure_seed, number=plan.number),

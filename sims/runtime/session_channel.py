@@ -21,7 +21,16 @@ from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
 from secagg.local_session import Stage
 from secagg.sum_spec import Table, Total
-from sims.records.sum_records import COUNTS, SET_UP, ByStage, SessionRecord, StageRecord, SumRecord, by_stage
+from sims.records.sum_records import (
+    COUNTS,
+    SET_UP,
+    ByStage,
+    Exclusion,
+    SessionRecord,
+    StageRecord,
+    SumRecord,
+    by_stage,
+)
 from sims.runtime.channel_interfaces import SessionFactory, SessionPlan, SumSession, SumStats, TrafficCounter
 from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
@@ -141,11 +150,17 @@ class SessionChannel:
                 revealed=stats.revealed,
                 around=stats.around,
                 refusals=tuple(stats.refusals),
+                exclusions=self._bar(stats),
                 **meter.counts(),
             )
             if total is not None or failure is not None:
                 self.asked.append(record)
             self._setting.log.on_sum(record)
+
+    def _bar(self, stats: SumStats) -> tuple[Exclusion, ...]:
+        """Remember the clients that lied or were in a dispute, and return all exclusions in `stats`."""
+        self._setting.barred.update(each.member for each in stats.exclusions if each.barred)
+        return tuple(stats.exclusions)
 
     def _note_group(self, kind: str) -> None:
         assert self._algorithm.table is not None  # there is a session
@@ -205,7 +220,7 @@ class SessionChannel:
                 f"the draw invites {len(members)} clients, and the algorithm's sums are for at most "
                 f"{self._algorithm.clients}"
             )
-        return tuple(sorted(members))
+        return tuple(sorted(set(members) - self._setting.barred))
 
     def _open(self, table: Table, members: tuple[int, ...]) -> None:
         self._end_session()
@@ -260,6 +275,8 @@ class SessionChannel:
                 threshold=None if graph is None else graph.threshold,
                 sums=self._setting.sums,
                 seeds=0 if self._algorithm.table is None else self._algorithm.table.seeds,
+                exchanged=() if graph is None else graph.exchanged,
+                exclusions=self._bar(session.stats),
                 failure=failure,
                 **TrafficMeter(session, whole=True).counts(),
             )

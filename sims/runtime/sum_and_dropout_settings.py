@@ -13,6 +13,7 @@ from protocols.learner import Learner
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
 from secagg.hashing import digest
+from secagg.hybrid_keys import KeyAgreement
 from secagg.ledger import ServerLedger
 from secagg.local_session import Stage
 from secagg.messages import MAX_SUMS
@@ -43,6 +44,7 @@ class Setting:
     `corrupt`           how many clients may collude with the server.
     `dropout`           which fraction of the cohort may be missing by the end of a session.
     `graph`             which pairs of clients share secrets; by default, chosen by the size of the cohort.
+    `key_agreement`     how clients agree on secrets: by X25519 alone, or also by ML-KEM-768.
     `sums`              most sums of one session; a round that needs more than are left begins a new one.
     `each_round`        whether every round begins a new session. Then a round of a seeded run does not depend
                         on earlier rounds, so a resumed run repeats it exactly.
@@ -56,6 +58,8 @@ class Setting:
     `tamper`            functions, by client id, that replace the values of clients that attack the sums.
     `log`               receives a record of every session and sum, for observers.
     `ledger`            where the server records what it asks and releases; a plain channel ignores it.
+    `barred`            clients that are invited no more. A channel adds those that lied, and those that were
+                        in a dispute. Channels to the same clients share this set.
     `insecure_seed`     makes rounding, keys and noise repeatable. Nothing is secret then.
     `insecure_replay`   deletes the record of what clients have answered, so that a round can be repeated. A
                         server that repeats a round without one client learns the answer of that client.
@@ -70,6 +74,7 @@ class Setting:
     corrupt: int = 0
     dropout: Fraction | float = Fraction(0)
     graph: GraphChoice | str = GraphChoice.AUTO
+    key_agreement: KeyAgreement | str = KeyAgreement.X25519
     sums: int = MAX_SUMS
     each_round: bool = False
     dropouts: DropoutSchedule = no_dropouts
@@ -80,12 +85,14 @@ class Setting:
     tamper: Mapping[int, Tamper] = field(default_factory=dict, hash=False)
     log: SumLogger = no_sum_logger
     ledger: ServerLedger | None = None
+    barred: set[int] = field(default_factory=set, hash=False)
     insecure_seed: bytes | None = None
     insecure_replay: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", Trust.parse(self.trust))
         object.__setattr__(self, "graph", GraphChoice.parse(self.graph))
+        object.__setattr__(self, "key_agreement", KeyAgreement.parse(self.key_agreement))
         check_whole("corrupt", self.corrupt)
         check_whole("sums", self.sums)
         if type(self.dropout) not in (int, float, Fraction):
@@ -103,6 +110,7 @@ class Setting:
             sums=self.sums,
             dropout=self.dropout,
             graph=GraphChoice.parse(self.graph),
+            key_agreement=KeyAgreement.parse(self.key_agreement),
         )
 
     @property
@@ -134,7 +142,7 @@ class DropoutLaw:
     def missing(self, member: int, stage: Stage, number: int, index: int, *, later: bool) -> bool:
         """Return whether the client drops out at this stage of sum `index` of round `number`. `later` says
         whether the round had an earlier sum of the same vector. No client drops out in set-up."""
-        if stage in (Stage.ADVERTISE, Stage.SHARE):
+        if stage in (Stage.ADVERTISE, Stage.SHARE, Stage.DEPOSIT):
             return False
         if stage is not Stage.MASK:
             return self._happens(self.reveal, "reveal", member, number, index)

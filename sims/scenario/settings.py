@@ -13,6 +13,7 @@ from pydantic_core import PydanticKnownError
 
 from secagg.graph_parameters import GraphChoice
 from secagg.hashing import digest
+from secagg.hybrid_keys import KeyAgreement
 from secagg.keys import Identity
 from secagg.messages import MAX_SUMS
 from secagg.session_params import SessionParams
@@ -192,6 +193,8 @@ class ChannelSection(Section):
     `workers`  for "processes": how many worker processes share the clients; 0 means one for each client.
     `sums`     largest number of sums in one session; after these, a new session begins.
     `graph`    which clients share secrets with each other; "auto" depends on the size of the cohort.
+    `key_agreement`  how clients agree on secrets: by X25519 alone, or also by ML-KEM-768, which protects
+               recorded messages from a later quantum computer.
     """
 
     kind: Annotated[str, AfterValidator(_known_channel)] = "plain"
@@ -201,6 +204,7 @@ class ChannelSection(Section):
     workers: Whole = 0
     sums: Annotated[int, Field(ge=1, le=MAX_SUMS)] = MAX_SUMS
     graph: Literal["auto", "complete", "ring"] = "auto"
+    key_agreement: Literal["x25519", "x25519+ml-kem-768"] = "x25519"
 
     @property
     def params(self) -> SessionParams:
@@ -211,6 +215,7 @@ class ChannelSection(Section):
             sums=self.sums,
             dropout=self.dropout,
             graph=GraphChoice(self.graph),
+            key_agreement=KeyAgreement(self.key_agreement),
         )
 
 

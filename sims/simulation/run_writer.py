@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -186,6 +186,7 @@ class RunWriter:
             "python": platform.python_version(),
             "channel": given.channel.kind,
             "trust": given.channel.trust,
+            "key_agreement": given.channel.key_agreement,
             "insecure_seed": insecure_seed(given.seed).hex() if given.seeded else None,
             "status": RUNNING,
             "why": None,
@@ -211,9 +212,15 @@ class RunWriter:
         self._write_status(RUNNING)
 
     def keep(
-        self, line: dict[str, Any], done: int, states: Mapping[str, PartState], seconds: Mapping[str, float]
+        self,
+        line: dict[str, Any],
+        done: int,
+        states: Mapping[str, PartState],
+        seconds: Mapping[str, float],
+        barred: Collection[int] = (),
     ) -> None:
-        """After `done` rounds, write metrics (`line`), signed ledger head, checkpoint and run time."""
+        """After `done` rounds, write metrics (`line`), signed ledger head, checkpoint and run time. `barred`
+        has the clients that are invited no more."""
         self._metrics.add(line)
         for file in (self._metrics, self._sums):
             file.sync()
@@ -226,6 +233,7 @@ class RunWriter:
             lines={METRICS: self._metrics.count, SUMS: self._sums.count},
             ledger_rows=None if self.ledger is None else self.ledger.head.rows,
             seconds=seconds,
+            barred=tuple(sorted(barred)),
         )
         checkpoint.write(self._directory)
         self._facts |= {"done": done, "seconds": dict(seconds)}

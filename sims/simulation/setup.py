@@ -73,10 +73,12 @@ class SimulationSetup:
         *,
         make_log: MakeLog = no_log,
         open_ledger: OpenLedger = no_ledger,
+        barred: set[int] | None = None,
     ) -> SimulationSetup:
         """Make all objects of a simulation, before its first round. `root` contains the directories of data
         sets. `make_log(part, algorithm)` returns the logger of the sums of one part of the run: "training",
-        or "tail" (error histogram). `open_ledger()` opens the ledger for one channel, or returns None."""
+        or "tail" (error histogram). `open_ledger()` opens the ledger for one channel, or returns None. All
+        channels add clients that lied to `barred`, and invite none of them."""
         federation, who = client_data.corrupt(settings, client_data.federation(settings, root))
         training = training_of(settings, federation)
         crowd = make_crowd(settings, federation, training, federation.clients)
@@ -98,7 +100,8 @@ class SimulationSetup:
             },
         )
         learners = make_learners(settings, crowd, who)
-        channels = _ChannelFactory(settings, federation, learners, who, make_log, open_ledger)
+        barred = set() if barred is None else barred
+        channels = _ChannelFactory(settings, federation, learners, who, make_log, open_ledger, barred)
         channel = channels.training(algorithm)
         watched = channel.participants if isinstance(channel, SessionChannel) else {}
         if settings.tail is not None and federation.classes is None:
@@ -131,6 +134,7 @@ class _ChannelFactory:
     who: frozenset[int]
     make_log: MakeLog
     open_ledger: OpenLedger
+    barred: set[int]
 
     def training(self, algorithm: AnyAlgorithm) -> ObservedChannel:
         sampler = _sampler(self.settings, tuple(self.learners))
@@ -154,12 +158,14 @@ class _ChannelFactory:
             corrupt=given.corrupt,
             dropout=given.dropout,
             graph=given.graph,
+            key_agreement=given.key_agreement,
             sums=algorithm.most_sums if more["each_round"] else given.sums,
             dropout_law=_dropout_law(self.settings, part),
             insecure_seed=_seed(self.settings, part),
             tamper=make_tamper(self.settings, self.who),
             log=self.make_log(part, algorithm),
             ledger=self.open_ledger(),
+            barred=self.barred,
             **more,
         )
         return _CHANNELS[given.kind](self, algorithm, setting)

@@ -109,8 +109,11 @@ class Simulation:
         self._before: Mapping[str, float] = {} if saved is None else saved.seconds
         self._spendings: dict[str, Spending] = {}
         self._sessions = 0
+        self._barred: set[int] = set()  # clients that are invited no more
         open_ledger = no_ledger if writer is None else writer.open_ledger
-        self.setup = SimulationSetup.of(settings, root, make_log=self._make_log, open_ledger=open_ledger)
+        self.setup = SimulationSetup.of(
+            settings, root, make_log=self._make_log, open_ledger=open_ledger, barred=self._barred
+        )
         self._recorder = MetricsRecorder(
             self.setup, self._spendings["training"], () if writer is None else writer.lines, sent=_sent(saved)
         )
@@ -178,7 +181,7 @@ class Simulation:
 
     def _keep(self, line: Line) -> None:
         if self._writer is not None:
-            self._writer.keep(line, self._done, self._part_states(), self._seconds())
+            self._writer.keep(line, self._done, self._part_states(), self._seconds(), self._barred)
         self._report_progress(
             done=self._done,
             sum=None,
@@ -245,11 +248,14 @@ class Simulation:
 
     def _resume(self, writer: RunWriter, saved: Checkpoint) -> None:
         """Continue from a checkpoint. In a seeded run, restored clients repeat an interrupted round with the
-        same keys and noise, which reveals nothing new. In any other run, the round is skipped, and clients
-        are charged for its sums."""
+        same keys and noise, which reveals nothing new. In any other run, the round is skipped, clients are
+        charged for its sums, and those that lied in it are barred."""
         self._done = saved.done
         left_out = writer.cut_off and not self._settings.seeded
         self._lost = left_out and saved.done < self._settings.rounds
+        self._barred.update(saved.barred)
+        if left_out and writer.ledger is not None:
+            self._barred.update(writer.ledger.barred)
         for part, channel in self.setup.channels.items():
             state = _part_state(saved, part)
             channel.restore(state.clients, sessions=state.sessions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from secagg.message_records import Advert, Format, Parcel, parse_advert, parse_e
 from secagg.policy import Policy
 from secagg.query_context import Question, query_digest
 from secagg.residue_packing import Residues
+from secagg.share_tags import tags_digest
 from secagg.sum_spec import Part, Residue, SumSpec, Table
 from secagg.testing import InsecureSeededClient
 from secagg.trust_levels import Trust
@@ -50,6 +51,14 @@ def residue_table(
     part = Part(name=PART, size=size, bits=bits, bound=Residue())
     spec = SumSpec(parts=(part,), times=times, group=group)
     return Table(dict.fromkeys(kinds, spec))
+
+
+class Dealt(NamedTuple):
+    """What a client dealt: envelopes in cohort order, its signature, the tags of every holder's shares."""
+
+    envelopes: tuple[bytes, ...]
+    signature: bytes
+    tags: tuple[bytes, ...]
 
 
 @dataclass
@@ -118,7 +127,12 @@ class Rig:
 
     @property
     def form(self) -> Format:
-        return Format(self.sums, signed=self.trust is Trust.MALICIOUS, seeds=self.table.seeds)
+        return Format(
+            self.sums,
+            signed=self.trust is Trust.MALICIOUS,
+            seeds=self.table.seeds,
+            agreement=self.policy.key_agreement,
+        )
 
     # --- frames to and from one client ---
 
@@ -143,6 +157,7 @@ class Rig:
         fields: dict[str, Any] = {
             "context": b"",
             "trust": str(self.trust),
+            "agreement": str(self.policy.key_agreement),
             "sums": self.sums,
             "table": self.table.digest,
             "registry": self.registry.digest if self.registry else b"",
@@ -168,25 +183,31 @@ class Rig:
         ordered = tuple(adverts[k] for k in sorted(adverts))
         return Cohort(session_id(invitation, key_list), threshold, ordered)
 
-    def share(self, member: int, key_list: bytes, size: int) -> tuple[tuple[bytes, ...], bytes]:
-        """(envelopes in cohort order, signature) of one client."""
+    def share(self, member: int, key_list: bytes, size: int) -> Dealt:
+        """What one client deals to all others."""
         (message,) = self.send(member, key_list)
         assert isinstance(message, m.Shares)
-        return parse_envelopes(message.envelopes, self.form, size - 1, sender=member), message.signature
+        envelopes = parse_envelopes(message.envelopes, self.form, size - 1, sender=member)
+        width = self.form.tags_bytes
+        tags = tuple(message.tags[at : at + width] for at in range(0, len(message.tags), width))
+        return Dealt(envelopes, message.signature, tags)
 
     def delivery(self, cohort: Cohort, parcels: Iterable[Parcel]) -> bytes:
         rows = sorted(parcels, key=lambda parcel: parcel.sender)
         return m.Delivery(cohort.session, b"".join(row.encode() for row in rows)).encode()
 
-    def parcels(
-        self, cohort: Cohort, shares: Mapping[int, tuple[tuple[bytes, ...], bytes]], receiver: int
-    ) -> list[Parcel]:
-        rows = []
-        for sender, (envelopes, signature) in shares.items():
-            if sender != receiver:
-                at = cohort.position[receiver] - (receiver > sender)
-                rows.append(Parcel(sender, envelopes[at], signature))
-        return rows
+    def parcels(self, cohort: Cohort, shares: Mapping[int, Dealt], receiver: int) -> list[Parcel]:
+        place = cohort.position[receiver]
+        return [
+            Parcel(
+                sender,
+                tags_digest(dealt.tags[place]),
+                dealt.envelopes[place - (receiver > sender)],
+                dealt.signature,
+            )
+            for sender, dealt in shares.items()
+            if sender != receiver
+        ]
 
     def set_up(
         self, *, threshold: int, members: Iterable[int] | None = None, nonce: bytes = bytes(32)

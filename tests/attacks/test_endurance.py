@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from secagg import messages as m
-from secagg import server_setup_and_quorum_checks
 from secagg.cohort_members import invitation_digest
-from secagg.errors import LargeCohort, SecretReused, Unrecoverable
+from secagg.convictions import Convictions
+from secagg.errors import FalseDealing, LargeCohort, SecretReused, Unrecoverable
 from secagg.events import Excluded, Late
 from secagg.local_session import LocalSession
 from secagg.server import ServerMachine
@@ -37,7 +37,7 @@ def server_for(rig: Rig, **changes: Any) -> ServerMachine:
     return ServerMachine(table=rig.table, registry=rig.registry, **with_params({**settings, **changes}))
 
 
-# --- a dealer whose guilt cannot be proven ---------------------------------------------------------
+# --- a dealer of shares without a secret -----------------------------------------------------------
 
 
 def scattered(trust: Trust, clients: int, corrupt: int) -> tuple[Rig, LocalSession]:
@@ -58,18 +58,18 @@ def scattered(trust: Trust, clients: int, corrupt: int) -> tuple[Rig, LocalSessi
 
 @pytest.mark.parametrize(("clients", "corrupt"), [(12, 3), (30, 7)])
 def test_one_dealer_stops_one_sum_only(clients: int, corrupt: int) -> None:
-    """Shares are too scarce to prove its guilt; as there are no more suspects than liars, it is left out."""
+    """Shares that fit their tags prove its guilt, although there are none to spare."""
     rig, session = scattered(Trust.MALICIOUS, clients, corrupt)
     with pytest.raises(Unrecoverable) as caught:
         session.ask(KIND, b"first", round_number=0)
-    assert [dealer.proven for dealer in caught.value.dealers] == [False]
+    assert [(type(lie), lie.peer) for lie in caught.value.liars] == [(FalseDealing, 0)]
     assert [event.peer for event in session.events if isinstance(event, Excluded)] == [0]
     others = sum((rig.vectors[k] for k in range(1, clients)), 0 * rig.vectors[0])
     assert (session.ask(KIND, b"second", round_number=1)[PART] == others).all()
 
 
-def test_without_suspending_the_suspect_every_sum_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_setup_and_quorum_checks, "few_suspects", lambda *_: False)
+def test_without_convictions_every_sum_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Convictions, "convict", lambda *_: ())
     _, session = scattered(Trust.MALICIOUS, 12, 3)
     for k in range(4):
         with pytest.raises(Unrecoverable):

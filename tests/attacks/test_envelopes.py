@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,15 +15,14 @@ from secagg.cohort_members import Cohort
 from secagg.events import EnvelopeLost
 from secagg.hashing import digest, framed
 from secagg.keys import public_key
-from secagg.message_records import Parcel
 from secagg.session_secrets import Vault
 from secagg.share_envelopes import EnvelopeCipher
 from secagg.transitions import ClientState
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.reflection import reflect_envelopes
 from tests.attacks.attackers.replayed_envelopes import replay_envelopes
-from tests.attacks.guards import BOTH
-from tests.attacks.rig import Rig
+from tests.attacks.guards import BOTH, unbind_tags
+from tests.attacks.rig import Dealt, Rig
 
 VICTIM = 1
 
@@ -30,16 +31,30 @@ def undirected(sender: int, receiver: int) -> bytes:
     return framed("envelope", *(member.to_bytes(4, "big") for member in sorted((sender, receiver))))
 
 
-def test_reflected_envelopes_make_a_client_reveal_both_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Possible where n >= 2t: under `malicious_server` the threshold alone is in the way."""
+def undirect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "envelope_info", undirected)
+
+
+def test_reflected_envelopes_make_a_client_reveal_both_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Possible where n >= 2t: under `malicious_server` the threshold alone is in the way.
+
+    Two guards overlap: envelopes have a direction, and tags name the dealer.
+    """
+    undirect(monkeypatch)
+    unbind_tags(monkeypatch)
     rig = Rig(4, Trust.CURIOUS)
     found = reflect_envelopes(rig, VICTIM, threshold=2)
     assert found is not None
     assert (found == rig.vectors[VICTIM]).all()
 
 
-def test_reflected_envelopes_are_lost() -> None:
+@pytest.mark.parametrize("removed", [None, undirect, unbind_tags])
+def test_reflected_envelopes_are_lost(
+    removed: Callable[[pytest.MonkeyPatch], None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either of the two guards is enough."""
+    if removed is not None:
+        removed(monkeypatch)
     rig = Rig(4, Trust.CURIOUS)
     assert reflect_envelopes(rig, VICTIM, threshold=2) is None
     assert [event for event in rig.events[VICTIM] if isinstance(event, EnvelopeLost)] == [
@@ -58,7 +73,10 @@ def use_static_channel_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         return digest("static channel key", self._owner.to_bytes(4, "big"))
 
     def channel(self: Vault, session: bytes) -> EnvelopeCipher:
-        return EnvelopeCipher(secret(self), session=session, owner=self._owner)
+        encapsulate = self._encapsulate
+        return EnvelopeCipher(
+            secret(self), session=session, owner=self._owner, kem=None, encapsulate=encapsulate
+        )
 
     monkeypatch.setattr(Vault, "channel", channel)
     monkeypatch.setattr(Vault, "channel_key", lambda self: public_key(secret(self)))
@@ -67,17 +85,17 @@ def use_static_channel_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def ignore_session(monkeypatch: pytest.MonkeyPatch) -> None:
     original = EnvelopeCipher.__init__
 
-    def unbound(self: EnvelopeCipher, secret: bytes, *, session: bytes, owner: int) -> None:
-        original(self, secret, session=b"", owner=owner)
+    def unbound(self: EnvelopeCipher, secret: bytes, *, session: bytes, **settings: Any) -> None:
+        original(self, secret, session=b"", **settings)
 
     monkeypatch.setattr(EnvelopeCipher, "__init__", unbound)
 
 
 @pytest.mark.parametrize("trust", BOTH)
 def test_replayed_envelopes_open_an_earlier_sum(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two guards overlap: channel keys live for one session, and the session is bound into the envelope."""
-    use_static_channel_keys(monkeypatch)
-    ignore_session(monkeypatch)
+    """Three guards overlap: channel keys live for one session, and envelopes and tags name the session."""
+    for remove in (use_static_channel_keys, ignore_session, unbind_tags):
+        remove(monkeypatch)
     rig = Rig(4, trust)
     found = replay_envelopes(rig, VICTIM, threshold=3)
     assert found is not None
@@ -85,15 +103,23 @@ def test_replayed_envelopes_open_an_earlier_sum(trust: Trust, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("trust", BOTH)
-@pytest.mark.parametrize("removed", [None, use_static_channel_keys, ignore_session])
+@pytest.mark.parametrize(
+    "removed",
+    [
+        (),
+        (use_static_channel_keys, unbind_tags),
+        (ignore_session, unbind_tags),
+        (use_static_channel_keys, ignore_session),
+    ],
+)
 def test_replayed_envelopes_are_lost(
     trust: Trust,
-    removed: Callable[[pytest.MonkeyPatch], None] | None,
+    removed: tuple[Callable[[pytest.MonkeyPatch], None], ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Either of the two guards is enough."""
-    if removed is not None:
-        removed(monkeypatch)
+    """Any of the three guards is enough."""
+    for remove in removed:
+        remove(monkeypatch)
     rig = Rig(4, trust)
     assert replay_envelopes(rig, VICTIM, threshold=3) is None
     for member in (0, 2, 3):
@@ -103,28 +129,28 @@ def test_replayed_envelopes_are_lost(
 
 # --- and every other misdirection ------------------------------------------------------------------
 
-Shares = dict[int, tuple[tuple[bytes, ...], bytes]]
+Shares = dict[int, Dealt]
 
 
 def of_another_sender(shares: Shares) -> bytes:
-    return shares[2][0][0]  # what client 2 sealed for client 0
+    return shares[2].envelopes[0]  # what client 2 sealed for client 0
 
 
 def of_another_receiver(shares: Shares) -> bytes:
-    return shares[1][0][1]  # what client 1 sealed for client 2
+    return shares[1].envelopes[1]  # what client 1 sealed for client 2
 
 
 def reflected(shares: Shares) -> bytes:
-    return shares[0][0][0]  # what client 0 sealed for client 1
+    return shares[0].envelopes[0]  # what client 0 sealed for client 1
 
 
 def with_one_bit_changed(shares: Shares) -> bytes:
-    sealed = shares[1][0][0]
+    sealed = shares[1].envelopes[0]
     return bytes([sealed[0] ^ 1]) + sealed[1:]
 
 
 def with_a_changed_tag(shares: Shares) -> bytes:
-    sealed = shares[1][0][0]
+    sealed = shares[1].envelopes[0]
     return sealed[:-1] + bytes([sealed[-1] ^ 0x80])
 
 
@@ -142,7 +168,7 @@ def test_a_misdirected_envelope_is_a_lost_share(trust: Trust, choose: Callable[[
     cohort, shares = deal(rig)
     parcels = rig.parcels(cohort, shares, 0)
     swapped = [
-        Parcel(1, choose(shares), parcel.signature) if parcel.sender == 1 else parcel for parcel in parcels
+        replace(parcel, envelope=choose(shares)) if parcel.sender == 1 else parcel for parcel in parcels
     ]
     rig.send(0, rig.delivery(cohort, swapped))
     assert EnvelopeLost(1) in rig.events[0]

@@ -22,7 +22,7 @@ from secagg.cohort_members import Cohort
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import (
     BadSignature,
-    CorruptDealer,
+    FalseDealing,
     FewContributors,
     LargeCohort,
     MalformedMessage,
@@ -32,8 +32,11 @@ from secagg.errors import (
     SecretReused,
     SpecError,
     Unrecoverable,
+    WrongShare,
 )
-from secagg.events import ClientStep, Excluded, SumReleased, WrongShares
+from secagg.events import Convicted, Excluded, SumReleased
+from secagg.evidence import Evidence
+from secagg.evidence_examiner import examine
 from secagg.local_session import LocalSession, Stage
 from secagg.query_context import Question
 from secagg.server import ServerMachine
@@ -42,6 +45,7 @@ from secagg.sum_spec import Table
 from secagg.sum_unmasking import Tally
 from secagg.transitions import ClientState
 from secagg.trust_levels import Trust
+from tests.attacks.attackers.bad_clients import RevealingClient
 from tests.attacks.attackers.colluder import Colluder, set_up_with
 from tests.attacks.attackers.noise_attacks import (
     LIMIT,
@@ -53,7 +57,15 @@ from tests.attacks.attackers.noise_attacks import (
     noise_table,
 )
 from tests.attacks.attackers.noise_liars import NoiseForger, NoiseLiar, NoiseSwapper, ReplayingHolder
-from tests.attacks.guards import BOTH, allow, allow_move, assert_refused, keep_question, keep_secrets
+from tests.attacks.guards import (
+    BOTH,
+    allow,
+    allow_move,
+    assert_refused,
+    believe_tags,
+    keep_question,
+    keep_secrets,
+)
 from tests.attacks.rig import KIND, PART, Rig
 from tests.secagg.noisy import Witness, same
 
@@ -448,6 +460,18 @@ class Arena:
         assert layers or len(contributors) == roster - HELD.dropouts
         assert same(total.parts, self.witness.total(sum_index, contributors, layers).parts)
 
+    def convicted(self) -> dict[int, type[PeerError]]:
+        """Who was convicted, and of what. If messages are signed, the evidence is examined."""
+        events = [event for event in self.session.events if isinstance(event, Convicted)]
+        for event in events if self.rig.registry is not None else ():
+            assert event.evidence is not None
+            self.examine(event.evidence)
+        return {event.peer: type(event.error) for event in events}
+
+    def examine(self, evidence: Evidence) -> None:
+        assert self.rig.registry is not None
+        examine(evidence, registry=self.rig.registry, table=self.rig.table, corrupt=1)
+
     def excluded(self) -> dict[int, type[PeerError]]:
         events = [event for event in self.session.events if isinstance(event, Excluded)]
         return {event.peer: type(event.error) for event in events}
@@ -489,9 +513,9 @@ def test_a_dealer_of_another_seed_costs_one_sum_and_its_place(
     arena = Arena(trust, monkeypatch, NoiseForger)
     with pytest.raises(Unrecoverable) as caught:
         arena.session.ask(KIND, b"0")
-    assert [error.peer for error in caught.value.dealers] == [BAD]
+    assert [error.peer for error in caught.value.liars] == [BAD]
     assert not any(isinstance(event, SumReleased) for event in arena.session.events)
-    assert arena.excluded() == {BAD: CorruptDealer}
+    assert arena.excluded() == arena.convicted() == {BAD: FalseDealing}
     arena.check_exact(1, CLIENTS[1:], roster=6)
 
 
@@ -517,21 +541,33 @@ def test_a_dealer_that_draws_other_noise_moves_the_total_by_its_own_input(
 
 
 @pytest.mark.parametrize("trust", BOTH)
-def test_wrong_shares_of_noise_are_corrected_and_named(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_shares_of_noise_are_left_out_and_convict_their_holder(
+    trust: Trust, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arena = Arena(trust, monkeypatch, NoiseLiar)
     arena.check_exact(0, CLIENTS)
-    # It is caught at the first seed of the first dealer, and not asked about the others.
-    assert [event for event in arena.session.events if isinstance(event, WrongShares)] == [
-        WrongShares(BAD, (BAD,))
-    ]
-    assert arena.excluded() == {}
+    assert arena.excluded() == arena.convicted() == {BAD: WrongShare}
+    arena.check_exact(1, CLIENTS[1:], roster=6)
+
+
+@pytest.mark.parametrize("trust", BOTH)
+def test_without_tags_wrong_shares_of_noise_convict_honest_dealers(
+    trust: Trust, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    believe_tags(monkeypatch)
+    arena = Arena(trust, monkeypatch, NoiseLiar)
+    with pytest.raises(Unrecoverable):
+        arena.session.ask(KIND, b"0")
+    assert arena.excluded() == dict.fromkeys(CLIENTS, FalseDealing)
 
 
 @pytest.mark.parametrize("trust", BOTH)
 def test_believed_wrong_shares_of_noise_forge_the_total(
     trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Two guards overlap: the tags of shares, and the commitments to seeds."""
     believe_noise(monkeypatch)
+    believe_tags(monkeypatch)
     arena = Arena(trust, monkeypatch, NoiseLiar)
     forged = arena.session.ask(KIND, b"0").parts
     assert not same(forged, arena.witness.total(0, CLIENTS, HELD.surplus(7, 7)).parts)
@@ -541,22 +577,18 @@ def test_believed_wrong_shares_of_noise_forge_the_total(
 def test_shares_of_an_earlier_sum_are_wrong_shares(trust: Trust, monkeypatch: pytest.MonkeyPatch) -> None:
     arena = Arena(trust, monkeypatch, ReplayingHolder)
     arena.check_exact(0, CLIENTS)
-    arena.check_exact(1, CLIENTS)
-    assert WrongShares(BAD, (BAD,)) in arena.session.events
     assert arena.excluded() == {}
+    arena.check_exact(1, CLIENTS)
+    assert arena.excluded() == arena.convicted() == {BAD: WrongShare}
 
 
-class Reshaper(ClientMachine):
+class Reshaper(RevealingClient):
     """Reveals what `reshape` makes of its shares."""
 
     reshape: Callable[[bytes], bytes]
 
-    def _reveal(self, question: Question) -> ClientStep:
-        step = super()._reveal(question)
-        reveal = m.decode(step.frames[0], sender=self.member, limit=1 << 30)
-        assert isinstance(reveal, m.Reveal)
-        changed = replace(reveal, shares=type(self).reshape(reveal.shares))
-        return ClientStep((changed.encode(),), step.events)
+    def change(self, reveal: m.Reveal) -> m.Reveal:
+        return replace(reveal, shares=type(self).reshape(reveal.shares))
 
 
 RESHAPED: list[Callable[[bytes], bytes]] = [

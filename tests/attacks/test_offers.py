@@ -1,4 +1,4 @@
-"""Sessions on other terms than the client's: tables, trust levels, registries, kinds, numbers of sums.
+"""Sessions on other terms than the client's: tables, trust levels, key agreements, registries, kinds, sums.
 
 A client takes nothing that protects it from the wire, so most of these rules are comparisons that fail early:
 with the rule gone, the machine still acts by its own table, policy and registry. The tests say so one by
@@ -19,10 +19,12 @@ from secagg.errors import (
     TooManySums,
     UnknownPeer,
     UnknownSum,
+    WrongKeyAgreement,
     WrongRegistry,
     WrongTable,
     WrongTrust,
 )
+from secagg.hybrid_keys import KEM_KEY_BYTES, KeyAgreement
 from secagg.identity_registry import Registry
 from secagg.insecure_seeds import seeded_registry
 from secagg.trust_levels import Trust
@@ -44,6 +46,8 @@ def offers(trust: Trust) -> list[tuple[dict[str, Any], type[PeerError]]]:
     return [
         ({"trust": other_trust(trust)}, WrongTrust),
         ({"trust": "no_server_at_all"}, WrongTrust),
+        ({"agreement": "x25519+ml-kem-768"}, WrongKeyAgreement),
+        ({"agreement": "none"}, WrongKeyAgreement),
         ({"sums": 5}, TooManySums),
         ({"sums": 0}, TooManySums),
         ({"table": residue_table(times=2).digest}, WrongTable),
@@ -90,6 +94,32 @@ def test_a_downgraded_client_still_signs_before_it_reveals(monkeypatch: pytest.M
     cheated.ask(EVERYONE)
     (reply,) = rig.send(0, rig.survivors(cohort, 0, EVERYONE))
     assert isinstance(reply, m.Confirmation)
+
+
+def hybrid_rig(trust: Trust) -> Rig:
+    return Rig(5, trust, policy_changes={"key_agreement": KeyAgreement.HYBRID})
+
+
+@pytest.mark.parametrize("trust", BOTH)
+def test_a_hybrid_client_refuses_x25519_alone(trust: Trust) -> None:
+    """A server that records now must not get sessions that it can decrypt later."""
+    rig = hybrid_rig(trust)
+    with pytest.raises(WrongKeyAgreement):
+        rig.send(0, rig.invitation(agreement="x25519"))
+    assert_refused(rig.machines[0])
+
+
+@pytest.mark.parametrize("trust", BOTH)
+def test_a_downgraded_client_still_uses_its_own_key_agreement(
+    trust: Trust, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Defence in depth: envelopes and masks are by its policy. The deposits are what follows a delivery."""
+    monkeypatch.setattr(client_checks, "check_key_agreement", allow)
+    rig = hybrid_rig(trust)
+    rig.invitation = _with(rig, agreement="x25519")  # type: ignore[method-assign]
+    cohort = rig.set_up(threshold=3)
+    assert all(len(advert.kem_key) == KEM_KEY_BYTES for advert in cohort.adverts)
+    assert all(len(machine._vault._pair_secrets[0]) == 4 for machine in rig.machines.values())
 
 
 def test_a_client_encodes_by_its_own_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from tests.attacks.attackers.reflection import echo_own_keys
 from tests.attacks.attackers.replayed_keys import replay_key_list
 from tests.attacks.attackers.substitution import substitute_everyone, substitute_peers
 from tests.attacks.attackers.sybils import FIRST_SYBIL, surround_with_sybils
-from tests.attacks.guards import BOTH, allow, assert_refused
+from tests.attacks.guards import BOTH, allow, assert_refused, unbind_tags
 from tests.attacks.rig import KIND, PART, Rig
 
 VICTIM = 2
@@ -77,18 +77,28 @@ def undirected(sender: int, receiver: int) -> bytes:
     return framed("envelope", *(member.to_bytes(4, "big") for member in sorted((sender, receiver))))
 
 
-def test_echoed_keys_make_a_client_reveal_both_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two guards overlap: no key may occur twice, and an envelope has a direction."""
-    monkeypatch.setattr(client_checks, "check_keys", allow)
+def undirect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "envelope_info", undirected)
+
+
+def test_echoed_keys_make_a_client_reveal_both_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three guards overlap: no key may occur twice, an envelope has a direction, and tags name the dealer."""
+    monkeypatch.setattr(client_checks, "check_keys", allow)
+    undirect(monkeypatch)
+    unbind_tags(monkeypatch)
     rig = Rig(4, Trust.CURIOUS)
     found = echo_own_keys(rig, VICTIM, threshold=2)
     assert found is not None
     assert (found == rig.vectors[VICTIM]).all()
 
 
-def test_an_envelope_with_a_direction_survives_echoed_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("removed", [undirect, unbind_tags])
+def test_an_envelope_with_a_direction_or_tags_survives_echoed_keys(
+    removed: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the other two guards is enough."""
     monkeypatch.setattr(client_checks, "check_keys", allow)
+    removed(monkeypatch)
     assert echo_own_keys(Rig(4, Trust.CURIOUS), VICTIM, threshold=2) is None
 
 
@@ -135,13 +145,15 @@ def test_a_client_refuses_a_key_that_occurs_twice() -> None:
 # --- keys of low order -----------------------------------------------------------------------------
 
 
-def unchecked_derive(self: Agreement, peer_key: bytes, *, salt: bytes, info: bytes) -> bytes:
+def unchecked_derive(
+    self: Agreement, peer_key: bytes, *, salt: bytes, info: bytes, more: bytes = b""
+) -> bytes:
     """X25519 of a library that does not look at its result."""
     try:
         shared = self._private.exchange(X25519PublicKey.from_public_bytes(peer_key))
     except ValueError:
         shared = bytes(32)
-    return hkdf(shared, salt=salt, info=info)
+    return hkdf(shared + more, salt=salt, info=info)
 
 
 def test_low_order_keys_open_everything(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from secagg.errors import (
 )
 from secagg.events import EnvelopeLost
 from secagg.keys import mask_context
+from secagg.message_records import encode_ids
 from secagg.policy import Policy
 from secagg.transitions import ClientState
 from secagg.trust_levels import Trust
@@ -229,11 +230,23 @@ def isolated(rig: Rig, colluders: list[Colluder], roster: Collection[int]) -> Ve
 def test_a_client_without_neighbours_gives_itself_away(
     roster: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In a roster without its neighbours it has no words to send: the form of a masked input overlaps."""
     monkeypatch.setattr(client_checks, "check_around", allow)
+    context, index, data, _, signature = m.MaskedInput.SCHEMA
+    words = m.Blob(range(1 << 10))
+    monkeypatch.setattr(m.MaskedInput, "SCHEMA", (context, index, data, words, signature))
     rig, colluders = ring_of(19, 1, security_bits=1)
     found = isolated(rig, colluders, roster)
     assert found is not None
     assert (found == rig.vectors[VICTIM]).all()
+
+
+def test_a_client_without_neighbours_in_its_roster_cannot_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Defence in depth: a masked input has at least one word."""
+    monkeypatch.setattr(client_checks, "check_around", allow)
+    rig, colluders = ring_of(19, 1, security_bits=1)
+    with pytest.raises(ValueError, match="words is outside its range"):
+        isolated(rig, colluders, LEFT)
 
 
 @pytest.mark.parametrize("roster", [TWENTY, LEFT], ids=["few survivors", "small roster"])
@@ -247,7 +260,11 @@ def test_a_client_without_neighbours_refuses(roster: list[int]) -> None:
 # --- two rings --------------------------------------------------------------------------------------
 
 TARGET = 3
-TOLD: dict[str, dict[str, Any]] = {"keys": {"ring": bytes(32)}, "size": {"size": 8}}
+TOLD: dict[str, dict[str, Any]] = {
+    "keys": {"ring": bytes(32)},
+    "size": {"size": 8},
+    "ids": {"members": encode_ids([*range(6), 99])},  # client 6 is no neighbour of the target
+}
 
 
 def two_rings(**told: Any) -> tuple[Rig, TwoRings]:
@@ -260,7 +277,7 @@ def unbind_session(patch: pytest.MonkeyPatch) -> None:
     """A session id that does not depend on the ring."""
 
     def loose(invitation: bytes, **ring: Any) -> bytes:
-        return ring_session_id(invitation, **{**ring, "size": 0, "ring": b""})
+        return ring_session_id(invitation, **{**ring, "size": 0, "ring": b"", "members": b""})
 
     patch.setattr(key_list_checks, "ring_session_id", loose)
     patch.setattr(drawn_ring, "ring_session_id", loose)

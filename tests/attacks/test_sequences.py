@@ -18,7 +18,6 @@ from secagg.client_memory import Memory, VolatileMemory
 from secagg.cohort_members import Cohort
 from secagg.differencing_rules import Rule, SetLog, SumSequence, _canonical
 from secagg.errors import (
-    HiddenMembers,
     LedgerError,
     PeerError,
     RepeatedQuery,
@@ -35,10 +34,8 @@ from secagg.transitions import ClientState
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.differencing import asked_later, difference, total_over
-from tests.attacks.attackers.ring_attacks import read_shares
 from tests.attacks.guards import BOTH, assert_refused, forget_sets
 from tests.attacks.rig import KIND, Rig
-from tests.attacks.test_ring import ON_TEN, SURROUNDED, ten
 
 VICTIM = 4
 EVERYONE = range(5)
@@ -192,6 +189,95 @@ def test_unconfirmed_values_are_summed_again_over_the_whole_roster() -> None:
     _cohort, second = ask_again(rig, EVERYONE)
     second.reveal(EVERYONE, EVERYONE)
     assert second.total(EVERYONE) is not None
+
+
+def answered_and_given_up(rig: Rig) -> None:
+    """Let everybody answer a sum that the server closes before it names the survivors."""
+    cohort = rig.set_up(threshold=3)
+    CheatedSum(rig, cohort, rig.query(cohort, 0, EVERYONE, payload=payload(0))).ask(EVERYONE)
+    for member in EVERYONE:
+        rig.send(member, m.GroupClosed(cohort.session, 0).encode())
+
+
+def test_a_curious_server_may_sum_values_of_a_sum_it_gave_up(tmp_path: Path) -> None:
+    """Otherwise one liar, whose dispute ends a sum, would keep all others' values from being summed."""
+    rig = static_rig()
+    files = with_ledgers(rig, tmp_path)
+    answered_and_given_up(rig)
+    reopen(rig, files, tmp_path)
+    assert next_total(rig, b"another") is not None
+    for file in files.values():
+        file.close()
+
+
+def test_a_malicious_server_may_not() -> None:
+    """It may have told the others that they are the survivors."""
+    rig = static_rig(Trust.MALICIOUS)
+    answered_and_given_up(rig)
+    with pytest.raises(UnchangedValues):
+        next_total(rig, b"another")
+
+
+def test_a_sum_stays_answered_if_another_one_is_given_up() -> None:
+    rig = static_rig(sums=2)
+    cohort = rig.set_up(threshold=3)
+    CheatedSum(rig, cohort, rig.query(cohort, 0, EVERYONE, payload=payload(0))).ask(EVERYONE)
+    for member in EVERYONE:
+        rig.send(member, m.GroupClosed(cohort.session, 1).encode())
+    with pytest.raises(UnchangedValues):
+        next_total(rig, b"another")
+
+
+NINE, FIRST = range(9), range(5)
+
+
+def three_of_nine(*, told: Collection[int]) -> Vector | None:
+    """Sum unchanged values of nine clients over the first five, three of whom confirm. The two others are
+    told of the survivors `told`, which nobody confirms. Then sum eight, of whom others confirm. Return the
+    difference of the totals: three clients' values, where four must differ."""
+    rig = Rig(9, Trust.MALICIOUS, min_contributors=4, static=(KIND,), content_of=without_nonce)
+    cohort = rig.set_up(threshold=3, members=FIRST)
+    first = CheatedSum(rig, cohort, rig.query(cohort, 0, FIRST, payload=payload(0)))
+    first.ask(FIRST)
+    first.reveal([0, 1, 2], FIRST)
+    if told:
+        first.tell([3, 4], told)
+    total = first.total(FIRST)
+    rig.restart(seed=b"later")
+    cohort = rig.set_up(threshold=5, members=NINE, nonce=b"later".ljust(32))
+    query = rig.query(cohort, 0, NINE, payload=payload(1, b"another"), round_number=1)
+    second = CheatedSum(rig, cohort, query)
+    second.ask(range(8))
+    second.reveal([3, 4, 5, 6, 7], range(8))
+    return difference(second.total(range(8)), total)
+
+
+@pytest.mark.parametrize("told", [(), (0, 1, 3, 4), FIRST], ids=["nothing", "false survivors", "the truth"])
+def test_survivors_that_nobody_confirmed_do_not_settle_a_sum(told: Collection[int]) -> None:
+    with pytest.raises(UnchangedValues):
+        three_of_nine(told=told)
+
+
+def test_if_they_did_the_difference_would_be_of_three_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    confirm = SetLog.confirm
+
+    def at_once(log: SetLog, sum_id: Any, survivors: Any, *, settled: bool = True) -> None:
+        confirm(log, sum_id, survivors)
+
+    monkeypatch.setattr(SetLog, "confirm", at_once)
+    assert three_of_nine(told=(0, 1, 3, 4)) is not None
+
+
+def test_a_sum_that_was_confirmed_is_compared_though_it_was_given_up() -> None:
+    rig = static_rig()
+    cohort = rig.set_up(threshold=3)
+    asked = CheatedSum(rig, cohort, rig.query(cohort, 0, EVERYONE, payload=payload(0)))
+    asked.ask(EVERYONE)
+    asked.reveal(EVERYONE, EVERYONE)
+    for member in EVERYONE:
+        rig.send(member, m.GroupClosed(cohort.session, 0).encode())
+    with pytest.raises(UnchangedValues):
+        next_total(rig, b"another")
 
 
 # --- how much sets have to differ --------------------------------------------------------------------
@@ -380,17 +466,6 @@ def test_changed_values_of_a_static_kind_answer_a_repeated_query() -> None:
     for vector in rig.vectors.values():
         vector += 1
     assert next_total(rig) is not None  # of the same content
-
-
-# --- rings ---------------------------------------------------------------------------------------------
-
-
-def test_a_ring_that_hides_its_members_is_refused() -> None:
-    rig, colluders = ten(Trust.CURIOUS)
-    rig.static = (KIND,)
-    rig.restart()
-    with pytest.raises(HiddenMembers):
-        read_shares(rig, VICTIM, colluders, SURROUNDED, **ON_TEN)
 
 
 def test_positions_of_another_cohort_are_not_compared_as_ids() -> None:

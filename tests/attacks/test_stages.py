@@ -80,7 +80,7 @@ class Stage:
             m.Confirmations: m.Confirmations(context, 0, signatures).encode(),
             m.GroupClosed: m.GroupClosed(context, 0).encode(),
             m.Farewell: m.Farewell(context).encode(),
-            m.Neighbours: m.Neighbours(context, SIZE, THRESHOLD, bytes(32), ring or b"-").encode(),
+            m.Neighbours: m.Neighbours(context, SIZE, THRESHOLD, bytes(32), ring or b"-", b"").encode(),
         }
 
 

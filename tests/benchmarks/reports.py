@@ -20,12 +20,14 @@ from benchmarks.sums import SumReport
 from secagg import Trust
 
 OURS = SumReport(
-    exact=True, clients=12, dim=10, bits=32, trust="curious_server", graph="ring", neighbours=6, threshold=3,
-    corrupt=1, dropped=1, processes=1, client_masks=7, server_masks=17, client_setup_cpu_s=1.0,
+    exact=True, clients=12, dim=10, bits=32, trust="curious_server", agreement="x25519", graph="ring",
+    neighbours=6, threshold=3, corrupt=1, dropped=1, processes=1, client_masks=7, server_masks=17,
+    client_setup_cpu_s=1.0,
     client_query_cpu_s=2.0, client_encode_cpu_s=4.0, client_mask_cpu_s=8.0, client_limit_cpu_s=5.0,
     client_confirm_cpu_s=0.0, client_reveal_cpu_s=16.0, server_setup_cpu_s=32.0, server_sum_cpu_s=64.0,
     server_confirm_cpu_s=0.0, server_unmask_cpu_s=128.0, server_unmask_wall_s=256.0, server_limit_cpu_s=100.0,
     server_peak_bytes=1000, bytes_up=500, bytes_down=700, bytes_ideal=400,
+    setup_bytes_up=50, setup_bytes_down=300,
 )  # fmt: skip
 
 FLOWER = FlowerCosts(

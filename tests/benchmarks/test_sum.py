@@ -232,7 +232,7 @@ def test_encoding_is_not_masking(monkeypatch: pytest.MonkeyPatch) -> None:
         Chore.REVEAL: 0.0,
     }
     assert books.median_masks() == 3
-    assert (books.median_bytes_up([3]), books.median_bytes_down([3])) == (5, 5)
+    assert books.median_bytes([3]) == (5, 5)
     assert Encoding.encode is slowly, "patched only while somebody answers"
 
 
@@ -292,7 +292,7 @@ def test_limit_is_the_best_of_its_samples(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_masks_of_the_server_are_counted() -> None:
-    pair = (bytes(range(32)), b"info", True)
+    pair = (bytes(range(32)), b"info", True, b"")
     expander = Counting(1)
 
     with expander:

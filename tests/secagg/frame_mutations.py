@@ -50,6 +50,7 @@ class Mutator:
             m.Advertisement.TYPE: (3, form.advert_bytes),
             m.Shares.TYPE: (3, form.envelope_bytes),
             m.Reveal.TYPE: (5, SHARE_BYTES),
+            m.Deposit.TYPE: (3, form.deposit_bytes),
         }
         self._mutations: tuple[Callable[[Fields, Chooser], bytes], ...] = (
             _resized, _flipped_blob, _padded_bitmap, _changed_number, _other_context, _swapped, _dropped,
@@ -204,7 +205,7 @@ def _other_code(fields: Fields, choose: Chooser) -> bytes:
 
 
 def _other_version(fields: Fields, choose: Chooser) -> bytes:
-    return pack(_replaced(fields, 0, (0, VERSION + 1, 127, 1 << 40)[choose(4)]))
+    return pack(_replaced(fields, 0, (0, VERSION - 1, VERSION + 1, 127, 1 << 40)[choose(5)]))
 
 
 # --- the bytes ---------------------------------------------------------------------------------------

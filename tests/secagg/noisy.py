@@ -34,11 +34,11 @@ class Witness:
         self._held: dict[tuple[int, int, int], bytes] = {}  # (holder, sum, position of the dealer) -> row
         patch.setattr(client, "put_on", self._put_on)
 
-    def _put_on(self, residues: Sequence[Residues], question: Question, **secrets: Any) -> None:
+    def _put_on(self, residues: Sequence[Residues], question: Question, **secrets: Any) -> bytes:
         member = question.cohort.ids[secrets["position"]]
         self.questions[question.sum_index] = question
         self._inputs[member, question.sum_index] = [part.copy() for part in residues]
-        self_and_pair_masks.put_on(residues, question, **secrets)
+        return self_and_pair_masks.put_on(residues, question, **secrets)
 
     def look(self, clients: Mapping[int, ClientMachine]) -> None:
         """Copy the secrets of clients whose set-up is over."""

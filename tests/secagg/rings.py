@@ -18,7 +18,6 @@ from secagg.graph_parameters import RingParameters, least_connected, ring_parame
 from secagg.insecure_seeds import SeededRandom
 from secagg.local_session import Absent, Stage
 from secagg.message_records import Format, parse_neighbours
-from secagg.server import NONCE_BYTES
 from secagg.sum_spec import SumSpec, Table
 from secagg.testing import faulty_wire as schedules
 from secagg.testing.faulty_wire import SET_UP, Packet, Schedule, faultless
@@ -28,6 +27,7 @@ from tests.attacks.rig import residue_table
 from tests.secagg.share_log import Kind, LoggedWire
 from tests.secagg.truth import Question, Truth, check_exact, decoded, mixed_parts, seeded_machines
 
+NONCE_BYTES = 32
 Result: TypeAlias = frozenset[int] | type[SumFailed]  # the contributors, or why there are none
 
 
@@ -78,7 +78,7 @@ class Ring:
     def around(self, cohort: Collection[int]) -> list[int]:
         """The ids of a cohort in the order in which the seeded server will put them around the circle."""
         random = SeededRandom(self.seed, b"server")
-        random(NONCE_BYTES)
+        random(NONCE_BYTES)  # of the invitation
         drawn = RingGraph.draw(len(cohort), self.parameters(len(cohort)).neighbours, random)
         ids = sorted(cohort)
         return [ids[position] for position in drawn._order]

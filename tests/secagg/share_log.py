@@ -19,6 +19,7 @@ from secagg.client import ClientMachine
 from secagg.cohort_members import ring_session_id, session_id
 from secagg.errors import SERVER, Peer
 from secagg.hashing import DIGEST_BYTES
+from secagg.hybrid_keys import KeyAgreement
 from secagg.local_session import AnswerFunction
 from secagg.message_records import Format, parse_adverts, parse_neighbours
 from secagg.server import ServerMachine
@@ -79,7 +80,7 @@ class ShareLog:
         """`member` took this frame from the server without refusing it."""
         message = m.decode(frame, sender=SERVER, limit=_NO_LIMIT)
         if isinstance(message, m.Invitation):
-            self._views[member] = _View(frame, Format(message.sums, signed=bool(message.registry)))
+            self._views[member] = _View(frame, _form(message))
         elif isinstance(message, m.KeyList):
             self._meet_everybody(self._views[member], frame, message)
         elif isinstance(message, m.Neighbours):
@@ -155,6 +156,11 @@ class ShareLog:
 
     def _of_masks(self) -> Iterator[Released]:
         return (entry for entry in self.entries if entry.kind is not Kind.NOISE)
+
+
+def _form(invitation: m.Invitation) -> Format:
+    agreement = KeyAgreement(invitation.agreement)
+    return Format(invitation.sums, signed=bool(invitation.registry), agreement=agreement)
 
 
 def _with_seeds(form: Format, advert_bytes: int) -> Format:

@@ -12,8 +12,13 @@ import numpy as np
 from secagg.admission_and_attendance import Admission, Attendance
 from secagg.client import ClientMachine
 from secagg.client_memory import VolatileMemory
+from secagg.convictions import Convictions
+from secagg.dealt_shares import DealtShares
+from secagg.deposits import Deposits
 from secagg.server import ServerMachine
 from secagg.session_secrets import Vault
+from secagg.share_envelopes import EnvelopeCipher
+from secagg.share_exchange import ShareExchange
 from secagg.sum_group_rules import Agenda, GroupBook, _Group
 from secagg.sum_unmasking import Tally
 
@@ -23,7 +28,7 @@ Machine = TypeVar("Machine", ClientMachine, ServerMachine)
 # stream they draw from.
 _CHANGING: Final = (
     ClientMachine, ServerMachine, Vault, GroupBook, _Group, VolatileMemory, Admission, Agenda,
-    Attendance, Tally,
+    Attendance, Tally, DealtShares, Deposits, Convictions, ShareExchange, EnvelopeCipher,
 )  # fmt: skip
 
 
@@ -46,6 +51,6 @@ def _copied(value: Any, done: dict[int, Any]) -> Any:
         for key, part in value.items():
             pairs[key] = _copied(part, done)
         return pairs
-    if isinstance(value, tuple):
+    if type(value) is tuple:  # named ones hold nothing that changes
         return tuple(_copied(part, done) for part in value)
     return value.copy() if isinstance(value, (list, set, np.ndarray)) else value

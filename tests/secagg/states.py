@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from typing import NamedTuple
 
 from secagg import messages as m
 from secagg.client import ClientMachine
-from secagg.cohort_members import invitation_digest
+from secagg.cohort_members import invitation_digest, pack_neighbours
 from secagg.errors import PeerError
+from secagg.hybrid_keys import KeyAgreement
 from secagg.message_records import Format
 from secagg.server import ServerMachine
 from secagg.sum_spec import Part, Residue, SumSpec, Table
@@ -27,34 +29,52 @@ SIZE = len(RING_MEMBERS)
 TABLE = Table({"sum": SumSpec(parts=(Part(name="x", size=SIZE, bits=20, bound=Residue()),), times=2)})
 
 
+class SessionKind(NamedTuple):
+    """What makes sessions differ: the trust level, the graph and the key agreement. Clients on a ring compare
+    the clients of their sums, and so are told the ids of all."""
+
+    trust: Trust
+    ring: bool = False
+    hybrid: bool = False
+
+
 @dataclass
 class Recording:
     """What was kept of one session.
 
     `clients`, `servers`  a machine in each state; copy before use. A server's stage is half full.
     `deserted`            servers to which nobody came, which failed or ended without ever having a cohort.
+    `opened`              one server whose set-up is over, before its first sum.
     `to_client`           (state, message type) -> a frame that the client accepted in that state.
     `to_server`           (state, message type) -> (sender, frame) that the server accepted in that stage.
     `frames`              every frame of the session, and of another one.
     """
 
-    trust: Trust
+    kind: SessionKind
     seed: bytes
-    ring: bool
     clients: dict[ClientState, ClientMachine] = field(default_factory=dict)
     servers: dict[ServerState, ServerMachine] = field(default_factory=dict)
     deserted: list[ServerMachine] = field(default_factory=list)
+    opened: list[ServerMachine] = field(default_factory=list)
     to_client: dict[tuple[ClientState, type[m.Message]], bytes] = field(default_factory=dict)
     to_server: dict[tuple[ServerState, type[m.Message]], tuple[int, bytes]] = field(default_factory=dict)
     frames: list[bytes] = field(default_factory=list)
 
     @property
+    def trust(self) -> Trust:
+        return self.kind.trust
+
+    @property
+    def agreement(self) -> KeyAgreement:
+        return KeyAgreement.HYBRID if self.kind.hybrid else KeyAgreement.X25519
+
+    @property
     def members(self) -> tuple[int, ...]:
-        return RING_MEMBERS if self.ring else MEMBERS
+        return RING_MEMBERS if self.kind.ring else MEMBERS
 
     @property
     def form(self) -> Format:
-        return Format(SUMS, signed=self.trust is Trust.MALICIOUS)
+        return Format(SUMS, signed=self.trust is Trust.MALICIOUS, agreement=self.agreement)
 
     @property
     def limit(self) -> int:
@@ -73,7 +93,10 @@ class Recording:
             seed=self.seed,
             max_cohort=64,
             max_query_bytes=1 << 17,
-            graph="ring" if self.ring else "complete",
+            graph="ring" if self.kind.ring else "complete",
+            key_agreement=self.agreement,
+            name_members=self.kind.ring,
+            min_difference=1 if self.kind.ring else 0,
             security_bits=8,
             liveness_bits=4,
         )
@@ -85,6 +108,7 @@ class Recording:
         self._keep(wire)
         wire.invite()
         self._finish(wire)
+        self.opened.append(insecure_copy(wire.server))
         for index in range(2):
             wire.begin("sum", b"%d" % index, round_number=index)
             self._finish(wire)
@@ -143,20 +167,28 @@ class Recording:
         assert deserted.state is ServerState.FAILED
         session = wire.clients[TARGET]._context
         self.frames += [m.GroupClosed(session, 0).encode(), m.Decline(session, 1).encode()]
-        self.frames += [m.Leave(session).encode(), m.Leave(b"").encode(), m.Lost(session, b"\x01").encode()]
+        self.frames += [m.Leave(session).encode(), m.Leave(b"").encode()]
+        cohort = wire.clients[TARGET]._cohort
+        peer = next(each for each in cohort.neighbourhood if each != cohort.position[TARGET])
+        self.frames.append(m.Lost(session, pack_neighbours(cohort, [peer])).encode())
 
 
 @cache
-def recording(trust: Trust, seed: bytes = b"seed", *, ring: bool = False) -> Recording:
-    """One session. Those of one trust level and seed begin with the same invitation and keys."""
-    recorded = Recording(trust, seed, ring)
+def recording(kind: SessionKind, seed: bytes = b"seed") -> Recording:
+    """One session. Those of one trust level, key agreement and seed have the same invitation and keys."""
+    recorded = Recording(kind, seed)
     recorded.run()
     return recorded
 
 
-KINDS_OF_SESSION = ((Trust.CURIOUS, False), (Trust.CURIOUS, True), (Trust.MALICIOUS, False))
+KINDS_OF_SESSION = (
+    SessionKind(Trust.CURIOUS),
+    SessionKind(Trust.CURIOUS, ring=True),
+    SessionKind(Trust.MALICIOUS),
+    SessionKind(Trust.MALICIOUS, hybrid=True),
+)
 
 
 def recordings(seed: bytes = b"seed") -> list[Recording]:
     """One session of every kind."""
-    return [recording(trust, seed, ring=ring) for trust, ring in KINDS_OF_SESSION]
+    return [recording(kind, seed) for kind in KINDS_OF_SESSION]

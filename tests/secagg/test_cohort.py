@@ -18,7 +18,7 @@ from secagg.message_records import Advert
 
 
 def cohort(*ids: int) -> Cohort:
-    adverts = tuple(Advert(member, bytes(32), (bytes(32),), (bytes(32),)) for member in ids)
+    adverts = tuple(Advert(member, bytes(32), b"", (bytes(32),), (bytes(32),)) for member in ids)
     return Cohort(b"s" * 32, 2, adverts)
 
 
@@ -66,6 +66,13 @@ def test_a_neighbourhood_knows_its_members_by_position_in_the_whole_cohort() -> 
     assert some.adverts[9].member == some.ids[9] == 8
 
 
+def test_a_neighbourhood_that_was_told_all_members_knows_their_ids_but_only_its_neighbours_keys() -> None:
+    adverts = {0: cohort(3).adverts[0], 2: cohort(8).adverts[0]}
+    some = Neighbourhood(b"s" * 32, 2, 4, b"r" * 32, adverts, (3, 5, 8, 9))
+    assert some.ids == {0: 3, 1: 5, 2: 8, 3: 9}
+    assert (some.neighbourhood, some.position) == ((0, 2), {3: 0, 8: 2})
+
+
 def test_the_digest_of_a_ring_is_of_all_keys_in_order() -> None:
     one, other = cohort(3, 8).adverts
     assert ring_digest((one, other)) == digest("ring", one.encode(), other.encode())
@@ -75,11 +82,17 @@ def test_the_digest_of_a_ring_is_of_all_keys_in_order() -> None:
 
 
 def test_a_session_on_a_ring_is_named_after_what_all_its_clients_were_told() -> None:
-    told: dict[str, Any] = {"size": 20, "neighbours": 6, "threshold": 3, "ring": b"r" * 32}
+    told: dict[str, Any] = {"size": 20, "neighbours": 6, "threshold": 3, "ring": b"r" * 32, "members": b"id"}
     name = ring_session_id(b"invitation", **told)
-    fields = (b"invitation", b"\0\0\0\x14", b"\0\0\0\6", b"\0\0\0\3", b"r" * 32)
+    fields = (b"invitation", b"\0\0\0\x14", b"\0\0\0\6", b"\0\0\0\3", b"r" * 32, b"id")
     assert name == digest("ring session", *fields)
-    changes: list[dict[str, Any]] = [{"size": 21}, {"neighbours": 8}, {"threshold": 4}, {"ring": b"s" * 32}]
+    changes: list[dict[str, Any]] = [
+        {"size": 21},
+        {"neighbours": 8},
+        {"threshold": 4},
+        {"ring": b"s" * 32},
+        {"members": b""},
+    ]
     names = {ring_session_id(b"invitation", **{**told, **change}) for change in changes}
     names |= {name, ring_session_id(b"invitatiom", **told), session_id(b"invitation", b"r" * 32)}
     assert len(names) == len(changes) + 3

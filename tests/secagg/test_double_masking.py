@@ -18,7 +18,17 @@ from secagg.message_records import Advert
 from secagg.messages import Query
 from secagg.query_context import Question
 from secagg.residue_packing import Residues
-from secagg.self_and_pair_masks import SelfMask, masks_with, own_mask, put_on, take_off
+from secagg.self_and_pair_masks import (
+    SelfMask,
+    count_word,
+    masks_with,
+    own_count_word,
+    own_mask,
+    pair_count_words,
+    put_on,
+    take_off,
+)
+from secagg.session_secrets import MaskSecrets
 from secagg.sum_spec import Part, Residue, SumSpec
 
 IDS = (2, 3, 7, 11, 500)
@@ -37,7 +47,11 @@ def self_mask(position: int) -> bytes:
 def question() -> Question:
     adverts = tuple(
         Advert(
-            member, bytes(32), tuple(public_key(mask_key(position, k)) for k in range(2)), (bytes(32),) * 2
+            member,
+            bytes(32),
+            b"",
+            tuple(public_key(mask_key(position, k)) for k in range(2)),
+            (bytes(32),) * 2,
         )
         for position, member in enumerate(IDS)
     )
@@ -54,19 +68,17 @@ def take_off_pairs(
     residues: Sequence[Residues], dropped: int, survivors: Iterable[int], *, sum_index: int = 1
 ) -> None:
     key = mask_key(dropped, sum_index)
-    removal = masks_with(question(), dropped=dropped, mask_key=key, survivors=survivors)
+    removal = masks_with(question(), dropped=dropped, mask_key=key, survivors=survivors, secrets={})
     take_off(residues, [removal], salt=b"s" * 32)
+
+
+def secrets_of(position: int) -> MaskSecrets:
+    return MaskSecrets(mask_key(position), self_mask(position), {})
 
 
 def masked_zeros(position: int) -> tuple[Residues, ...]:
     residues = question().encoding.zeros()
-    put_on(
-        residues,
-        question(),
-        position=position,
-        mask_key=mask_key(position),
-        self_mask=self_mask(position),
-    )
+    put_on(residues, question(), position=position, secrets=secrets_of(position))
     return residues
 
 
@@ -134,18 +146,21 @@ def test_on_a_ring_a_client_has_masks_with_its_neighbours_only() -> None:
     known = {position: asked.cohort.adverts[position] for position in (1, 3, 4)}
     ring = replace(asked, cohort=Neighbourhood(b"s" * 32, 2, len(IDS), b"r" * 32, known))
     residues = ring.encoding.zeros()
-    put_on(residues, ring, position=3, mask_key=mask_key(3), self_mask=self_mask(3))
+    words = put_on(residues, ring, position=3, secrets=secrets_of(3))
     assert ring.mask_context != asked.mask_context  # the digest of a ring is of its keys
     expected = ring.encoding.zeros()
     session = b"s" * 32
     apply_masks(
         expected, plus=[self_mask_seed(self_mask(3), session=session, context=ring.mask_context, owner=11)]
     )
+    expected_words = b""
     for peer in (1, 4):
         info = pair_info(ring.mask_context, 11, IDS[peer])
         seed = Agreement(mask_key(3)).derive(public_key(mask_key(peer)), salt=session, info=info)
         apply_masks(expected, plus=[seed] if peer < 3 else [], minus=[seed] if peer > 3 else [])
+        expected_words += count_word(seed, ring)
     assert all((a == b).all() for a, b in zip(residues, expected, strict=True))
+    assert words == expected_words
 
 
 @pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 700])
@@ -158,3 +173,82 @@ def test_any_number_of_masks_comes_off(count: int) -> None:
     assert all(bool(part.any()) == bool(count) for part in residues)
     take_off(residues, masks, salt=b"salt")
     assert not any(part.any() for part in residues)
+
+
+# --- words: what masks add to the hidden count -------------------------------------------------------
+
+
+def words_of(position: int, secrets: MaskSecrets | None = None) -> dict[int, int]:
+    """The words of one client, by the position of its peer."""
+    asked = question()
+    words = put_on(asked.encoding.zeros(), asked, position=position, secrets=secrets or secrets_of(position))
+    peers = [peer for peer in ROSTER if peer != position]
+    assert len(words) == 8 * len(peers)
+    return {peer: int.from_bytes(words[8 * at : 8 * at + 8], "little") for at, peer in enumerate(peers)}
+
+
+def test_both_ends_of_a_pair_have_the_same_word() -> None:
+    words = {position: words_of(position) for position in ROSTER}
+    for one, other in combinations(ROSTER, 2):
+        assert words[one][other] == words[other][one]
+    assert len({word for row in words.values() for word in row.values()}) == 6
+
+
+@pytest.mark.parametrize("position", ROSTER)
+def test_words_are_what_the_masks_add_to_the_count(position: int) -> None:
+    own = own_count_word(question(), position=position, secret=self_mask(position))
+    pairs = sum(word if peer < position else -word for peer, word in words_of(position).items())
+    assert int(masked_zeros(position)[-1][0]) == (own + pairs) % 2**64
+
+
+@pytest.mark.parametrize("dropped", ROSTER)
+def test_the_key_of_a_drop_out_gives_the_words_of_all_survivors(dropped: int) -> None:
+    survivors = [peer for peer in ROSTER if peer != dropped]
+    masks = masks_with(
+        question(), dropped=dropped, mask_key=mask_key(dropped), survivors=survivors, secrets={}
+    )
+    assert pair_count_words(masks, question()) == [words_of(peer)[dropped] for peer in survivors]
+
+
+# --- hybrid key agreement ----------------------------------------------------------------------------
+
+
+def pair_secret(one: int, other: int) -> bytes:
+    return SeededRandom(b"pair secret", bytes(sorted((one, other))))(32)
+
+
+def hybrid_secrets(position: int) -> MaskSecrets:
+    pairs = {peer: pair_secret(position, peer) for peer in ROSTER if peer != position}
+    return MaskSecrets(mask_key(position), self_mask(position), pairs)
+
+
+def test_a_pair_secret_changes_the_masks_of_its_pair() -> None:
+    """Whoever breaks X25519 alone cannot compute them."""
+    for position in ROSTER:
+        plain, hybrid = words_of(position), words_of(position, hybrid_secrets(position))
+        assert all(plain[peer] != hybrid[peer] for peer in plain)
+    one, other = words_of(0, hybrid_secrets(0)), words_of(1, hybrid_secrets(1))
+    assert one[1] == other[0]
+
+
+def hybrid_total(survivors: tuple[int, ...]) -> tuple[Residues, ...]:
+    """The sum of hybrid masks, with self masks already taken off."""
+    asked = question()
+    accumulator = asked.encoding.zeros()
+    for position in survivors:
+        residues = asked.encoding.zeros()
+        put_on(residues, asked, position=position, secrets=hybrid_secrets(position))
+        for into, part in zip(accumulator, residues, strict=True):
+            into += part
+        take_off_self(accumulator, position)
+    return accumulator
+
+
+def test_hybrid_masks_come_off_with_the_pair_secrets_and_not_without() -> None:
+    survivors = (0, 1, 4)
+    secrets = {peer: pair_secret(3, peer) for peer in survivors}
+    for given, removed in ((secrets, True), ({}, False), ({**secrets, 0: bytes(32)}, False)):
+        accumulator = hybrid_total(survivors)
+        masks = masks_with(question(), dropped=3, mask_key=mask_key(3), survivors=survivors, secrets=given)
+        take_off(accumulator, [masks], salt=b"s" * 32)
+        assert any(part.any() for part in accumulator) != removed

@@ -6,8 +6,14 @@ import pytest
 
 from secagg import errors
 from secagg.errors import (
-    CorruptDealer,
+    CorruptTotal,
+    Dispute,
+    Disputed,
+    FalseDealing,
+    FalseDeposit,
+    FalseWord,
     InputError,
+    Lie,
     LocalError,
     MalformedMessage,
     PeerError,
@@ -16,6 +22,7 @@ from secagg.errors import (
     SpecError,
     SumFailed,
     Unrecoverable,
+    WrongShare,
     WrongTrust,
 )
 
@@ -47,9 +54,29 @@ def test_a_spec_error_says_how_many_bits_would_do() -> None:
     assert str(InputError("why")) == "why"
 
 
-def test_an_unrecoverable_sum_names_all_its_dealers() -> None:
-    dealers = [CorruptDealer(3, "one", proven=True), CorruptDealer(5, "two", proven=False)]
-    error = Unrecoverable(dealers)
-    assert error.dealers == tuple(dealers)
-    assert str(error) == "client 3: one; client 5: two"
-    assert [dealer.proven for dealer in error.dealers] == [True, False]
+def test_a_failed_sum_names_all_who_lied() -> None:
+    lies = [FalseDealing(3, 1), WrongShare(5, 2)]
+    error = Unrecoverable(lies)
+    assert error.liars == tuple(lies)
+    text = "client 3: its shares do not open what it published"
+    assert str(error) == f"{text}; client 5: a share of client 2 that does not fit its tag"
+    assert CorruptTotal("why").liars == ()
+    assert CorruptTotal("why", lies).liars == tuple(lies)
+    assert str(CorruptTotal("why", lies)) == "why"
+
+
+def test_a_lie_names_what_it_is_about() -> None:
+    assert (FalseDealing(3, 1).peer, FalseDealing(3, 1).column) == (3, 1)
+    assert (WrongShare(5, 2).peer, WrongShare(5, 2).dealer) == (5, 2)
+    for kind, what in ((FalseWord, "mask"), (FalseDeposit, "deposit")):
+        lie = kind(5, 2)
+        assert (lie.peer, lie.other, str(lie)) == (5, 2, f"client 5: a false {what} for client 2")
+
+
+def test_a_dispute_convicts_neither_of_the_two() -> None:
+    dispute = Dispute(5, 2)
+    assert (dispute.peer, dispute.other, str(dispute)) == (5, 2, "client 5: is in dispute with client 2")
+    assert not isinstance(dispute, Lie)
+    error = Disputed([(1, 2), (3, 4)], signed=True)
+    assert error.pairs == ((1, 2), (3, 4))
+    assert str(error) == "2 pairs of clients contradict each other"

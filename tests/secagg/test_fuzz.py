@@ -25,7 +25,7 @@ from secagg.cohort_members import invitation_digest
 from secagg.errors import BadRoster, PeerError
 from secagg.events import Asked, Excluded, Late, SatOut
 from secagg.hashing import VERSION
-from secagg.message_records import Advert, encode_neighbours
+from secagg.message_records import Advert, encode_ids, encode_neighbours
 from secagg.server import ServerMachine
 from secagg.sum_spec import Part, Residue, SumSpec, Table
 from secagg.testing.faulty_wire import Wire
@@ -40,6 +40,7 @@ from tests.secagg.states import (
     TABLE,
     TARGET,
     Recording,
+    SessionKind,
     recording,
     recordings,
 )
@@ -48,9 +49,10 @@ from tests.secagg.truth import decoded, seeded_machines
 MEMORY = 4  # times the frame limit
 QUICK, FULL = 4_000, 500_000
 AMOUNTS = [pytest.param(QUICK, id="quick"), pytest.param(FULL, id="full", marks=pytest.mark.slow)]
-EVERY_KIND = pytest.mark.parametrize(("trust", "ring"), KINDS_OF_SESSION)
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS_OF_SESSION)
 Make: TypeAlias = Callable[[bytes, Chooser], bytes]
 _C, _S = ClientState, ServerState
+RING = SessionKind(Trust.CURIOUS, ring=True)
 
 # --- what must hold ----------------------------------------------------------------------------------
 
@@ -102,6 +104,7 @@ def check_failed(client: ClientMachine) -> None:
     assert client.state is ClientState.FAILED
     vault = client._vault
     assert [vault._channel, vault._mask_keys, vault._self_masks, vault._held] == [b"", {}, {}, {}]
+    assert (vault._kem, vault._pair_secrets, vault._channels) == (None, {}, {})
 
 
 def try_server(base: ServerMachine, sender: int, frame: bytes) -> str:
@@ -138,7 +141,7 @@ def honest_frame(recorded: Recording, state: ClientState | ServerState, choose: 
     return recorded.frames[choose(len(recorded.frames))]
 
 
-def fuzz(amount: int, make: Mapping[Trust, Make], seed: int) -> Counter[tuple[str, str]]:
+def fuzz(amount: int, make: Mapping[SessionKind, Make], seed: int) -> Counter[tuple[str, str]]:
     """`amount` frames by `make`, to all states in turn; (state, outcome) -> how often."""
     choose = random.Random(seed).randrange
     seen: Counter[tuple[str, str]] = Counter()
@@ -147,7 +150,7 @@ def fuzz(amount: int, make: Mapping[Trust, Make], seed: int) -> Counter[tuple[st
         targets += [(recorded, client) for client in recorded.clients.values()]
         targets += [(recorded, server) for server in (*recorded.servers.values(), *recorded.deserted)]
     for recorded, machine in islice(cycle(targets), amount):
-        frame = make[recorded.trust](honest_frame(recorded, machine.state, choose), choose)
+        frame = make[recorded.kind](honest_frame(recorded, machine.state, choose), choose)
         check_codec(frame)
         if isinstance(machine, ClientMachine):
             outcome = try_client(machine, recorded.trust, frame)
@@ -157,16 +160,17 @@ def fuzz(amount: int, make: Mapping[Trust, Make], seed: int) -> Counter[tuple[st
     return seen
 
 
-def mutator(trust: Trust) -> Mutator:
+def mutator(kind: SessionKind) -> Mutator:
     """It borrows from all sessions of the trust level, and from another one of each kind."""
-    sessions = [one for one in (*recordings(), *recordings(b"another session")) if one.trust is trust]
+    every = (*recordings(), *recordings(b"another session"))
+    sessions = [one for one in every if one.trust is kind.trust]
     frames = [frame for one in sessions for frame in one.frames]
-    return Mutator(form=sessions[0].form, limit=max(one.limit for one in sessions), others=frames)
+    return Mutator(form=recording(kind).form, limit=max(one.limit for one in sessions), others=frames)
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)
 def test_mutated_frames_in_every_state(amount: int) -> None:
-    seen = fuzz(amount, {trust: mutator(trust) for trust in Trust}, seed=1)
+    seen = fuzz(amount, {kind: mutator(kind) for kind in KINDS_OF_SESSION}, seed=1)
     assert seen.total() == amount
     # The mutations are worth something only if many of them get past the decoder.
     outcomes = Counter[str]()
@@ -179,12 +183,12 @@ def test_mutated_frames_in_every_state(amount: int) -> None:
 
 @pytest.mark.parametrize("amount", AMOUNTS)
 def test_random_frames_in_every_state(amount: int) -> None:
-    limit = recording(Trust.MALICIOUS).limit
+    limit = recording(SessionKind(Trust.MALICIOUS)).limit
 
     def make(_frame: bytes, choose: Chooser) -> bytes:
         return random_frame(choose, limit=limit)
 
-    seen = fuzz(amount, dict.fromkeys(Trust, make), seed=2)
+    seen = fuzz(amount, dict.fromkeys(KINDS_OF_SESSION, make), seed=2)
     assert seen.total() == amount
     assert not any(outcome == "accepted" for _, outcome in seen)
 
@@ -194,14 +198,13 @@ def test_random_frames_in_every_state(amount: int) -> None:
 )
 def test_mutated_neighbours(amount: int) -> None:
     """A client that waits for its neighbours sees little else, and nothing worse happens than a refusal."""
-    recorded, mutate = recording(Trust.CURIOUS, ring=True), mutator(Trust.CURIOUS)
+    recorded, mutate = recording(RING), mutator(RING)
     client, frame = recorded.clients[_C.ADVERTISED], recorded.to_client[_C.ADVERTISED, m.Neighbours]
     choose = random.Random(3).randrange
     seen = Counter(try_client(client, Trust.CURIOUS, mutate(frame, choose)) for _ in range(amount))
     assert seen["accepted"] > amount // 100
-    assert {"BadKey", "BadRoster", "LargeCohort", "MalformedMessage", "SmallThreshold", "SmallCohort"} <= set(
-        seen
-    )
+    refused = {"BadKey", "BadRoster", "HiddenMembers", "LargeCohort", "MalformedMessage"}
+    assert refused | {"SmallThreshold", "SmallCohort"} <= set(seen)
 
 
 @pytest.mark.parametrize(
@@ -209,23 +212,37 @@ def test_mutated_neighbours(amount: int) -> None:
 )
 def test_mutated_shares_and_reports_of_a_ring(state: ServerState, kind: type[m.Message]) -> None:
     """Their bitmaps and rows are those of a neighbourhood; the stage is closed over what was accepted."""
-    recorded, mutate = recording(Trust.CURIOUS, ring=True), mutator(Trust.CURIOUS)
-    server = recorded.servers[state]
+    recorded, mutate = recording(RING), mutator(RING)
+    server = recorded.opened[0] if kind is m.Lost else recorded.servers[state]
     report = TARGET, m.Lost(server._context, b"\x02").encode()
     sender, frame = recorded.to_server.get((state, kind), report)
     choose = random.Random(4).randrange
     seen = Counter(try_server(server, sender, mutate(frame, choose)) for _ in range(700))
     # A report that is believed costs its dealer the place: nobody may be lying here.
-    assert seen["accepted"] + seen["CorruptDealer"] > 20
+    assert seen["accepted"] + seen["UnreadableShares"] + seen["FalseReport"] > 20
     assert seen["MalformedMessage"] > 20
 
 
+@pytest.mark.parametrize(("state", "sent"), [(_S.DEPOSITING, m.Deposit), (_S.MASKING, m.MaskedInput)])
+def test_mutated_deposits_and_hybrid_inputs(state: ServerState, sent: type[m.Message]) -> None:
+    """They are signed, so what is not the sender's own is refused, whatever it was made of."""
+    kind = SessionKind(Trust.MALICIOUS, hybrid=True)
+    recorded, mutate = recording(kind), mutator(kind)
+    sender, frame = recorded.to_server[state, sent]
+    choose = random.Random(5).randrange
+    frames = [each for each in (mutate(frame, choose) for _ in range(700)) if each != frame]
+    seen = Counter(try_server(recorded.servers[state], sender, each) for each in frames)
+    assert "accepted" not in seen
+    assert {"MalformedMessage", "BadSignature", "WrongSession"} <= set(seen)
+    assert try_server(recorded.servers[state], sender, frame) == "accepted"
+
+
 @EVERY_KIND
-def test_bombs_in_every_state(trust: Trust, ring: bool) -> None:
-    recorded = recording(trust, ring=ring)
+def test_bombs_in_every_state(kind: SessionKind) -> None:
+    recorded = recording(kind)
     for frame in bombs(recorded.limit):
         for client in recorded.clients.values():
-            assert try_client(client, trust, frame) != "accepted"
+            assert try_client(client, kind.trust, frame) != "accepted"
         for server in (*recorded.servers.values(), *recorded.deserted):
             assert try_server(server, MEMBERS[0], frame) != "accepted"
 
@@ -249,12 +266,12 @@ SOME_OR_ALL = pytest.mark.parametrize(
 
 @SOME_OR_ALL
 @EVERY_KIND
-def test_honest_frames_in_wrong_states(trust: Trust, ring: bool, choose: Choose) -> None:
+def test_honest_frames_in_wrong_states(kind: SessionKind, choose: Choose) -> None:
     """Frames of a session, in every state and from every sender."""
-    recorded = recording(trust, ring=ring)
+    recorded = recording(kind)
     for frame in choose(recorded.frames):
         for client in recorded.clients.values():
-            try_client(client, trust, frame)
+            try_client(client, kind.trust, frame)
         for server in (*recorded.servers.values(), *recorded.deserted):
             for sender in recorded.members:
                 try_server(server, sender, frame)
@@ -262,14 +279,12 @@ def test_honest_frames_in_wrong_states(trust: Trust, ring: bool, choose: Choose)
 
 @SOME_OR_ALL
 @EVERY_KIND
-def test_honest_frames_of_another_session_are_never_accepted(
-    trust: Trust, ring: bool, choose: Choose
-) -> None:
-    recorded = recording(trust, ring=ring)
-    for frame in choose(recording(trust, b"another session", ring=ring).frames):
+def test_honest_frames_of_another_session_are_never_accepted(kind: SessionKind, choose: Choose) -> None:
+    recorded = recording(kind)
+    for frame in choose(recording(kind, b"another session").frames):
         message = decoded(frame)
         for state, client in recorded.clients.items():
-            outcome = try_client(client, trust, frame)
+            outcome = try_client(client, kind.trust, frame)
             if isinstance(message, m.Invitation) and state is ClientState.NEW:
                 assert outcome == "accepted"
             else:
@@ -300,7 +315,7 @@ def test_a_masked_input_of_full_size_is_added_within_the_memory_bound(bits: int)
 @pytest.mark.parametrize("ring", [False, True])
 def test_a_list_of_keys_of_full_size_is_refused_within_the_memory_bound(ring: bool) -> None:
     """As many strangers as the policy allows, all of it well-formed, but we are not among them."""
-    sums, cohort = 16, 128
+    sums, cohort = 32, 128
     _, clients = seeded_machines(
         members=(0, 1),
         table=TABLE,
@@ -310,17 +325,19 @@ def test_a_list_of_keys_of_full_size_is_refused_within_the_memory_bound(ring: bo
         max_query_bytes=0,
     )
     client, noise = clients[0], random.Random(1).randbytes
-    invitation = m.Invitation(b"", str(Trust.CURIOUS), sums, TABLE.digest, b"", bytes(32))
+    invitation = m.Invitation(b"", str(Trust.CURIOUS), "x25519", sums, TABLE.digest, b"", bytes(32))
     client.receive(invitation.encode())
     adverts = [
-        Advert(member, noise(32), cut(noise(32 * sums)), cut(noise(32 * sums))) for member in range(1, cohort)
+        Advert(member, noise(32), b"", cut(noise(32 * sums)), cut(noise(32 * sums)))
+        for member in range(1, cohort)
     ]
     context, threshold = invitation_digest(invitation.encode()), cohort // 2 + 1
     blob = b"".join(advert.encode() for advert in adverts)
     frame = m.KeyList(context, threshold, blob).encode()
     if ring:
         blob = encode_neighbours(enumerate(adverts))
-        frame = m.Neighbours(context, cohort, threshold, bytes(32), blob).encode()
+        ids = encode_ids(range(cohort))
+        frame = m.Neighbours(context, cohort, threshold, bytes(32), blob, ids).encode()
     assert len(frame) > 0.9 * client.frame_limit
     with bounded_memory(client.frame_limit), pytest.raises(BadRoster):
         client.receive(frame)

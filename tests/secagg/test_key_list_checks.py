@@ -26,7 +26,7 @@ from secagg.errors import (
     UnknownPeer,
     WrongSession,
 )
-from secagg.events import Joined
+from secagg.events import EnvelopeLost, Joined
 from secagg.graph_parameters import least_connected
 from secagg.key_list_checks import fewest_contributors
 from secagg.message_records import Advert, Format, Parcel, encode_neighbours, parse_neighbours, parse_parcels
@@ -223,7 +223,7 @@ def test_the_fewest_contributors_hold_a_ring_together() -> None:
         unnoised_sums=1,
         security_bits=1,
     )
-    adverts = {k: Advert(k, b"", (), ()) for k in range(7)}
+    adverts = {k: Advert(k, b"", b"", (), ()) for k in range(7)}
     ring = Neighbourhood(bytes(32), THRESHOLD, SIZE, bytes(32), adverts)
     assert least_connected(SIZE, 6, corrupt=2, sigma=1) == LEAST
     assert fewest_contributors(ring, policy) == LEAST
@@ -303,7 +303,7 @@ def test_shares_of_a_stranger() -> None:
     newcomer, delivery = awaiting_delivery()
     neighbours = {row.member for row in newcomer.rows.values()}
     stranger = next(member for member in SMALL.members if member not in neighbours)
-    parcel = Parcel(stranger, bytes(FORM.envelope_bytes), b"").encode()
+    parcel = Parcel(stranger, bytes(32), bytes(FORM.envelope_bytes), b"").encode()
     frame = replace(delivery, parcels=parcel).encode()
     refuse(newcomer, frame, UnknownPeer, f"client {stranger}: delivered shares, but is no neighbour")
 
@@ -390,8 +390,24 @@ def test_a_lost_envelope_is_reported_by_its_place() -> None:
     newcomer, delivery = awaiting_delivery()
     parcels = list(parse_parcels(delivery.parcels, FORM, most=SIZE))
     spoiled = parcels[4].sender
-    parcels[4] = Parcel(spoiled, bytes(FORM.envelope_bytes), b"")
+    parcels[4] = replace(parcels[4], envelope=bytes(FORM.envelope_bytes))
     blob = b"".join(parcel.encode() for parcel in parcels)
     (reply,) = newcomer.client.receive(replace(delivery, parcels=blob).encode()).frames
     place = [row.member for row in newcomer.rows.values()].index(spoiled)
     assert decoded(reply) == m.Lost(delivery.context, bytes([1 << place]))
+
+
+def test_shares_that_do_not_fit_their_tags_are_reported_and_not_held() -> None:
+    newcomer, delivery = awaiting_delivery()
+    parcels = list(parse_parcels(delivery.parcels, FORM, most=SIZE))
+    spoiled = parcels[2].sender
+    parcels[2] = replace(parcels[2], tags=bytes(32))
+    blob = b"".join(parcel.encode() for parcel in parcels)
+    step = newcomer.client.receive(replace(delivery, parcels=blob).encode())
+    places = [row.member for row in newcomer.rows.values()]
+    (reply,) = step.frames
+    assert decoded(reply) == m.Lost(delivery.context, bytes([1 << places.index(spoiled)]))
+    assert EnvelopeLost(spoiled) in step.events
+    held = newcomer.client._vault._held[0]
+    assert newcomer.client._cohort.position[spoiled] not in held
+    assert len(held) == len(places) - 1

@@ -35,7 +35,13 @@ def self_mask(number: int) -> SelfMask:
 
 def pair_masks(number: int, pairs: int) -> PairMasks:
     keys = [public_key(bytes([number, k]) * 16) for k in range(pairs)]
-    return PairMasks(bytes([number]) * 32, tuple((key, b"%d" % k, k % 3 == 0) for k, key in enumerate(keys)))
+    pairs_of = ((key, b"%d" % k, k % 3 == 0, pair_secret(number, k)) for k, key in enumerate(keys))
+    return PairMasks(bytes([number]) * 32, tuple(pairs_of))
+
+
+def pair_secret(number: int, k: int) -> bytes:
+    """Every other pair has none, as if some of the sums were hybrid."""
+    return bytes([number, k]) * 16 if k % 2 else b""
 
 
 REMOVALS: list[Removal] = [self_mask(1), pair_masks(2, 5), self_mask(3), pair_masks(4, 7), self_mask(5)]

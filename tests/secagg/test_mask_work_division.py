@@ -18,7 +18,7 @@ SEED = bytes(range(32))
 @given(st.lists(st.integers(0, 9), max_size=12), st.lists(st.integers(1, 20), max_size=9))
 def test_every_range_gets_its_masks_and_together_they_are_all(counts: list[int], sizes: list[int]) -> None:
     """A count of 0 stands for a self mask, any other for that many pairs."""
-    pairs = tuple((bytes(32), b"%d" % k, False) for k in range(9))
+    pairs = tuple((bytes(32), b"%d" % k, False, b"%d" % k) for k in range(9))
     removals: list[Removal] = [
         PairMasks(b"%d" % at, pairs[:count]) if count else SelfMask(b"%d" % at, b"")
         for at, count in enumerate(counts)

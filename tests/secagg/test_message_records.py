@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.errors import LargeCohort, MalformedMessage
+from secagg.hybrid_keys import KeyAgreement
 from secagg.message_records import (
     Advert,
     Format,
@@ -21,7 +22,9 @@ from secagg.message_records import (
     parse_signatures,
 )
 
-FORMS = st.builds(Format, st.integers(1, 5), st.booleans(), st.integers(0, 3))
+FORMS = st.builds(
+    Format, st.integers(1, 5), st.booleans(), st.integers(0, 3), st.sampled_from(list(KeyAgreement))
+)
 IDS = st.lists(st.integers(0, (1 << 32) - 1), min_size=2, max_size=6, unique=True).map(sorted)
 
 
@@ -31,21 +34,24 @@ def advert(member: int, form: Format) -> Advert:
 
     keys = tuple(filled(1, k) for k in range(form.sums))
     commitments = tuple(filled(2, k) for k in range(form.sums * (1 + form.seeds)))
-    return Advert(member, filled(0, 9), keys, commitments, filled(3, 0, form.signature_bytes))
+    kem_key = filled(4, 0, form.kem_key_bytes)
+    return Advert(member, filled(0, 9), kem_key, keys, commitments, filled(3, 0, form.signature_bytes))
 
 
 def parcel(sender: int, form: Format) -> Parcel:
-    return Parcel(sender, b"e" * form.envelope_bytes, b"s" * form.signature_bytes)
+    return Parcel(sender, b"t" * 32, b"e" * form.envelope_bytes, b"s" * form.signature_bytes)
 
 
 @pytest.mark.parametrize(
     ("form", "advert_bytes", "envelope_bytes", "parcel_bytes"),
     [
-        (Format(1, signed=False), 100, 82, 86),
-        (Format(1, signed=True), 164, 82, 150),
-        (Format(3, signed=True), 292, 214, 282),
-        (Format(1, signed=False, seeds=2), 164, 148, 152),
-        (Format(3, signed=True, seeds=8), 1060, 1006, 1074),
+        (Format(1, signed=False), 100, 82, 118),
+        (Format(1, signed=True), 164, 82, 182),
+        (Format(3, signed=True), 292, 214, 314),
+        (Format(1, signed=False, seeds=2), 164, 148, 184),
+        (Format(3, signed=True, seeds=8), 1060, 1006, 1106),
+        (Format(1, signed=False, agreement=KeyAgreement.HYBRID), 1284, 1170, 1206),
+        (Format(3, signed=True, seeds=8, agreement=KeyAgreement.HYBRID), 2244, 2094, 2194),
     ],
 )
 def test_lengths_follow_from_sums_and_signatures(
@@ -68,6 +74,12 @@ def test_records_are_read_as_they_were_written(form: Format, ids: list[int]) -> 
     assert parse_signatures(encode_signatures(signatures), most=9) == signatures
     envelopes = tuple(bytes([k]) * form.envelope_bytes for k in range(len(ids)))
     assert parse_envelopes(b"".join(envelopes), form, len(ids), sender=1) == envelopes
+
+
+def test_tags_and_deposits_are_counted_by_the_sum() -> None:
+    for sums in (1, 3):
+        form = Format(sums, signed=False)
+        assert (form.tags_bytes, form.deposit_bytes) == (16 * sums, 64 * sums)
 
 
 def test_the_signed_body_is_everything_but_the_signature() -> None:
@@ -142,7 +154,7 @@ def test_no_records_are_no_records() -> None:
 
 def test_a_parcel_prints_nothing_of_its_envelope() -> None:
     form = Format(1, signed=False)
-    assert repr(parcel(1, form)) == "Parcel(sender=1)"
+    assert repr(parcel(1, form)) == f"Parcel(sender=1, tags={b't' * 32!r})"
 
 
 @given(FORMS, IDS)

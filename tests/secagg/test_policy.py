@@ -10,12 +10,13 @@ import pytest
 
 from secagg.client_budget import Budget
 from secagg.errors import ParameterError
+from secagg.hybrid_keys import KeyAgreement
 from secagg.messages import MAX_COHORT, MAX_SUMS
 from secagg.noise.zcdp_cost import Adjacency
 from secagg.policy import Policy
 from secagg.trust_levels import MAX_COMPLETE, Trust
 
-OTHERS = ("trust", "max_rho", "adjacency")  # fields that are no whole numbers
+OTHERS = ("trust", "max_rho", "adjacency", "key_agreement")  # fields that are no whole numbers
 
 
 def policy(**changes: Any) -> Policy:
@@ -75,6 +76,13 @@ def test_nearly_everything_is_a_whole_number(name: str, value: Any) -> None:
 
 def test_a_trust_level_may_be_given_by_its_name() -> None:
     assert policy(trust="malicious_server").trust is Trust.MALICIOUS
+
+
+def test_a_key_agreement_may_be_given_by_its_name() -> None:
+    assert policy().key_agreement is KeyAgreement.X25519
+    assert policy(key_agreement="x25519+ml-kem-768").key_agreement is KeyAgreement.HYBRID
+    with pytest.raises(ParameterError, match=r"key_agreement must be one of x25519, x25519\+ml-kem-768"):
+        policy(key_agreement="ml-kem-768")
 
 
 # --- privacy ----------------------------------------------------------------------------------------

@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 
 from secagg.distributed_noise import Noise, NoiseAssumptions
-from secagg.errors import ParameterError
+from secagg.errors import Disputed, ParameterError, TooFewClients
 from secagg.graph_parameters import GraphChoice
+from secagg.hybrid_keys import KeyAgreement
 from secagg.input_encoding import Encoding
 from secagg.local_session import LocalSession, Stage, local_machines
 from secagg.preflight import Preflight, preflight
 from secagg.session_params import SessionParams
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec, Table
 from secagg.trust_levels import Trust
+from tests.attacks.attackers.liars import WordLiar
+from tests.attacks.court import Court
 from tests.secagg.flat_params import with_params
 
 UPDATE = SumSpec(
@@ -161,6 +164,7 @@ def test_what_cannot_work_is_a_problem_and_not_an_exception(changes: dict[str, A
     assert not report.ok
     assert any(why in problem for problem in report.problems)
     assert report.margin >= 0
+    assert report.liars >= 0
 
 
 @pytest.mark.parametrize("clients", [0, -3])
@@ -207,12 +211,74 @@ def test_counts_are_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trust", "setup", "each"), [(Trust.CURIOUS, 21_495, 7_405), (Trust.MALICIOUS, 21_624, 7_509)]
+    ("trust", "agreement", "setup", "each"),
+    [
+        (Trust.CURIOUS, KeyAgreement.X25519, 26_300, 9_807),
+        (Trust.MALICIOUS, KeyAgreement.X25519, 26_493, 10_039),
+        (Trust.CURIOUS, KeyAgreement.HYBRID, 154_249, 9_807),
+        (Trust.MALICIOUS, KeyAgreement.HYBRID, 154_505, 10_039),
+    ],
 )
-def test_bytes_are_those_of_the_protocols_worked_example(trust: Trust, setup: int, each: int) -> None:
+def test_bytes_are_those_of_the_protocols_worked_example(
+    trust: Trust, agreement: KeyAgreement, setup: int, each: int
+) -> None:
     table = Table({"update": SumSpec(parts=(Part(name="x", size=1000, bits=32, bound=LInf(1.0)),))})
-    found = preflight(table, 100, SessionParams(trust=trust, corrupt=10, dropout=0.1, sums=3))
+    params = SessionParams(trust=trust, corrupt=10, dropout=0.1, sums=3, key_agreement=agreement)
+    found = preflight(table, 100, params)
     assert (found.setup_bytes_up, found.sum_bytes_up["update"]) == (setup, each)
+
+
+# --- liars ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "liars"),
+    [
+        ({}, 6),  # 22 may go: 10 as drop-outs, and two for each liar
+        ({"dropout": 0}, 11),
+        ({"dropout": 0.4}, 1),
+        ({"corrupt": 12}, 4),
+        ({"clients": 20, "dropout": 0}, 3),
+        ({"clients": 5000, "trust": Trust.CURIOUS, "corrupt": 500, "dropout": 0.1}, 8),  # on a ring
+    ],
+)
+def test_each_liar_may_cost_an_honest_client_too(changes: dict[str, Any], liars: int) -> None:
+    report = fly(Table({"train": UPDATE}), **changes)
+    assert report.ok
+    assert report.liars == liars
+    assert bool(report.cautions) is (liars < changes.get("corrupt", 5))
+
+
+def test_a_caution_is_no_problem_and_says_how_many_liars_are_too_many() -> None:
+    report = fly(clients=20, corrupt=5, dropout=0)
+    assert (report.ok, report.threshold, report.liars) == (True, 13, 3)
+    (caution,) = report.cautions
+    assert caution.startswith("if 4 of the 5 clients that may collude lie about masks, too few may be left")
+
+
+def test_a_session_that_cannot_be_is_not_cautioned_too() -> None:
+    report = fly(clients=6, corrupt=5)
+    assert (report.ok, report.liars, report.cautions) == (False, 0, ())
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_as_many_liars_as_promised_leave_a_session_that_works(beyond: int, trust: Trust) -> None:
+    """Each lies about one other honest client. One liar more may be the end of it."""
+    report = fly(clients=20, corrupt=5, dropout=0, trust=trust)
+    count = report.liars + beyond
+    assert 0 < count < 10
+    court = Court(
+        trust, 20, 5, {k: (WordLiar, {"targets": [k + 10]}) for k in range(1, count + 1)}, dropout=0
+    )
+    with pytest.raises(Disputed):
+        court.ask()
+    assert court.excluded.keys() == {*range(1, count + 1), *range(11, count + 11)}
+    if beyond:
+        with pytest.raises(TooFewClients):
+            court.ask()
+    else:
+        court.ask_all()
 
 
 # --- noise ---------------------------------------------------------------------------------------------
@@ -235,14 +301,12 @@ def test_noise_limits_the_margin_and_fixes_the_resolution() -> None:
     assert [row.resolution for row in report.parts] == [0.001, None]
 
 
-def test_bytes_with_noise_are_those_of_a_session() -> None:
+@pytest.mark.parametrize("agreement", list(KeyAgreement))
+def test_bytes_with_noise_are_those_of_a_session(agreement: KeyAgreement) -> None:
     table = noisy_table()
-    report = preflight(table, 20, SessionParams(trust=Trust.MALICIOUS, corrupt=1, dropout=0.1, sums=2))
-    server, clients = local_machines(
-        table=table,
-        params=SessionParams(trust=Trust.MALICIOUS, corrupt=1, dropout=0.1, sums=2),
-        members=range(20),
-    )
+    params = SessionParams(trust=Trust.MALICIOUS, corrupt=1, dropout=0.1, sums=2, key_agreement=agreement)
+    report = preflight(table, 20, params)
+    server, clients = local_machines(table=table, params=params, members=range(20))
     session = LocalSession(server, clients, lambda *_: {"update": np.zeros(100), "w": [1]})
     session.open()
     assert sum(session.bytes_up.values()) == 20 * report.setup_bytes_up

@@ -25,7 +25,7 @@ SPEC = SumSpec(parts=(Part(name="x", size=2, bits=8, bound=Residue()),))
 
 
 def cohort(session: bytes = b"s" * 32, ids: tuple[int, ...] = (0, 1, 2)) -> Cohort:
-    adverts = tuple(Advert(member, bytes(32), (bytes(32),), (bytes(32),)) for member in ids)
+    adverts = tuple(Advert(member, bytes(32), b"", (bytes(32),), (bytes(32),)) for member in ids)
     return Cohort(session, 2, adverts)
 
 

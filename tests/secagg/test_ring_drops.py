@@ -50,8 +50,11 @@ def test_whoever_keeps_too_few_neighbours_in_set_up_is_left_out(session: RingSes
     wire = session.opened(missing(session, AROUND, Stage.SHARE, SET_UP))
     (centre,) = session.at(CENTRE)
     members = session.without(centre, *session.at(*AROUND))
-    ready = SessionReady(session_of(wire), tuple(sorted(members)), THRESHOLD, neighbours=2 * HALF)
-    assert wire.server_events[-2:] == [Stranded((centre,)), ready]
+    stranded, ready = wire.server_events[-2:]
+    assert stranded == Stranded((centre,))
+    assert isinstance(ready, SessionReady)
+    assert (ready.members, ready.threshold, ready.neighbours) == (tuple(sorted(members)), THRESHOLD, 2 * HALF)
+    assert sum(ready.exchanged.values()) == LEAST
     assert wire.clients[centre].state is ClientState.SHARED  # nobody's shares were delivered to it
     assert len(members) == LEAST
     assert session.ask(wire, b"0", round_number=0) == members

@@ -7,6 +7,7 @@ falls apart. So drop-outs come scattered, and in a row around the circle.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -152,8 +153,13 @@ def check_set_up(wire: LoggedWire, model: RingModel) -> None:
     assert len(model.members) >= model.least
     events = [event for event in wire.server_events if isinstance(event, (Stranded, SessionReady))]
     assert events[:-1] == ([Stranded(tuple(sorted(stranded)))] if stranded else [])
+    received = Counter(len(hoods[k] & (model.members | stranded)) - 1 for k in model.members)
     assert events[-1] == SessionReady(
-        session_of(wire), tuple(sorted(model.members)), model.threshold, model.neighbours
+        session_of(wire),
+        tuple(sorted(model.members)),
+        model.threshold,
+        model.neighbours,
+        {(count, False): clients for count, clients in received.items()},
     )
 
 

@@ -11,22 +11,25 @@ import pytest
 from secagg import messages as m
 from secagg.errors import SecaggError
 from secagg.events import Answer, Asked, ClientStep, Outgoing, ServerStep
+from secagg.evidence import Evidence, Offence, Signed, Statement
+from secagg.hybrid_keys import Encapsulation, KemKey, encapsulate
 from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import SeededRandom
 from secagg.keys import Agreement, Identity
 from secagg.local_session import LocalSession, local_machines
 from secagg.mask_keystream import KeyStream
 from secagg.message_records import Parcel
-from secagg.secret_reconstruction import Reconstruction
-from secagg.self_and_pair_masks import OneProcess
+from secagg.self_and_pair_masks import OneProcess, PairMasks, SelfMask
 from secagg.session_params import SessionParams
-from secagg.session_secrets import Vault
+from secagg.session_secrets import MaskSecrets, Vault
 from secagg.share_envelopes import EnvelopeCipher
+from secagg.share_tags import RevealedRow
 from secagg.sum_spec import LInf, Part, SumSpec
-from secagg.sum_unmasking import Tally
+from secagg.sum_unmasking import CheckedRow, Tally
 from secagg.topology import CompleteGraph
 from secagg.trust_levels import Trust
 from tests.attacks.rig import Rig, residue_table
+from tests.secagg.dealings import dealing
 
 WINDOW = 6  # consecutive bytes: by chance, text holds the hex digits of none
 
@@ -79,9 +82,18 @@ def test_keys_and_vaults() -> None:
         vault,
         Agreement(SECRET),
         KeyStream(SECRET),
-        EnvelopeCipher(SECRET, session=bytes(32), owner=1),
-        Reconstruction(2, corrupt=0),
+        EnvelopeCipher(SECRET, session=bytes(32), owner=1, kem=None, encapsulate=encapsulate),
+        KemKey(SECRET * 2),
+        MaskSecrets(SECRET, SECRET, {1: SECRET}),
+        Statement(1, "lost", (SECRET,), SECRET),
+        Evidence(Offence.FALSE_COUNT, 1, SECRET, SECRET, (), (SECRET,)),
         SeededRandom(SECRET),
+        Encapsulation(SECRET, b"ciphertext"),
+        PairMasks(SECRET, ((b"key", b"info", True, SECRET),)),
+        SelfMask(SECRET, b"info"),
+        Signed((SECRET,), b"signature"),
+        RevealedRow(SECRET, b"hidden"),
+        CheckedRow(1, 2, RevealedRow(SECRET, b""), [int.from_bytes(SECRET, "big")]),
     ):
         assert not shows(thing, SECRET)
 
@@ -99,7 +111,7 @@ def test_messages(kind: type[m.Message]) -> None:
 
 
 def test_records_and_steps() -> None:
-    assert not shows(Parcel(1, SECRET, SECRET * 2), SECRET)
+    assert not shows(Parcel(1, bytes(32), SECRET, SECRET * 2), SECRET)
     assert not shows(ClientStep((SECRET,)), SECRET)
     assert not shows(ServerStep((Outgoing((1,), SECRET),)), SECRET)
     assert not shows(Answer(SECRET, {"x": 0.5}), SECRET)
@@ -123,18 +135,19 @@ def secrets_of(rig: Rig, member: int) -> list[bytes]:
 @pytest.mark.parametrize("trust", list(Trust))
 def test_machines_their_events_and_their_errors(trust: Trust) -> None:
     rig = Rig(4, trust, sums=2, table=residue_table(kinds=("a", "b")))
-    cohort = rig.set_up(threshold=3)
+    setup = dealing(rig, threshold=3)
+    cohort = setup.cohort
     secrets = [secret for member in range(4) for secret in secrets_of(rig, member)]
     assert len(secrets) > 40
     secrets += [vector.tobytes() for vector in rig.vectors.values()]
     payload = b"broadcast model bytes"
     query = rig.query(cohort, 0, range(4), kind="a", payload=payload)
     question = rig.question(cohort, query)
-    tally = Tally(question, CompleteGraph(4), corrupt=0, expander=OneProcess())
-    things: list[object] = [rig, cohort, question, tally]
+    tally = Tally(question, CompleteGraph(4), setup.dealt, expander=OneProcess())
+    things: list[object] = [rig, cohort, question, tally, setup.dealt]
     for member, message in rig.masked(query, range(4)).items():
         things += [message, rig.machines[member], rig.machines[member]._vault]
-        tally.add_input(member, message.data)
+        tally.add_input(member, message, Signed((b"",), b""))
     for member in range(4):
         things += rig.send(member, rig.survivors(cohort, 0, range(4)))
         things += rig.events[member]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,12 @@ import pytest
 from secagg import messages as m
 from secagg.admission_and_attendance import Admission
 from secagg.cohort_members import Cohort, invitation_digest, ring_digest, ring_session_id, session_id
-from secagg.errors import BadKey, BadSignature, LargeCohort, MalformedMessage, OutOfOrder, UnknownPeer
+from secagg.dealt_shares import DealtShares
+from secagg.errors import BadKey, BadSignature, Barred, LargeCohort, MalformedMessage, OutOfOrder, UnknownPeer
+from secagg.events import Outgoing
+from secagg.hybrid_keys import KeyAgreement
 from secagg.message_records import Advert, parse_adverts, parse_neighbours, parse_parcels
+from secagg.share_tags import tags_digest
 from secagg.topology import CompleteGraph, Graph, RingGraph, Topology
 from secagg.trust_levels import Trust
 from tests.attacks.rig import Rig
@@ -24,12 +29,17 @@ COMPLETE = CompleteGraph(CLIENTS)
 class Desk:
     """Honest clients before a real admission."""
 
-    def __init__(self, trust: Trust, *, most: int = CLIENTS) -> None:
-        self.rig = Rig(CLIENTS, trust, sums=2)
+    def __init__(
+        self, trust: Trust, *, most: int = CLIENTS, barred: Collection[int] = (), hybrid: bool = False
+    ) -> None:
+        agreement = KeyAgreement.HYBRID if hybrid else KeyAgreement.X25519
+        self.rig = Rig(CLIENTS, trust, sums=2, policy_changes={"key_agreement": agreement})
         self.invitation = self.rig.invitation()
         self.context = invitation_digest(self.invitation)
         self.adverts = self.rig.advertise(self.invitation)
-        self.admission = Admission(self.rig.form, context=self.context, registry=self.rig.registry, most=most)
+        self.admission = Admission(
+            self.rig.form, context=self.context, registry=self.rig.registry, most=most, barred=barred
+        )
 
     def add(self, member: int, advert: Advert | None = None) -> None:
         chosen = advert or self.adverts[member]
@@ -46,7 +56,9 @@ class Desk:
     def cohort(self) -> tuple[Cohort, bytes]:
         for member in range(CLIENTS):
             self.add(member)
-        return self.key_list(COMPLETE, threshold=3)
+        cohort, frame = self.key_list(COMPLETE, threshold=3)
+        self.dealt = DealtShares(cohort, COMPLETE, self.rig.form)
+        return cohort, frame
 
     def key_list(self, graph: Graph, *, threshold: int) -> tuple[Cohort, bytes]:
         cohort, (packet,) = self.admission.key_lists(
@@ -87,7 +99,7 @@ def test_on_a_ring_everybody_gets_the_keys_of_its_neighbours() -> None:
     for packet in packets:
         message = m.decode(packet.frame, sender="server", limit=1 << 20)
         assert isinstance(message, m.Neighbours)
-        assert replace(message, adverts=b"x") == m.Neighbours(desk.context, CLIENTS, 2, ring, b"x")
+        assert replace(message, adverts=b"x") == m.Neighbours(desk.context, CLIENTS, 2, ring, b"x", b"")
         (receiver,) = packet.receivers
         rows = parse_neighbours(message.adverts, desk.rig.form, size=CLIENTS, most=3)
         assert all(advert == desk.adverts[position] for position, advert in rows.items())
@@ -202,15 +214,18 @@ def test_envelopes_reach_the_one_they_were_sealed_for(trust: Trust) -> None:
     cohort, frame = desk.cohort()
     sent = {member: shares(desk, member, frame) for member in (0, 1, 3)}
     for member, message in sent.items():
-        desk.admission.add_shares(member, message, cohort, COMPLETE)
+        desk.admission.add_shares(member, message, cohort, desk.dealt)
     assert desk.admission.shared == (0, 1, 3)
     for receiver in range(CLIENTS):
         parcels = parse_parcels(
-            desk.admission.parcels_for(receiver, cohort, COMPLETE), desk.rig.form, most=CLIENTS
+            desk.admission.parcels_for(receiver, cohort, desk.dealt), desk.rig.form, most=CLIENTS
         )
         assert [parcel.sender for parcel in parcels] == [k for k in (0, 1, 3) if k != receiver]
         assert all(parcel.signature == sent[parcel.sender].signature for parcel in parcels)
-    delivery = m.Delivery(cohort.session, desk.admission.parcels_for(2, cohort, COMPLETE)).encode()
+        for parcel in parcels:
+            tags = sent[parcel.sender].tags[receiver * 32 : (receiver + 1) * 32]  # of two sums
+            assert parcel.tags == tags_digest(tags)
+    delivery = m.Delivery(cohort.session, desk.admission.parcels_for(2, cohort, desk.dealt)).encode()
     shares(desk, 2, frame)
     assert desk.rig.send(2, delivery) == []
     assert [type(event).__name__ for event in desk.rig.events[2]] == ["Joined"]  # and no envelope lost
@@ -220,11 +235,15 @@ def test_envelopes_reach_the_one_they_were_sealed_for(trust: Trust) -> None:
 def test_delivered_envelopes_are_forgotten(trust: Trust) -> None:
     desk = Desk(trust)
     cohort, frame = desk.cohort()
-    desk.admission.add_shares(0, shares(desk, 0, frame), cohort, COMPLETE)
-    assert len(desk.admission.parcels_for(1, cohort, COMPLETE)) == desk.rig.form.parcel_bytes
-    desk.admission.forget_envelopes()
+    desk.admission.add_shares(0, shares(desk, 0, frame), cohort, desk.dealt)
+    parcels = desk.admission.parcels_for(1, cohort, desk.dealt)
+    assert len(parcels) == desk.rig.form.parcel_bytes
+    frames = desk.admission.deliveries((0, 1), cohort, desk.dealt)
+    assert frames == (Outgoing((1,), m.Delivery(cohort.session, parcels).encode()),)  # none for client 0
     assert desk.admission.shared == (0,)
-    assert desk.admission.parcels_for(1, cohort, COMPLETE) == b""
+    assert desk.dealt.published(0)
+    with pytest.raises(KeyError):
+        desk.admission.parcels_for(1, cohort, desk.dealt)
 
 
 @BOTH
@@ -236,16 +255,32 @@ def test_another_number_of_envelopes_is_refused(change: int, trust: Trust) -> No
     blob = good.envelopes[:change] if change < 0 else good.envelopes + b"\0"
     assert desk.rig.form.envelope_bytes == 148
     with pytest.raises(MalformedMessage, match="client 1: not 3 envelopes"):
-        desk.admission.add_shares(1, replace(good, envelopes=blob), cohort, COMPLETE)
+        desk.admission.add_shares(1, replace(good, envelopes=blob), cohort, desk.dealt)
     assert desk.admission.shared == ()
 
 
-def test_a_signature_where_none_belongs_is_refused() -> None:
+@BOTH
+@pytest.mark.parametrize("change", [-1, 1, -32])
+def test_tags_of_another_number_of_holders_are_refused(change: int, trust: Trust) -> None:
+    desk = Desk(trust)
+    cohort, frame = desk.cohort()
+    good = shares(desk, 1, frame)
+    tags = good.tags[:change] if change < 0 else good.tags + b"\0"
+    assert len(good.tags) == CLIENTS * 32
+    with pytest.raises(MalformedMessage, match="client 1: not the tags of 4 holders"):
+        desk.admission.add_shares(1, replace(good, tags=tags), cohort, desk.dealt)
+    assert desk.admission.shared == ()
+
+
+@pytest.mark.parametrize("name", ["signature", "tags_signature"])
+def test_a_signature_where_none_belongs_is_refused(name: str) -> None:
     desk = Desk(Trust.CURIOUS)
     cohort, frame = desk.cohort()
-    signed = replace(shares(desk, 1, frame), signature=bytes(64))
+    changes: dict[str, Any] = {name: bytes(64)}
+    signed = replace(shares(desk, 1, frame), **changes)
     with pytest.raises(MalformedMessage, match="client 1: a signature of the wrong length"):
-        desk.admission.add_shares(1, signed, cohort, COMPLETE)
+        desk.admission.add_shares(1, signed, cohort, desk.dealt)
+    assert desk.admission.shared == ()
 
 
 def test_shares_without_a_good_signature_on_the_key_list_are_refused() -> None:
@@ -253,51 +288,76 @@ def test_shares_without_a_good_signature_on_the_key_list_are_refused() -> None:
     cohort, frame = desk.cohort()
     good = shares(desk, 1, frame)
     with pytest.raises(MalformedMessage, match="a signature of the wrong length"):
-        desk.admission.add_shares(1, replace(good, signature=b""), cohort, COMPLETE)
+        desk.admission.add_shares(1, replace(good, signature=b""), cohort, desk.dealt)
     for signature in (bytes(64), desk.rig.identity(1).sign("key list", bytes(32))):
         with pytest.raises(BadSignature, match="client 1: signature for 'key list'"):
-            desk.admission.add_shares(1, replace(good, signature=signature), cohort, COMPLETE)
+            desk.admission.add_shares(1, replace(good, signature=signature), cohort, desk.dealt)
     assert desk.admission.shared == ()
 
 
-# --- lost envelopes --------------------------------------------------------------------------------
+def test_tags_without_a_good_signature_are_refused() -> None:
+    desk = Desk(Trust.MALICIOUS)
+    cohort, frame = desk.cohort()
+    good, identity = shares(desk, 1, frame), desk.rig.identity(1)
+    with pytest.raises(MalformedMessage, match="a signature of the wrong length"):
+        desk.admission.add_shares(1, replace(good, tags_signature=b""), cohort, desk.dealt)
+    bad = [
+        replace(good, tags_signature=bytes(64)),
+        replace(good, tags_signature=identity.sign("share tags", bytes(32), good.tags)),
+        replace(good, tags_signature=desk.rig.identity(2).sign("share tags", cohort.session, good.tags)),
+        replace(good, tags=good.tags[::-1]),
+    ]
+    for message in bad:
+        with pytest.raises(BadSignature, match="client 1: signature for 'share tags'"):
+            desk.admission.add_shares(1, message, cohort, desk.dealt)
+    assert desk.admission.shared == ()
+    desk.admission.add_shares(1, good, cohort, desk.dealt)
+    assert desk.dealt.published(1) == (good.tags, good.tags_signature)
 
 
-def report(desk: Desk, cohort: Cohort, *dealers: int) -> m.Lost:
-    return m.Lost(cohort.session, desk.rig.bitmap(cohort, dealers))
+# --- reports of bad shares -------------------------------------------------------------------------
 
 
-def after_sharing(trust: Trust) -> tuple[Desk, Cohort]:
+@BOTH
+def test_bad_shares_are_reported_once_by_those_who_dealt_some_and_before_their_first_input(
+    trust: Trust,
+) -> None:
     desk = Desk(trust)
     cohort, frame = desk.cohort()
     for member in (0, 1, 2):
-        desk.admission.add_shares(member, shares(desk, member, frame), cohort, COMPLETE)
-    return desk, cohort
+        desk.admission.add_shares(member, shares(desk, member, frame), cohort, desk.dealt)
+        desk.admission.check_report(member, cohort, desk.dealt)
+    desk.dealt.report(0, [1])
+    desk.dealt.went_on.add(1)  # its first input, or its deposit, came
+    why = "reports bad shares unasked, twice, or after its first input"
+    for sender in (0, 1, 3, 99):  # reported, went on, dealt nothing, is no member
+        with pytest.raises(OutOfOrder, match=f"client {sender}: {why}"):
+            desk.admission.check_report(sender, cohort, desk.dealt)
+    desk.admission.check_report(2, cohort, desk.dealt)
+
+
+# --- clients that lied before ----------------------------------------------------------------------
 
 
 @BOTH
-def test_a_dealer_is_convicted_by_more_reports_than_there_may_be_liars(trust: Trust) -> None:
-    desk, cohort = after_sharing(trust)
-    desk.admission.add_lost(0, report(desk, cohort, 1, 2), cohort, COMPLETE)
-    assert desk.admission.convicted(corrupt=0) == (1, 2)
-    assert desk.admission.convicted(corrupt=1) == ()
-    desk.admission.add_lost(1, report(desk, cohort, 2), cohort, COMPLETE)
-    assert desk.admission.convicted(corrupt=1) == (2,)
-    assert desk.admission.convicted(corrupt=2) == ()
+def test_a_client_that_is_barred_is_refused(trust: Trust) -> None:
+    desk = Desk(trust, barred=(1, 9))
+    with pytest.raises(Barred, match="client 1: lied, or was in a dispute, in an earlier session"):
+        desk.add(1)
+    desk.add(0)
+    assert desk.admission.advertised == (0,)
+
+
+# --- hybrid key agreement --------------------------------------------------------------------------
 
 
 @BOTH
-def test_lost_envelopes_are_reported_once_by_those_who_got_some(trust: Trust) -> None:
-    desk, cohort = after_sharing(trust)
-    desk.admission.add_lost(0, report(desk, cohort, 1), cohort, COMPLETE)
-    for sender in (0, 3):
-        with pytest.raises(OutOfOrder, match=f"client {sender}: reports lost envelopes unasked, or twice"):
-            desk.admission.add_lost(sender, report(desk, cohort, 2), cohort, COMPLETE)
-    assert desk.admission.convicted(corrupt=0) == (1,)
-
-
-@BOTH
-def test_a_report_over_another_cohort_is_malformed(trust: Trust) -> None:
-    desk, cohort = after_sharing(trust)
-    with pytest.raises(MalformedMessage, match="client 0: a bitmap that is not over 4 members"):
-        desk.admission.add_lost(0, m.Lost(cohort.session, b"\x10"), cohort, COMPLETE)
+def test_a_kem_key_is_checked_like_the_others(trust: Trust) -> None:
+    desk = Desk(trust, hybrid=True)
+    size = len(desk.adverts[1].kem_key)
+    with pytest.raises(BadKey, match="client 1: not a public key of ML-KEM-768"):
+        desk.add(1, desk.signed(1, kem_key=b"\xff" * size))
+    desk.add(1)
+    assert desk.admission.advertised == (1,)
+    with pytest.raises(MalformedMessage, match="client 0: an advert of the wrong length"):
+        desk.add(0, desk.signed(0, kem_key=b""))

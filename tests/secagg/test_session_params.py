@@ -10,11 +10,13 @@ import pytest
 
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
+from secagg.hybrid_keys import KeyAgreement
 from secagg.messages import MAX_COHORT, MAX_SUMS
 from secagg.session_params import SessionParams, check_bits, check_whole, largest_cohort
 from secagg.trust_levels import MAX_COMPLETE, Trust
 
-COUNTS = [column.name for column in fields(SessionParams) if column.name not in ("trust", "dropout", "graph")]
+OTHERS = ("trust", "dropout", "graph", "key_agreement", "name_members")  # fields that are no whole numbers
+COUNTS = [column.name for column in fields(SessionParams) if column.name not in OTHERS]
 
 
 def terms(**changes: Any) -> SessionParams:
@@ -44,6 +46,7 @@ def test_sensible_terms() -> None:
     ("changes", "why"),
     [
         ({"trust": "server"}, "trust must be one of curious_server, malicious_server"),
+        ({"key_agreement": "rsa"}, "key_agreement must be one of x25519, x25519\\+ml-kem-768"),
         ({"graph": "star"}, "graph must be one of auto, complete, ring"),
         ({"graph": "ring", "trust": Trust.MALICIOUS}, "a ring needs a curious_server"),
         ({"sums": 0}, "sums must be from 1 to 64"),
@@ -90,6 +93,12 @@ def test_counts_are_whole_numbers(name: str, value: Any) -> None:
         terms(**{name: value})
 
 
+@pytest.mark.parametrize("value", [0, 1, "no", None])
+def test_members_are_named_or_not(value: Any) -> None:
+    with pytest.raises(ParameterError, match="name_members must be true or false"):
+        terms(name_members=value)
+
+
 def test_beyond_the_complete_graph_there_is_only_the_ring() -> None:
     assert largest_cohort(Trust.CURIOUS) == MAX_COHORT
     assert largest_cohort(Trust.MALICIOUS) == MAX_COMPLETE
@@ -100,3 +109,8 @@ def test_what_is_in_range_passes() -> None:
         check_whole("count", value)
     for value in (1, 40, 1024):
         check_bits("bits", value)
+
+
+def test_a_key_agreement_may_be_given_by_its_name() -> None:
+    assert terms().key_agreement is KeyAgreement.X25519
+    assert terms(key_agreement="x25519+ml-kem-768").key_agreement is KeyAgreement.HYBRID

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from secagg import shamir
 from secagg.insecure_seeds import SeededRandom
-from secagg.shamir import PRIME, SECRET_BYTES, SHARE_BYTES, correct_errors, interpolate, lagrange_weights
+from secagg.shamir import PRIME, SECRET_BYTES, SHARE_BYTES, interpolate, lagrange_weights
 
 SECRETS = st.one_of(
     st.binary(min_size=32, max_size=32),
@@ -165,7 +165,6 @@ def test_a_constant_beyond_32_bytes_is_no_secret() -> None:
     """297 field elements are no 32-byte strings; only a corrupt dealer shares one."""
     for constant in (1 << 256, PRIME - 1):
         assert interpolate([1], [constant]) is None
-        assert correct_errors({1: constant, 2: constant}, 1) is None
     assert interpolate([1], [(1 << 256) - 1]) == b"\xff" * 32
 
 
@@ -209,68 +208,3 @@ def test_one_value_outside_the_field_spoils_a_row(value: int, place: int) -> Non
 @pytest.mark.parametrize("length", [1, SHARE_BYTES - 1, SHARE_BYTES + 1, 3 * SHARE_BYTES - 1])
 def test_a_row_holds_whole_shares(length: int) -> None:
     assert shamir.shares_from_bytes(bytes(length)) is None
-
-
-# --- correcting errors -----------------------------------------------------------------------------
-
-
-@given(SECRETS, st.integers(0, 1 << 30))
-@settings(deadline=None, max_examples=80)
-def test_errors_up_to_the_radius_are_found_and_named(secret: bytes, seed: int) -> None:
-    rng = random.Random(seed)
-    threshold = rng.randint(1, 8)
-    held = rng.randint(threshold, threshold + 8)
-    shares = shares_of(secret, threshold, held + 3)
-    kept = {x: shares[x] for x in rng.sample(sorted(shares), held)}
-    wrong = set(rng.sample(sorted(kept), rng.randint(0, (held - threshold) // 2)))
-    for x in wrong:
-        kept[x] = (kept[x] + rng.randrange(1, PRIME)) % PRIME
-    assert correct_errors(kept, threshold) == (secret, wrong)
-
-
-@given(st.integers(0, 1 << 30))
-@settings(deadline=None, max_examples=60)
-def test_beyond_the_radius_nothing_false_is_taken_for_sure(seed: int) -> None:
-    """Random errors beyond the radius: the decoder gives up. It cannot name more than it could correct."""
-    rng = random.Random(seed)
-    threshold = rng.randint(2, 6)
-    held = threshold + rng.randint(0, 6)
-    shares = shares_of(b"\x5a" * 32, threshold, held)
-    radius = (held - threshold) // 2
-    for x in rng.sample(sorted(shares), min(radius + 1, held)):
-        shares[x] = rng.randrange(PRIME)
-    found = correct_errors(shares, threshold)
-    if held > threshold:
-        assert found is None
-    elif found is not None:  # with no share to spare, any values lie on some polynomial
-        assert found[0] != b"\x5a" * 32
-
-
-def test_a_majority_of_liars_who_agree_is_believed() -> None:
-    """Which is why whoever reconstructs compares with a commitment."""
-    true, false = shares_of(b"\1" * 32, 2, 6), shares_of(b"\2" * 32, 2, 6, b"liars")
-    mixed = {x: (true if x <= 2 else false)[x] for x in true}
-    assert correct_errors(mixed, 2) == (b"\2" * 32, {1, 2})
-
-
-def test_errors_are_found_among_many_shares_in_any_order() -> None:
-    rng = random.Random(5)
-    shares = shares_of(b"\7" * 32, 28, 60)
-    kept = {x: shares[x] for x in rng.sample(sorted(shares), 52)}
-    wrong = set(rng.sample(sorted(kept), 12))
-    for x in wrong:
-        kept[x] = rng.randrange(PRIME)
-    assert correct_errors(kept, 28) == (b"\7" * 32, wrong)
-
-
-def test_the_zero_polynomial_is_a_polynomial() -> None:
-    assert correct_errors({1: 0, 2: 0, 3: 0}, 2) == (bytes(32), set())
-    assert correct_errors({1: 0, 2: 0, 3: 0, 4: 9}, 2) == (bytes(32), {4})
-
-
-def test_holders_off_the_polynomial_are_told_from_the_others() -> None:
-    shares = shares_of(b"\3" * 32, 3, 7)
-    agreed = {x: shares[x] for x in (1, 4, 6)}
-    shares[2] = (shares[2] + 1) % PRIME
-    shares[7] = 0
-    assert shamir.off_polynomial(agreed, shares) == {2, 7}

@@ -29,8 +29,17 @@ from hypothesis.stateful import (
 from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.client_memory import VolatileMemory
-from secagg.errors import SERVER, Departed, OutOfOrder, PeerError, StateError, SumFailed, WrongSession
+from secagg.errors import (
+    SERVER,
+    Departed,
+    OutOfOrder,
+    PeerError,
+    StateError,
+    SumFailed,
+    WrongSession,
+)
 from secagg.events import Abandoned, Asked, Excluded, Late, SatOut, SumAborted, SumReleased
+from secagg.hybrid_keys import KeyAgreement
 from secagg.message_records import Format, parse_neighbours
 from secagg.sum_spec import Part, Residue, SumSpec, Table
 from secagg.testing.faulty_wire import Packet
@@ -46,6 +55,7 @@ from tests.secagg.states import (
     SIZE,
     TARGET,
     Recording,
+    SessionKind,
     recording,
     recordings,
 )
@@ -120,6 +130,7 @@ class CheckedWire(LoggedWire):
 def check_erased(client: ClientMachine) -> None:
     vault = client._vault
     assert [vault._channel, vault._mask_keys, vault._self_masks, vault._held] == [b"", {}, {}, {}]
+    assert (vault._kem, vault._pair_secrets, vault._channels) == (None, {}, {})
 
 
 def table_for(members: Collection[int]) -> Table:
@@ -142,11 +153,12 @@ def positions_in(frame: bytes) -> dict[int, int]:
 class HostileWorld(RuleBasedStateMachine):
     """Everything that may happen to sessions of five clients, or of nine on a ring."""
 
-    trust: Trust
-    ring: bool
+    kind: SessionKind
 
     def __init__(self) -> None:
         super().__init__()
+        self.trust = self.kind.trust
+        self.agreement = KeyAgreement.HYBRID if self.kind.hybrid else KeyAgreement.X25519
         self.machines = 0
         self.round_number = 0
         self.asked: dict[int, Question] = {}
@@ -156,7 +168,7 @@ class HostileWorld(RuleBasedStateMachine):
 
     @initialize(calm=st.booleans())
     def start(self, calm: bool) -> None:
-        self.members = RING_MEMBERS if self.ring else MEMBERS
+        self.members = RING_MEMBERS if self.kind.ring else MEMBERS
         self.table = table_for(self.members)
         self.memories = {member: VolatileMemory() for member in self.members}
         self.truth = Truth(self.members, self.table, len(self.members))
@@ -174,7 +186,8 @@ class HostileWorld(RuleBasedStateMachine):
             sums=SUMS,
             seed=b"%d" % self.machines,
             memories=self.memories,
-            graph="ring" if self.ring else "complete",
+            graph="ring" if self.kind.ring else "complete",
+            key_agreement=self.agreement,
             security_bits=8,
             liveness_bits=4,
         )
@@ -238,8 +251,8 @@ class HostileWorld(RuleBasedStateMachine):
     def damage(self, data: st.DataObject, seed: int) -> None:
         packet = self.take(data)
         frames = [other.frame for other in self.wire.sent]
-        form = Format(SUMS, signed=self.trust is Trust.MALICIOUS)
-        mutate = Mutator(form=form, limit=1 << 12, others=frames)
+        form = Format(SUMS, signed=self.trust is Trust.MALICIOUS, agreement=self.agreement)
+        mutate = Mutator(form=form, limit=1 << 14, others=frames)
         spoiled = mutate(packet.frame, random.Random(seed).randrange)
         if not self.forges_what_is_not_signed(packet, spoiled):
             self.wire.deliver(replace(packet, frame=spoiled))
@@ -324,10 +337,9 @@ class HostileWorld(RuleBasedStateMachine):
                 check_erased(client)
 
 
-def run_world(session: tuple[Trust, bool], examples: int, steps: int) -> None:
-    trust, ring = session
+def run_world(session: SessionKind, examples: int, steps: int) -> None:
     run_state_machine_as_test(
-        type("World", (HostileWorld,), {"trust": trust, "ring": ring}),
+        type("World", (HostileWorld,), {"kind": session}),
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
@@ -338,22 +350,21 @@ def run_world(session: tuple[Trust, bool], examples: int, steps: int) -> None:
     )
 
 
-def name_of(session: tuple[Trust, bool]) -> str:
-    trust, ring = session
-    return f"{trust}-ring" if ring else str(trust)
+def name_of(session: SessionKind) -> str:
+    return str(session.trust) + "-ring" * session.ring + "-hybrid" * session.hybrid
 
 
 EVERY_KIND = pytest.mark.parametrize("session", KINDS_OF_SESSION, ids=name_of)
 
 
 @EVERY_KIND
-def test_a_hostile_world(session: tuple[Trust, bool]) -> None:
+def test_a_hostile_world(session: SessionKind) -> None:
     run_world(session, 15, 50)
 
 
 @pytest.mark.slow
 @EVERY_KIND
-def test_a_hostile_world_at_length(session: tuple[Trust, bool]) -> None:
+def test_a_hostile_world_at_length(session: SessionKind) -> None:
     run_world(session, 250, 100)
 
 
@@ -367,14 +378,15 @@ CLIENT_CASES = [
     for session in KINDS_OF_SESSION
     for state in ClientState
     for kind in MESSAGES
-    if session[0] is Trust.MALICIOUS or state is not _C.SIGNED
+    if session.trust is Trust.MALICIOUS or state is not _C.SIGNED
 ]
 SERVER_CASES = [
     pytest.param(session, state, kind, id=f"{name_of(session)}-{state.value}-{kind.__name__}")
     for session in KINDS_OF_SESSION
     for state in ServerState
     for kind in MESSAGES
-    if session[0] is Trust.MALICIOUS or state is not _S.CONFIRMING
+    if session.trust is Trust.MALICIOUS or state is not _S.CONFIRMING
+    if session.hybrid or state is not _S.DEPOSITING
 ]
 
 
@@ -398,7 +410,8 @@ def frame_for(recorded: Recording, state: ClientState, kind: type[m.Message]) ->
         return recorded.to_client[state, kind]
     if state is _C.ADVERTISED and kind in (m.KeyList, m.Neighbours) and recorded.trust is Trust.CURIOUS:
         # Both sessions of this trust level have the same invitation: their keys fit a client of either.
-        return recording(recorded.trust, ring=not recorded.ring).to_client[state, kind]
+        other = recorded.kind._replace(ring=not recorded.kind.ring)
+        return recording(other).to_client[state, kind]
     # Of several queries the last one is news to a client that was asked the first.
     frame: bytes = replace(last_of(recorded, kind), context=session).encode()
     return frame
@@ -406,9 +419,9 @@ def frame_for(recorded: Recording, state: ClientState, kind: type[m.Message]) ->
 
 @pytest.mark.parametrize(("session", "state", "kind"), CLIENT_CASES)
 def test_a_client_accepts_exactly_the_moves_in_the_table(
-    session: tuple[Trust, bool], state: ClientState, kind: type[m.Message]
+    session: SessionKind, state: ClientState, kind: type[m.Message]
 ) -> None:
-    recorded = recording(session[0], ring=session[1])
+    recorded = recording(session)
     client = insecure_copy(recorded.clients[state])
     frame = frame_for(recorded, state, kind)
     wanted = CLIENT_MOVES[recorded.trust].get((state, kind))
@@ -436,11 +449,12 @@ def check_failed_for_good(client: ClientMachine, recorded: Recording) -> None:
     assert client.state is _C.FAILED
 
 
-SET_UP_KINDS = (m.Advertisement, m.Shares)
+SET_UP_KINDS = (m.Advertisement, m.Shares, m.Deposit)
 INPUT_KINDS = (m.MaskedInput, m.Decline)
 BEFORE: dict[ServerState, tuple[type[m.Message], ...]] = {  # what is late in which stage
     _S.INVITING: (),
     _S.SHARING: (m.Advertisement,),
+    _S.DEPOSITING: (m.Advertisement, m.Shares),
     _S.READY: (*SET_UP_KINDS, *INPUT_KINDS, m.Confirmation, m.Reveal),
     _S.MASKING: SET_UP_KINDS,
     _S.CONFIRMING: (*SET_UP_KINDS, *INPUT_KINDS),
@@ -448,9 +462,6 @@ BEFORE: dict[ServerState, tuple[type[m.Message], ...]] = {  # what is late in wh
     _S.ENDED: (*SET_UP_KINDS, *INPUT_KINDS, m.Confirmation, m.Reveal, m.Lost),
     _S.FAILED: (*SET_UP_KINDS, m.Lost),
 }
-
-
-AFTER_DELIVERY = (_S.READY, _S.MASKING, _S.CONFIRMING, _S.UNMASKING)
 
 
 def message_for(recorded: Recording, state: ServerState, kind: type[m.Message]) -> tuple[int, bytes]:
@@ -469,12 +480,7 @@ def message_for(recorded: Recording, state: ServerState, kind: type[m.Message]) 
     return TARGET, replace(message, **changes).encode()
 
 
-def first_around_target(recorded: Recording) -> int:
-    """Whom the first bit of a bitmap that the client sends stands for."""
-    return min(recorded.clients[_C.READY]._cohort.position)
-
-
-def verdict_on(kind: type[m.Message]) -> type[PeerError]:
+def verdict_on(kind: type[m.Message], state: ServerState) -> type[PeerError]:
     if kind is m.Invitation:
         return WrongSession  # it is the one message without a session
     return Departed if kind is m.Leave else OutOfOrder
@@ -482,21 +488,33 @@ def verdict_on(kind: type[m.Message]) -> type[PeerError]:
 
 @pytest.mark.parametrize(("session", "state", "kind"), SERVER_CASES)
 def test_a_server_takes_what_its_stage_collects_and_ignores_or_excludes_the_rest(
-    session: tuple[Trust, bool], state: ServerState, kind: type[m.Message]
+    session: SessionKind, state: ServerState, kind: type[m.Message]
 ) -> None:
-    recorded = recording(session[0], ring=session[1])
+    recorded = recording(session)
     server = insecure_copy(recorded.servers[state])
     sender, frame = message_for(recorded, state, kind)
     events = [event for event in server.receive(sender, frame) if isinstance(event, (Excluded, Late))]
     assert server.state is state
-    if COLLECTED.get(state) is kind or (state is _S.MASKING and kind is m.Decline):
+    if COLLECTED.get(state) is kind or (state, kind) in ((_S.MASKING, m.Decline), (_S.DEPOSITING, m.Lost)):
         assert events == []
-    elif kind is m.Lost and state in AFTER_DELIVERY:
-        assert [event.peer for event in events] == [first_around_target(recorded)]  # no reporter may lie
     elif kind in BEFORE[state]:
         assert events == [Late(sender)]
     else:
         (event,) = events
         assert isinstance(event, Excluded)
-        assert type(event.error) is verdict_on(kind)
+        assert type(event.error) is verdict_on(kind, state)
         assert server.receive(sender, frame) == ()
+
+
+@EVERY_KIND
+def test_a_report_of_bad_shares_is_taken_until_the_reporter_says_what_it_holds(session: SessionKind) -> None:
+    """By its first input or, with hybrid keys, its deposit."""
+    recorded = recording(session)
+    server = insecure_copy(recorded.servers[_S.DEPOSITING] if session.hybrid else recorded.opened[0])
+    frame = [each for each in recorded.frames if isinstance(decoded(each), m.Lost)][-1]
+    assert server.receive(TARGET, frame) == ()
+    for late in (server, insecure_copy(recorded.servers[_S.READY])):
+        (excluded, *_) = late.receive(TARGET, frame)
+        assert isinstance(excluded, Excluded)
+        assert (excluded.peer, type(excluded.error)) == (TARGET, OutOfOrder)
+        assert late.receive(TARGET, frame) == ()

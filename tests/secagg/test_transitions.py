@@ -90,12 +90,13 @@ def test_a_second_survivor_list_is_never_legal() -> None:
 STAGE_OF: dict[type[m.Message], ServerState] = {
     m.Advertisement: S.INVITING,
     m.Shares: S.SHARING,
+    m.Deposit: S.DEPOSITING,
     m.MaskedInput: S.MASKING,
     m.Decline: S.MASKING,
     m.Confirmation: S.CONFIRMING,
     m.Reveal: S.UNMASKING,
 }
-ORDER = [S.INVITING, S.SHARING, S.MASKING, S.CONFIRMING, S.UNMASKING]
+ORDER = [S.INVITING, S.SHARING, S.DEPOSITING, S.MASKING, S.CONFIRMING, S.UNMASKING]
 
 
 def test_stages_collect_one_message_each_in_order() -> None:

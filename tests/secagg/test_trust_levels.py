@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.errors import ParameterError
-from secagg.trust_levels import MAX_COMPLETE, Trust, dropouts_allowed
+from secagg.trust_levels import MAX_COMPLETE, Trust, dropouts_allowed, liars_around
 
 CURIOUS, MALICIOUS = Trust.CURIOUS, Trust.MALICIOUS
 
@@ -197,3 +197,19 @@ def test_trust_levels_have_the_names_that_travel() -> None:
 def test_colluders_are_not_negative() -> None:
     with pytest.raises(ParameterError, match="must not be negative"):
         Trust.CURIOUS.choose_threshold(5, corrupt=-1, dropout=0)
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "threshold", "liars"),
+    [
+        (5, 13, 5),
+        (5, 6, 5),
+        (5, 5, 4),  # a graph in which as many of a neighbourhood collude as open a secret is not safe
+        (50, 19, 18),
+        (1, 2, 1),
+        (0, 2, 1),  # if two contradict each other, one of them lies after all
+        (3, 1, 1),
+    ],
+)
+def test_fewer_lie_around_a_client_than_open_its_secrets(corrupt: int, threshold: int, liars: int) -> None:
+    assert liars_around(corrupt, threshold) == liars

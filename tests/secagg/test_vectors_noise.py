@@ -23,6 +23,7 @@ from tests.verifier_tools import digest, u32
 
 FOLDER = Path(__file__).resolve().parent.parent / "vectors"
 TRANSCRIPT: dict[str, Any] = json.loads((FOLDER / "transcript-noise.json").read_text(encoding="ascii"))
+WIDE: dict[str, Any] = json.loads((FOLDER / "transcript-noise-wide.json").read_text(encoding="ascii"))
 SAMPLES: dict[str, Any] = json.loads((FOLDER / "discrete-gaussian.json").read_text(encoding="ascii"))
 Case = dict[str, Any]
 
@@ -107,15 +108,45 @@ def test_rotation() -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in SAMPLES["laws"] if case["variance"] in ("1/4", "100", "10000")], ids=variance_of
+    "case",
+    [case for case in SAMPLES["laws"] if case["variance"] in ("1/4", "100", "10000", "1000000")],
+    ids=variance_of,
 )
 def test_samples(case: Case) -> None:
-    """More than one block, of words of 16 and of 32 bits."""
+    """More than one block, of words of 16 and of 32 bits, of which 17 or 20 look up a sample."""
     stream = second.Stream(bytes.fromhex(case["seed"]))
     samples = second.draw(stream, Fraction(case["variance"]), SAMPLES["size"])
 
     assert samples[:64] == [*chain(*case["first"])]
     assert sha256(np.array(samples, "<i8").tobytes()).hexdigest() == case["sha256"]
+
+
+def wide_streams() -> Iterator[second.Stream]:
+    for entry in WIDE["sums"]:
+        for given in entry["inputs"].values():
+            yield from (second.Stream(bytes.fromhex(seed)) for seed in given["noise_streams"])
+
+
+def test_wide_words_are_used_whole() -> None:
+    """Though 20 of the 32 bits of a word look up a sample, the other 12 are bits of it, too. If they were
+    read from the stream once more, three samples in the transcript would differ."""
+    (part,), promise = WIDE["table"]["vector"]["parts"], WIDE["table"]["vector"]["promise"]
+    variance = second.components(promise, 5)[1] * Fraction(part["noise"]["variance"])
+    steps, size = second.thresholds(variance), part["width"]
+    known = max(16, len(steps).bit_length() + 5)
+    whole = [second.draw(stream, variance, size) for stream in wide_streams()]
+    part_of = [
+        second._block(stream, [word >> 32 - known for word in stream.numbers(4, size)], known, known, steps)
+        for stream in wide_streams()
+    ]
+
+    assert known == 20
+    assert (
+        sum(
+            a != b for one, other in zip(whole, part_of, strict=True) for a, b in zip(one, other, strict=True)
+        )
+        == 3
+    )
 
 
 def staying_noise() -> Iterator[float]:

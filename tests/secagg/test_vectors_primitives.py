@@ -19,6 +19,7 @@ from secagg.bitmap import pack_positions, unpack_positions
 from secagg.canonical_msgpack import Reader, encode_fields
 from secagg.cohort_members import invitation_digest, ring_digest, ring_session_id, session_id
 from secagg.hashing import digest, framed
+from secagg.hybrid_keys import encapsulate
 from secagg.input_encoding import Encoding
 from secagg.keys import (
     Agreement,
@@ -33,7 +34,7 @@ from secagg.keys import (
     verify,
 )
 from secagg.mask_keystream import KeyStream, apply_masks
-from secagg.message_records import Format, parse_advert
+from secagg.message_records import Advert, Format, encode_ids, parse_advert
 from secagg.preflight import preflight
 from secagg.query_context import content_digest, query_digest
 from secagg.session_params import SessionParams
@@ -144,16 +145,18 @@ def test_named_digests() -> None:
 
 
 def test_digests_of_a_ring() -> None:
-    ring, session = VECTORS["named_digests"]["ring"], VECTORS["named_digests"]["ring_session"]
+    ring, sessions = VECTORS["named_digests"]["ring"], VECTORS["named_digests"]["ring_sessions"]
     form = Format(sums=1, signed=False)
     adverts = [parse_advert(record, form, sender="server") for record in unhex(*ring["adverts"])]
-    numbers = {name: session[name] for name in ("size", "neighbours", "threshold")}
-    invitation, ring_of_session = unhex(session["invitation"], session["ring"])
 
     assert [advert.member for advert in adverts] == [3, 7, 300]
-    assert ring_digest(adverts).hex() == ring["digest"] == session["ring"]
-    found = ring_session_id(invitation, **numbers, ring=ring_of_session)
-    assert found.hex() == session["digest"]
+    assert ring_digest(adverts).hex() == ring["digest"]
+    assert [session["members"] for session in sessions] == ["", encode_ids([3, 7, 300]).hex()]
+    for session in sessions:
+        numbers = {name: session[name] for name in ("size", "neighbours", "threshold")}
+        invitation, digest_of_ring, ids = unhex(session["invitation"], session["ring"], session["members"])
+        found = ring_session_id(invitation, **numbers, ring=digest_of_ring, members=ids)
+        assert found.hex() == session["digest"]
 
 
 def test_key_schedule() -> None:
@@ -227,13 +230,17 @@ def test_envelope(case: Case) -> None:
     session, text, sealed, key = unhex(case["session"], case["plaintext"], case["envelope"], case["key"])
     (sender, receiver), ids = unhex(*case["secrets"]), case["ids"]
     info = envelope_info(*ids)
-    theirs = EnvelopeCipher(receiver, session=session, owner=ids[1])
-    ours = EnvelopeCipher(sender, session=session, owner=ids[0])
+    theirs = EnvelopeCipher(receiver, session=session, owner=ids[1], kem=None, encapsulate=encapsulate)
+    ours = EnvelopeCipher(sender, session=session, owner=ids[0], kem=None, encapsulate=encapsulate)
 
     assert Agreement(sender).derive(public_key(receiver), salt=session, info=info) == key
     assert AESGCM(key).decrypt(bytes(12), sealed, session + info) == text
-    assert ours.seal(text, receiver=ids[1], receiver_key=public_key(receiver)) == sealed
-    assert theirs.open(sealed, sender=ids[0], sender_key=public_key(sender)) == text
+    assert ours.seal(text, receiver=advert_with(ids[1], public_key(receiver))) == sealed
+    assert theirs.open(sealed, sender=advert_with(ids[0], public_key(sender))) == text
+
+
+def advert_with(member: int, channel_key: bytes) -> Advert:
+    return Advert(member, channel_key, b"", (), ())
 
 
 # --- the wire ----------------------------------------------------------------------------------------

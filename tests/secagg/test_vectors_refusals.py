@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from scripts.vectors.describe import read_policy, read_registry, read_table, unchained
-from scripts.vectors.plays import NOW
+from scripts.vectors.play import NOW
+from scripts.vectors.recorder import without_nonce
 from secagg import errors
 from secagg.client_budget import Budget
 from secagg.client_memory import AnswerEntry, VolatileMemory
@@ -61,6 +62,8 @@ def started(name: str) -> InsecureSeededClient:
         memory=new_memory(start["memory"]),
         identity=Identity.from_secret(bytes.fromhex(identity)) if identity else None,
         registry=read_registry(settings["registry"]),
+        static=settings.get("static", ()),
+        content_of=without_nonce(settings.get("nonce_bytes", 0)),
     )
     asked = -1
     for step in unchained(VECTORS["starts"], name):
@@ -85,8 +88,11 @@ def test_client_refuses(case: Case) -> None:
         client.receive(bytes.fromhex(VECTORS["starts"]["advertised"]["steps"][0]["frame"]), now=NOW)
 
 
+GROUPS = ("cases", "server_cases", "ring_server_cases", "noise_server_cases", "hybrid_server_cases")
+
+
 def test_names_are_different() -> None:
-    for group in ("cases", "server_cases", "ring_server_cases", "noise_server_cases"):
+    for group in GROUPS:
         names = [name_of(case) for case in VECTORS[group]]
         assert len(set(names)) == len(names)
 
@@ -122,8 +128,10 @@ def assert_turns_away(name: str, case: Case) -> None:
     for step in unchained(VECTORS[f"{name}_starts"], case["start"]):
         assert exclusions(take(server, step)) == []
 
-    assert exclusions(take(server, case["step"])) == [(case["peer"], case["error"])]
-    assert server.receive(case["peer"], b"") == ()  # whoever was turned away is not heard any more
+    peers = [case["peer"], case["other"]] if "other" in case else [case["peer"]]
+    assert exclusions(take(server, case["step"])) == [(peer, case["error"]) for peer in peers]
+    for peer in peers:
+        assert server.receive(peer, b"") == ()  # whoever was turned away is not heard any more
 
 
 @pytest.mark.parametrize("case", VECTORS["server_cases"], ids=name_of)
@@ -141,13 +149,17 @@ def test_server_with_noise_turns_away(case: Case) -> None:
     assert_turns_away("noise_server", case)
 
 
+@pytest.mark.parametrize("case", VECTORS["hybrid_server_cases"], ids=name_of)
+def test_server_of_hybrid_sessions_turns_away(case: Case) -> None:
+    assert_turns_away("hybrid_server", case)
+
+
 # --- completeness ------------------------------------------------------------------------------------
 
-# No frame leads there: moves and sum indices are checked first. It stands behind them, in the vault.
-# `SlowReader` belongs to the transport, which no machine knows of.
-# The others need a memory of earlier sums: see tests/attacks/test_sequences.py.
-UNREACHABLE = {"SecretReused", "SlowReader", "UnchangedValues", "SmallDifference", "HiddenMembers"}
-ROOTS = {"PeerError", "PolicyError"}
+# No frame leads to `SecretReused`: moves and sum indices are checked first. It stands behind them, in the
+# vault. `SlowReader` belongs to the transport, which no machine knows of.
+UNREACHABLE = {"SecretReused", "SlowReader"}
+ROOTS = {"PeerError", "PolicyError", "Lie"}
 
 
 def test_every_error_of_a_peer_has_a_vector() -> None:
@@ -156,6 +168,5 @@ def test_every_error_of_a_peer_has_a_vector() -> None:
         for name, kind in vars(errors).items()
         if isinstance(kind, type) and issubclass(kind, PeerError) and name not in ROOTS
     }
-    cases = (*VECTORS["cases"], *VECTORS["server_cases"])
 
-    assert {case["error"] for case in cases} == classes - UNREACHABLE
+    assert {case["error"] for group in GROUPS for case in VECTORS[group]} == classes - UNREACHABLE

@@ -20,6 +20,7 @@ from secagg.errors import PeerError
 from secagg.events import Asked, SessionReady, SumReleased
 from secagg.graph_parameters import GraphChoice
 from secagg.hashing import digest
+from secagg.hybrid_keys import KeyAgreement
 from secagg.input_encoding import Encoding
 from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.policy import Policy
@@ -110,7 +111,8 @@ class Truth:
 def tampering(wire: LoggedWire, released: SumReleased, spec: SumSpec) -> list[NDArray[np.uint64]]:
     """What the wire itself added to a total: bits changed in masked inputs on their way, by part.
 
-    Masked inputs are not signed: a damaged one is the same as a client that lies about its input.
+    Under `curious_server` they are not signed: a damaged one is the same as a client that lies about its
+    input. (A change of its words, or of its hidden count, does not lead to a total.)
     """
     encoding = Encoding(spec, cohort=1)  # which matters to real parts only
     session = [event.session for event in wire.server_events if isinstance(event, SessionReady)][-1]
@@ -162,6 +164,9 @@ def seeded_machines(
     min_neighbours: int = 2,
     security_bits: int = 40,
     liveness_bits: int = 30,
+    key_agreement: KeyAgreement = KeyAgreement.X25519,
+    name_members: bool = False,
+    min_difference: int = 0,
 ) -> tuple[InsecureSeededServer, dict[int, InsecureSeededClient]]:
     """A server and its clients; everything they draw comes from `seed`.
 
@@ -178,6 +183,8 @@ def seeded_machines(
         unnoised_sums=1 << 20,
         max_query_bytes=max_query_bytes,
         security_bits=security_bits,
+        key_agreement=key_agreement,
+        min_difference=min_difference,
     )
     server = InsecureSeededServer(
         seed=seed,
@@ -195,6 +202,8 @@ def seeded_machines(
             min_neighbours=min_neighbours,
             security_bits=security_bits,
             liveness_bits=liveness_bits,
+            key_agreement=key_agreement,
+            name_members=name_members,
         ),
     )
     clients = {

@@ -24,7 +24,7 @@ from secagg.ledger import ServerLedger
 from secagg.noise.privacy_goal import Goal
 from sims.records import RunDirectory
 from sims.records.ledger_signature import SignedHead, write_head
-from sims.records.run_directory import LinesFile
+from sims.records.run_directory import FORMAT, LinesFile
 from sims.records.sum_records import SessionRecord, StageRecord, SumRecord
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.scenario.loading_and_variants import Variant
@@ -60,7 +60,11 @@ def _scenario(algorithm: AnyAlgorithm, setting: Setting, rounds: int, *, plain: 
         "model": {"kind": "softmax"},
         "training": {"rate": 0.5, "steps": 1},
         "algorithm": {"name": type(algorithm).__name__},
-        "channel": {"kind": "plain" if plain else "secure", "trust": str(setting.trust)},
+        "channel": {
+            "kind": "plain" if plain else "secure",
+            "trust": str(setting.trust),
+            "key_agreement": str(setting.key_agreement),
+        },
     }
 
 
@@ -144,12 +148,13 @@ def make_run(
     run.write_json(
         "run.json",
         {
-            "format": 1,
+            "format": FORMAT,
             "name": path.name,
             "label": path.name,
             "digest": digest,
             "channel": "plain" if plain else "secure",
             "trust": str(setting.trust),
+            "key_agreement": str(setting.key_agreement),
             "insecure_seed": None,
             "status": "finished",
             "why": None,

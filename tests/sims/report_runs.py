@@ -14,6 +14,7 @@ from sims.audit.audit_result import (
     ByteTraffic,
     Canary,
     ClientDropouts,
+    ClientExclusion,
     ClientLosses,
     ClientRefusal,
     CutShort,
@@ -29,6 +30,7 @@ from sims.audit.audit_result import (
     SumKind,
     SumPart,
 )
+from sims.records.run_directory import FORMAT
 from sims.records.sum_records import SumRecord
 from sims.report import ReportedRun
 
@@ -166,6 +168,7 @@ def _audit(
             attackers=CORRUPT,
             channel=channel,
             trust="curious_server",
+            key_agreement="x25519",
             graph=None if plain else "complete",
             neighbours=None if plain else CLIENTS - 1,
             threshold=None if plain else 27,
@@ -221,6 +224,16 @@ def _audit(
             refused=(
                 ClientRefusal(
                     round=3, kind="step", member=7, error="GroupChanged", sentence="the roster differs"
+                ),
+            ),
+            excluded=(
+                ClientExclusion(
+                    round=4,
+                    kind="step",
+                    member=9,
+                    error="FalseCount",
+                    sentence="a masked count that is not 1",
+                    barred=True,
                 ),
             ),
             failed=(FailedSum(round=5, kind="step", why="somebody left the group"),),
@@ -325,7 +338,7 @@ def write_run(path: Path, *, title: str = "", accuracy: float = 0.9, **facts: An
 
 def _facts(title: str) -> dict[str, Any]:
     return {
-        "format": 1,
+        "format": FORMAT,
         "name": "robust-digits",
         "cell": {"method": title} if title else {},
         "label": f"method={title}" if title else "",
@@ -334,6 +347,7 @@ def _facts(title: str) -> dict[str, Any]:
         "python": "3.11.2",
         "channel": "plain",
         "trust": "curious_server",
+        "key_agreement": "x25519",
         "insecure_seed": "ab" * 32,
         "status": "finished",
         "why": None,

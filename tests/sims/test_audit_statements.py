@@ -91,6 +91,7 @@ def test_a_signature_that_anybody_could_make(run: Path) -> None:
     ("facts", "what"),
     [
         ({"trust": "malicious_server"}, "what was trusted: malicious_server and curious_server"),
+        ({"key_agreement": "x25519+ml-kem-768"}, "the key agreement: x25519+ml-kem-768 and x25519"),
         ({"rounds": 1}, "the number of rounds: 1 and 2"),
         ({"algorithm": "RFA"}, "the algorithm: RFA and FedAvg"),
         ({"channel": "processes"}, "the channel: processes and secure"),

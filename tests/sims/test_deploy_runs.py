@@ -95,7 +95,9 @@ def test_a_failed_input_costs_one_sum_and_the_next_is_exact(site: Site, start: S
     assert found["x"] == pytest.approx([4.5, 2.5, -0.5], abs=1e-6)
     assert found["n"] == [31]
     assert (found["_kind"], found["_round"], found["_clients"], found["_invited"]) == ("mean", 8, 3, 3)
-    assert server.events().count("caution") == 1  # one colluder could hold up all uploads
+    assert (
+        server.events().count("caution") == 2
+    )  # one colluder could hold up all uploads, or end sums by a lie
     # The sum that failed is paid for by those who answered it, and by nobody else.
     assert [len(rows(site, f"client-{member}.ledger", "answer")) for member in CLIENTS] == [2, 2, 1]
     assert [row["entry"] for row in rows(site, "server.ledger", "released")] == ["released"]
@@ -175,6 +177,40 @@ def test_sigkill_of_the_server_loses_its_session_and_the_next_completes(site: Si
         assert answer["round"] == 1
         (confirmed,) = rows(site, f"client-{member}.ledger", "confirmed")
         assert confirmed["session"] == asked[1]["session"]
+
+
+HYBRID = 'trust = "malicious_server"\nkey_agreement = "x25519+ml-kem-768"'
+
+
+def test_hybrid_keys(site: Site, start: Start) -> None:
+    """Two sums of one session; the deposits of pair secrets are a stage of their own."""
+    site.change("serve.toml", "sessions = 1", "sessions = 1\nsums = 2")
+    for name in ("serve.toml", *(f"join-{member}.toml" for member in CLIENTS)):
+        site.change(name, 'trust = "malicious_server"', HYBRID)
+
+    server = serve(start, site)
+    clients = [start("join", "--sessions", "1", f"join-{member}.toml") for member in CLIENTS]
+
+    assert [client.wait() for client in clients] == [0, 0, 0]
+    assert server.wait() == 0
+    assert {entry.get("key_agreement") for entry in server.entries[:1] + clients[0].entries[:1]} == {
+        "x25519+ml-kem-768"
+    }
+    for number in range(2):
+        assert total(site, f"0000000{number}-0{number}-mean.npz")["n"] == [60]
+
+
+def test_both_sides_say_that_their_key_agreements_differ(site: Site, start: Start) -> None:
+    site.change("join-3.toml", 'trust = "malicious_server"', HYBRID)
+    server = serve(start, site)
+    clients = [start("join", f"join-{member}.toml") for member in CLIENTS]
+
+    refused = clients[2].wait_for("refused", error="WrongKeyAgreement")
+    assert "needs x25519+ml-kem-768" in refused["reason"]
+    left = server.wait_for("left", member=3)
+    assert "refused the invitation" in left["reason"]
+    assert "key agreement" in left["reason"]
+    server.wait_for("failed", reason="only 2 clients came; 3 are needed")
 
 
 @pytest.mark.slow
@@ -283,3 +319,44 @@ def test_changed_values_are_summed_without_the_killed_client(five: Site, start_f
         np.savez(five / "next.npz", x=[member, 0.25, -2.0], n=[10 * member + 1])
         (five / "next.npz").rename(five / f"values-{member}.npz")
     server.wait_for("stored", clients=4)
+
+
+# --- rings -------------------------------------------------------------------------------------------
+
+SIX = (1, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [True, False])
+def test_static_values_are_summed_on_a_ring_that_names_its_members(tmp_path: Path, named: bool) -> None:
+    """Clients compare who is in a sum; on a ring they know it only if they are told."""
+    site = Site(tmp_path, SIX)
+    for name in ("serve.toml", *(f"join-{member}.toml" for member in SIX)):
+        site.change(name, "malicious_server", "curious_server")
+        site.change(name, "corrupt = 1", "corrupt = 0")
+        site.change(name, "max_cohort = 3", "max_cohort = 6")
+        site.change(name, "min_cohort = 3", "min_cohort = 6")
+    site.change(
+        "serve.toml", "sessions = 1", f'sessions = 2\ngraph = "ring"\nname_members = {str(named).lower()}'
+    )
+    running: list[Running] = []
+
+    def start(*arguments: str) -> Running:
+        running.append(Running(site, *arguments))
+        return running[-1]
+
+    try:
+        server = serve(start, site)
+        clients = [start("join", f"join-{member}.toml") for member in SIX]
+        if named:
+            for _ in range(2):
+                server.wait_for("stored", clients=6)
+            assert server.wait() == 0
+            assert [total(site, name)["n"] for name in sorted(os.listdir(site / "totals"))] == [[210]] * 2
+        else:
+            clients[0].wait_for("refused", error="HiddenMembers")
+            server.wait_for("failed")
+            assert os.listdir(site / "totals") == []
+    finally:
+        for process in running:
+            process.end()

@@ -8,17 +8,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import trio
 
 from secagg import Identity, Trust
 from secagg import messages as m
 from secagg.errors import ParameterError
+from secagg.hybrid_keys import KeyAgreement
 from secagg.session_params import SessionParams
 from sims.cli import main
 from sims.drill.client_worker import DrillClient, DrillWorkerConfig, numbers, plain_sum
 from sims.drill.config import DrillConfig
 from sims.drill.kill_schedule import SETUP, ScheduledKill, draw_kills, point_of, protocol_points
 from sims.drill.report import DrillReport, SumOutcome, fingerprint
-from sims.drill.run import DrillProgress, run_drill
+from sims.drill.run import Drill, DrillProgress, run_drill
 
 SETTING = DrillConfig(
     clients=8,
@@ -64,6 +66,23 @@ def test_killed_clients_leave_exact_sums(trust: Trust) -> None:
     assert report.aborted == 0
 
 
+@pytest.mark.parametrize("trust", list(Trust))
+def test_hybrid_keys_with_kills_in_every_stage(trust: Trust) -> None:
+    """One client is killed before its deposit, one while it sends the deposit."""
+    params = replace(SETTING.params, trust=trust, key_agreement=KeyAgreement.HYBRID)
+    drill = Drill(replace(SETTING, params=params), silent)
+    drill._kills = {3: ScheduledKill((SETUP, 2), 0.0), 6: ScheduledKill((SETUP, 2), 0.5)}
+    drill._report.kills = dict.fromkeys(drill._kills, SETUP)
+
+    report = trio.run(drill.run)
+
+    check(report)
+    assert report.killed == 2
+    assert [each.contributor_ids for each in report.sums] == [(0, 1, 2, 4, 5, 7)] * len(report.sums)
+    assert report.bytes_up["deposit"] > 0
+    assert report.as_json()["key_agreement"] == "x25519+ml-kem-768"
+
+
 def test_too_many_kills_abort_sums_and_release_nothing() -> None:
     report = run_drill(replace(SETTING, kill=Fraction(7, 8)), silent)
 
@@ -107,6 +126,13 @@ def test_as_many_are_killed_as_was_asked_for(seed: int) -> None:
     }
 
 
+@pytest.mark.parametrize("agreement", KeyAgreement)
+def test_only_with_hybrid_keys_does_a_client_die_at_its_deposit(agreement: KeyAgreement) -> None:
+    setting = replace(SETTING, params=replace(SETTING.params, key_agreement=agreement))
+    in_set_up, *_ = protocol_points(setting)
+    assert ((SETUP, 2) in in_set_up) == (agreement is KeyAgreement.HYBRID)
+
+
 def test_a_crowded_process_is_spared_if_too_many_would_die() -> None:
     groups = [(0, 1, 2), (3,), (4, 5, 6, 7)]
 
@@ -143,9 +169,10 @@ def test_what_others_bring_about_no_client_does_itself() -> None:
 def test_messages_have_their_places() -> None:
     assert point_of(m.Advertisement, 3) == (SETUP, 0)
     assert point_of(m.Shares, 3) == (SETUP, 1)
-    assert point_of(m.MaskedInput, 3) == (3, 2)
-    assert point_of(m.Confirmation, 3) == (3, 3)
-    assert point_of(m.Reveal, 3) == (3, 4)
+    assert point_of(m.Deposit, 3) == (SETUP, 2)
+    assert point_of(m.MaskedInput, 3) == (3, 3)
+    assert point_of(m.Confirmation, 3) == (3, 4)
+    assert point_of(m.Reveal, 3) == (3, 5)
     assert point_of(m.Leave, 3) is None
 
 
@@ -154,7 +181,7 @@ def test_a_client_kills_itself_when_its_time_has_come(monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
     config = DrillWorkerConfig(SETTING, (4, 5), {5: ScheduledKill((SETUP, 1), 0.0)})
     spared, due = (DrillClient(config, member, Identity.generate(), b"") for member in config.members)
-    frame = m.Shares(bytes(32), b"x", b"").encode()
+    frame = m.Shares(bytes(32), b"x", b"", b"x", b"").encode()
 
     spared.kill_if_due(frame, 0)
     assert killed == []
@@ -240,6 +267,7 @@ def test_a_ring_may_be_cut_by_a_kill() -> None:
         DrillReport(setting=SETTING, sums=[GOOD], released_after_abort=1),
         DrillReport(setting=SETTING, sums=[GOOD], crashed=1),
         DrillReport(setting=SETTING, sums=[GOOD], refused=1),
+        DrillReport(setting=SETTING, sums=[GOOD], excluded={3}),
     ],
 )
 def test_a_bad_report(report: DrillReport) -> None:

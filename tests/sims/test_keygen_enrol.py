@@ -20,8 +20,7 @@ from secagg.keys import Identity
 from secagg.net.atomic_files import FileKind
 from secagg.net.certificates import certificate_key, check_dates, expiry, make_certificate
 from secagg.net.identity_and_registry_files import read_bundle, read_certificate, read_key, read_registry
-from sims.cli import enrol as command
-from sims.cli import main
+from sims.cli import main, options
 
 DAY = 86400
 
@@ -334,7 +333,7 @@ def test_members_that_are_none(text: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_ids_of_a_registry_are_those_of_the_command() -> None:
-    assert command.MAX_ID == MAX_ID
+    assert options.MAX_ID == MAX_ID
     identities("authority", "alice")
     secagg("enrol", "--member", f"{MAX_ID}=alice.pem")
     assert list(registry().members) == [MAX_ID]

@@ -14,6 +14,7 @@ from protocols.quadratic_learner import QuadraticLearner
 from protocols.query_encoding import encode_query
 from protocols.rounds import Query, RoundInfo
 from protocols.run import Run
+from secagg.hybrid_keys import KeyAgreement
 from secagg.messages import MAX_SUMS
 from secagg.session_params import SessionParams
 from secagg.sum_spec import Total
@@ -52,18 +53,23 @@ def settings_of(name: str, trust: Trust) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "trust"),
+    ("name", "trust", "agreement"),
     [
-        (name, trust)
+        (name, trust, agreement)
         for name in CATALOGUE
         for trust in Trust
+        for agreement in KeyAgreement
         if trust is Trust.CURIOUS or name not in HONEST_SERVERS_ONLY
+        if agreement is KeyAgreement.X25519 or name in ("fedavg", "rfa")
     ],
 )
-def test_a_real_run_takes_the_sums_and_bytes_that_were_planned(name: str, trust: Trust) -> None:
+def test_a_real_run_takes_the_sums_and_bytes_that_were_planned(
+    name: str, trust: Trust, agreement: KeyAgreement
+) -> None:
     algorithm = CATALOGUE[name].build(dim=DIM, clients=CLIENTS, **settings_of(name, trust))
-    outlook = plan_costs(algorithm, Conditions(params=SessionParams(trust=trust, corrupt=0, sums=MAX_SUMS)))
-    channel = secure_sum(algorithm, learners(), Setting(trust=trust))
+    params = SessionParams(trust=trust, corrupt=0, sums=MAX_SUMS, key_agreement=agreement)
+    outlook = plan_costs(algorithm, Conditions(params=params))
+    channel = secure_sum(algorithm, learners(), Setting(trust=trust, key_agreement=agreement))
     run = Run(algorithm, channel, algorithm.start(np.zeros(DIM)))
     for _ in range(ROUNDS):
         report = run.round()
@@ -99,6 +105,50 @@ def test_the_lines_tell_what_each_sum_reveals(capsys: pytest.CaptureFixture[str]
     assert "the number of clients in each bin of losses" in shown
     assert "the sum of the updates of the tail" in shown
     assert "refused under malicious_server" in shown
+
+
+def test_a_plan_warns_of_differences_and_of_liars(capsys: pytest.CaptureFixture[str]) -> None:
+    """Sums without noise, of clients that may drop out; and so few clients that liars end the sums."""
+    options = ("fedavg", "--set", "clip=1", "--clients", "12", "--corrupt", "3", "--dropout-training", "0.2")
+    found = planned(capsys, *options, "--trust", "malicious_server")
+    assert found["liars"] == 1
+    assert found["key_agreement"] == "x25519"
+    liars, differences = found["cautions"]
+    assert differences.startswith("update without noise while")
+    assert main(["plan", *options, "--trust", "malicious_server"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [f"caution: {liars}", f"caution: {differences}"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--set", "clip=1"),
+        (
+            "--set",
+            "clip=1",
+            "--set",
+            "weighted=false",
+            "--rho",
+            "1",
+            "--dropout-sum",
+            "0.05",
+            "--dropouts",
+            "20",
+        ),
+    ],
+)
+def test_a_plan_without_drop_outs_or_with_noise_warns_of_nothing(
+    options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert planned(capsys, "fedavg", *options)["cautions"] == []
+
+
+def test_hybrid_keys_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("fedavg", "--set", "clip=1", "--key-agreement", "x25519+ml-kem-768")
+    assert planned(capsys, *options)["setup_bytes"] > 99 * 1088
+    assert main(["plan", *options]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("curious_server, x25519+ml-kem-768")
 
 
 def test_nothing_is_planned_for_who_works_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from secagg import Trust
+from secagg.hybrid_keys import KeyAgreement
 from sims.cli import main
-from sims.cli.options import TRUST_LEVELS
+from sims.cli.options import KEY_AGREEMENTS, TRUST_LEVELS
 
 
 def report(capsys: pytest.CaptureFixture[str], *options: str, status: int = 0) -> dict[str, Any]:
@@ -29,6 +30,7 @@ def test_json_by_default_settings(capsys: pytest.CaptureFixture[str]) -> None:
         "corrupt": 5,
         "dropout": "1/10",
         "trust": "malicious_server",
+        "key_agreement": "x25519",
         "sums": 3,
         "dim": 1000,
         "norm": "linf",
@@ -38,12 +40,14 @@ def test_json_by_default_settings(capsys: pytest.CaptureFixture[str]) -> None:
         "threshold": 28,
         "quorum": 28,
         "margin": 22,
+        "liars": 8,
         "bits": 32,
         "bits_needed": 7,
         "ok": True,
         "problems": [],
+        "cautions": [],
     }
-    assert bytes_up == {"setup": 10_924, "each_sum": 5_853}
+    assert bytes_up == {"setup": 13_393, "each_sum": 7_183}
     assert resolution == pytest.approx(50 / 2**31, rel=1e-6)
 
 
@@ -58,12 +62,14 @@ def test_text_has_the_same_numbers(capsys: pytest.CaptureFixture[str]) -> None:
 
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [
-        "clients", "graph", "threshold", "quorum", "margin", "bits", "resolution", "bytes",
+        "clients", "keys", "graph", "threshold", "quorum", "margin", "liars", "bits", "resolution", "bytes",
     ]  # fmt: skip
-    assert lines[2].endswith("a mask opens with 28 shares")
-    assert lines[4].endswith("22 may leave; 5 are expected to")
-    assert lines[5].endswith("32 given, 7 needed")
-    assert lines[6].endswith("5.82e-08 in the vector's own unit")
+    assert lines[1].endswith("x25519")
+    assert lines[3].endswith("a mask opens with 28 shares")
+    assert lines[5].endswith("22 may leave; 5 are expected to")
+    assert lines[6].endswith("8 may lie, one after another, before too few clients are left")
+    assert lines[7].endswith("32 given, 7 needed")
+    assert lines[8].endswith("5.82e-08 in the vector's own unit")
 
 
 def test_large_cohorts_meet_on_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,6 +80,24 @@ def test_large_cohorts_meet_on_a_ring(capsys: pytest.CaptureFixture[str]) -> Non
     assert found["graph"] is None
     assert main(["preflight", *options[:2]]) == 2
     assert "graph       none" in capsys.readouterr().out
+
+
+def test_hybrid_keys_take_more_bytes_in_set_up_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    classical, hybrid = (report(capsys, "--key-agreement", each) for each in KEY_AGREEMENTS)
+    assert hybrid["key_agreement"] == "x25519+ml-kem-768"
+    before, after = classical["bytes_up"], hybrid["bytes_up"]
+    assert after["each_sum"] == before["each_sum"]
+    ciphertexts, kem_key, deposits = 49 * 1088, 1184, 49 * 3 * 64
+    assert after["setup"] - before["setup"] == pytest.approx(ciphertexts + kem_key + deposits, abs=128)
+
+
+def test_cautions_do_not_stop_a_session(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--clients", "12", "--corrupt", "3", "--dropout", "0.2")
+    found = report(capsys, *options)
+    assert (found["ok"], found["liars"]) == (True, 1)
+    (caution,) = found["cautions"]
+    assert main(["preflight", *options]) == 0
+    assert f"caution     {caution}\n" in capsys.readouterr().out
 
 
 def test_counts_are_exact(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,6 +123,7 @@ def test_problems_come_all_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"problem     {bits}" in out
     assert "threshold   none\n" in out
     assert "margin      none\n" in out
+    assert "liars       none\n" in out
     assert "resolution  none" in out
 
 
@@ -152,5 +177,6 @@ def test_needs_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["preflight"]) == 0
 
 
-def test_trust_levels_are_those_of_the_library() -> None:
+def test_choices_are_those_of_the_library() -> None:
     assert tuple(Trust) == TRUST_LEVELS
+    assert tuple(KeyAgreement) == KEY_AGREEMENTS

@@ -70,12 +70,13 @@ def test_personal_models_learn(name: str) -> None:
     ("name", "up", "down"), [("lp-proj-1", 20 * 5 / 8, 20 * 8), ("lg-fedavg", 90 * 32 / 8, 90 * 8)]
 )
 def test_secure_sums_give_the_numbers_of_plain_ones_and_few_bytes(name: str, up: float, down: int) -> None:
-    """Up, the numbers of the sum in the bits that it has; down, what they are about."""
+    """Up, the numbers of the sum in the bits that it has, and a word for each other client; down, what they
+    are about."""
     secure = {"kind": "secure", "corrupt": 1, "dropout": 0.2}
     algorithm = {"name": name, **NAMED[name]}
     plain, sent = simulate(settings(algorithm)), simulate(settings(algorithm, channel=secure))
     assert plain["series"] == sent["series"]
-    for each, most in (("bytes_up", up), ("bytes_down", down)):
+    for each, most in (("bytes_up", up + 8 * 5), ("bytes_down", down)):
         assert most <= sent[each]["Stage.MASK"] / (6 * 3) < most + 80  # with what is around them
 
 

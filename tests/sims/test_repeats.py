@@ -17,7 +17,7 @@ from protocols.rfa import RFA
 from protocols.run import Run
 from protocols.simplicial import SimplicialFL
 from secagg.differencing_rules import SequenceRules
-from secagg.errors import CorruptDealer, CorruptTotal, SumFailed, Unrecoverable
+from secagg.errors import CorruptTotal, FalseDealing, SumFailed, Unrecoverable
 from secagg.repeated_query_roster import RepeatPlanner
 from secagg.sum_unmasking import Tally
 from secagg.trust_levels import Trust
@@ -31,9 +31,20 @@ ALGORITHMS: dict[str, AnyAlgorithm] = {
     "rfa": RFA(dim=DIM, clients=CLIENTS, clip=10.0),
     "simplicial": SimplicialFL(dim=DIM, clients=CLIENTS, clip=10.0, loss_bound=50.0, floor=0.1),
 }
-FAILURES: dict[str, Callable[[], SumFailed]] = {
-    "corrupt total": lambda: CorruptTotal("a mask did not cancel"),
-    "unrecoverable": lambda: Unrecoverable([CorruptDealer(3, "its shares do not fit", proven=False)]),
+
+
+def lie(tally: Tally) -> SumFailed:
+    """The dealer with the least id lied; it is the only one, and is invited no more."""
+    cohort, asked = tally.question.cohort, min(tally.question.roster)
+    if cohort.size < CLIENTS:
+        return CorruptTotal("a mask did not cancel")
+    return Unrecoverable([FalseDealing(cohort.ids[asked], 0)])
+
+
+Failure = Callable[[Tally], SumFailed]
+FAILURES: dict[str, Failure] = {
+    "corrupt total": lambda _: CorruptTotal("a mask did not cancel"),
+    "a dealer lied": lie,
 }
 
 
@@ -52,14 +63,14 @@ def completed(name: str, trust: Trust, *, rounds: int, channel: Any = secure_sum
     return found
 
 
-def fail_every(patch: pytest.MonkeyPatch, every: int, failure: Callable[[], SumFailed]) -> None:
+def fail_every(patch: pytest.MonkeyPatch, every: int, failure: Failure) -> None:
     """Let every so many sums fail after clients have confirmed and revealed."""
     unmask, calls = Tally.unmask, [0]
 
     def fails(self: Tally) -> Any:
         calls[0] += 1
         if calls[0] % every == 0:
-            raise failure()
+            raise failure(self)
         return unmask(self)
 
     patch.setattr(Tally, "unmask", fails)

@@ -17,7 +17,7 @@ from sims.config_problems import ConfigError
 from sims.records import RunDirectory, find_runs
 from sims.records.checkpoint import PartState
 from sims.records.ledger_signature import AlteredLedger, SignedHead, verify, write_head
-from sims.records.run_directory import LinesFile, read_lines, replace_file
+from sims.records.run_directory import FORMAT, LinesFile, read_lines, replace_file
 from sims.runtime.processes.supervisor import WorkerSlot
 from sims.simulation import simulate
 from sims.simulation.run_writer import as_toml
@@ -123,10 +123,10 @@ def test_runs_are_found_alone_or_in_a_sweep(tmp_path: Path) -> None:
         find_runs(tmp_path / "nowhere")
     for name in ("b", "a"):
         (tmp_path / name).mkdir()
-        RunDirectory(tmp_path / name).write_json("run.json", {"format": 1, "status": "running"})
+        RunDirectory(tmp_path / name).write_json("run.json", {"format": FORMAT, "status": "running"})
     assert find_runs(tmp_path) == [RunDirectory(tmp_path / "a"), RunDirectory(tmp_path / "b")]
     assert find_runs(tmp_path / "a") == [RunDirectory(tmp_path / "a")]
-    (tmp_path / "a" / "run.json").write_text('{"format": 2}')
+    (tmp_path / "a" / "run.json").write_text('{"format": 1}')
     with pytest.raises(ConfigError, match="is of another version"):
         RunDirectory(tmp_path / "a").facts()
     (tmp_path / "a" / "run.json").write_text("{")

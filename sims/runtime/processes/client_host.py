@@ -26,6 +26,7 @@ from secagg.client import ClientMachine
 from secagg.client_memory import AnswerEntry
 from secagg.errors import PeerError, SecaggError
 from secagg.events import Abandoned, Asked, Confirmed
+from secagg.hybrid_keys import KeyAgreement
 from secagg.local_session import Stage
 from secagg.net.client import Client
 from secagg.net.events import (
@@ -318,10 +319,14 @@ def make_client(
 ) -> ClientMachine:
     """Return a client's `ClientMachine` for session `number`, with `settings`. At the first stage for which
     `drops_out` is True, it raises `ClientDroppedOut`. `seed` sets its secrets, `tamper` its input."""
-    survivors = Stage.CONFIRM if policy.trust is Trust.MALICIOUS else Stage.REVEAL
+    stages = {**_STAGES, m.Survivors: Stage.REVEAL}
+    if policy.trust is Trust.MALICIOUS:
+        stages[m.Survivors] = Stage.CONFIRM
+    if policy.key_agreement is KeyAgreement.HYBRID:
+        stages[m.Delivery] = Stage.DEPOSIT
 
     def on_message(kind: type[m.Message]) -> None:
-        stage = survivors if kind is m.Survivors else _STAGES.get(kind)
+        stage = stages.get(kind)
         if stage is not None and drops_out(stage):
             raise ClientDroppedOut
 

@@ -16,6 +16,7 @@ from secagg import Registry, Trust
 from secagg import messages as m
 from secagg.errors import Departed, TooFewClients
 from secagg.events import Confirmed, Excluded, ServerEvent, SessionReady
+from secagg.hybrid_keys import KeyAgreement
 from secagg.local_session import STAGE_OF, Stage
 from secagg.machine_hooks import ServerHooks
 from secagg.net.nursery_and_threads import inline
@@ -24,7 +25,8 @@ from secagg.net.settings import DAY, Deadlines
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
 from secagg.transitions import ServerState
-from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats
+from sims.records.sum_records import Exclusion
+from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats, rows_of
 from sims.runtime.insecure_seed_hooks import server_hooks
 from sims.runtime.processes.messages import JoinSession, ScheduleDropouts
 from sims.runtime.processes.supervisor import WorkerSupervisor
@@ -33,6 +35,7 @@ from sims.runtime.processes.supervisor import WorkerSupervisor
 _DEADLINES: Final = Deadlines(join=600, share=600, mask=DAY, confirm=600, reveal=600)
 _EXPLAINING: Final = 2.0  # most seconds to wait for the reasons of clients that refused a message
 _SET_UP: Final = (Stage.ADVERTISE, Stage.SHARE)
+_SET_UP_HYBRID: Final = (*_SET_UP, Stage.DEPOSIT)
 _IN_A_SUM: Final = (Stage.MASK, Stage.CONFIRM, Stage.REVEAL)
 _IN_A_SUM_UNSIGNED: Final = (Stage.MASK, Stage.REVEAL)
 
@@ -97,7 +100,8 @@ class ProcessSession:
             {slot: JoinSession(plan.number, tuple(some), plan.policy) for slot, some in slots.items()}
         )
         self._stage_begins(Stage.ADVERTISE)
-        dropouts = await self._schedule_dropouts(_SET_UP)
+        hybrid = plan.policy.key_agreement is KeyAgreement.HYBRID
+        dropouts = await self._schedule_dropouts(_SET_UP_HYBRID if hybrid else _SET_UP)
         here = set(plan.members) & set(self._supervisor.server.connected)
         if len(here) < plan.policy.min_cohort:
             raise TooFewClients.only(len(here), "came", plan.policy.min_cohort)
@@ -167,7 +171,7 @@ class ProcessSession:
         stats, machine, counts = self.stats, self._machine, self._counts
         stats.index, stats.invited = machine.sums_asked - 1, counts.invited
         stats.masked, stats.revealed = counts.masked, len(counts.revealed)
-        stats.around = tuple((*around, clients) for around, clients in sorted(machine.around.items()))
+        stats.around = rows_of(machine.around)
         with trio.move_on_after(_EXPLAINING):
             await self._supervisor.wait_for_refusals(self._departed)
         stats.refusals = list(self._supervisor.refused.values())
@@ -177,11 +181,12 @@ class ProcessSession:
             self._count(live)
         match event:
             case SessionReady():
-                graph = "complete" if event.neighbours >= len(self._machine.advertised) - 1 else "ring"
-                self.graph = SessionGraph(graph, event.neighbours, event.threshold, event.session.hex())
+                self.graph = SessionGraph.of(event, len(self._machine.advertised))
             case Excluded(peer, Departed()):
                 self._departed.add(peer)
                 self._refusers.add(peer)
+            case Excluded():
+                self.stats.exclusions.append(Exclusion.of(event))
 
     def _enter(self, state: ServerState) -> None:
         if state is ServerState.MASKING:
@@ -227,5 +232,6 @@ def _server(plan: SessionPlan, keys: Mapping[int, bytes], hooks: ServerHooks) ->
         registry=Registry(0, keys) if policy.trust is Trust.MALICIOUS else None,
         history=plan.history,
         content_of=query_content,
+        barred=setting.barred,
         hooks=hooks,
     )

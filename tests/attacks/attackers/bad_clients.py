@@ -1,4 +1,5 @@
-"""Bad clients: real machines that lie in one message, to forge a total or to stop everybody's sum.
+"""Bad clients: real machines that lie in one message, to forge a total or to stop everybody's sum. What they
+send is signed: each of them owns its identity.
 
 A client can always add what it likes to a sum: masked inputs cannot be checked, and that is no attack on the
 protocol. These try what they must not be able to do: to make the server release a total that is not the sum
@@ -8,6 +9,7 @@ of the inputs it accepted, to crash it, to stop the others for good, or to have 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
@@ -23,7 +25,7 @@ from secagg.query_context import Question
 from secagg.residue_packing import Residues
 from secagg.session_secrets import Vault
 from secagg.shamir import SHARE_BYTES
-from secagg.share_envelopes import envelope_bytes
+from secagg.share_tags import TAG_BYTES
 
 
 class MisfitClient(ClientMachine):
@@ -32,46 +34,56 @@ class MisfitClient(ClientMachine):
     reshape: Callable[[bytes], bytes]
 
     def answer(self, sum_index: int, values: Mapping[str, ArrayLike]) -> Answer:
+        question = self._require_asked(sum_index)
         answer = super().answer(sum_index, values)
         message = m.decode(answer.frame, sender=self.member, limit=1 << 30)
         assert isinstance(message, m.MaskedInput)
-        return Answer(m.MaskedInput(message.context, sum_index, self.reshape(message.data)).encode(), {})
+        data = self.reshape(message.data)
+        signature = self._sign("masked input", *question.input_fields(self._receipt, data, message.words))
+        return Answer(replace(message, data=data, signature=signature).encode(), {})
 
 
-class LyingHolder(ClientMachine):
+class RevealingClient(ClientMachine):
+    """Reveals what `change` makes of what it should reveal, and signs it."""
+
+    def change(self, reveal: m.Reveal) -> m.Reveal:
+        return reveal
+
+    def _reveal(self, question: Question) -> ClientStep:
+        step = super()._reveal(question)
+        message = m.decode(step.frames[0], sender=self.member, limit=1 << 30)
+        assert isinstance(message, m.Reveal)
+        changed = self.change(message)
+        revealed = (changed.dealers, changed.shares, changed.hidden)
+        fields = question.reveal_fields(self._survivors, self._receipt, *revealed)
+        return ClientStep((replace(changed, signature=self._sign("reveal", *fields)).encode(),), step.events)
+
+
+class LyingHolder(RevealingClient):
     """Reveals every share of others, and its own, off by one."""
 
-    def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
-        step = super().receive(frame, now=now)
-        return ClientStep(tuple(map(self._spoil, step.frames)), step.events)
-
-    def _spoil(self, frame: bytes) -> bytes:
-        message = m.decode(frame, sender=self.member, limit=1 << 30)
-        if not isinstance(message, m.Reveal):
-            return frame
-        wrong = b""
-        for start in range(0, len(message.shares), SHARE_BYTES):
-            share = int.from_bytes(message.shares[start : start + SHARE_BYTES], "big")
-            wrong += shamir.shares_to_bytes([(share + 1) % shamir.PRIME])
-        return m.Reveal(message.context, message.sum_index, message.dealers, wrong).encode()
+    def change(self, reveal: m.Reveal) -> m.Reveal:
+        return replace(reveal, shares=off_by_one(reveal.shares))
 
 
-class WithholdingHolder(ClientMachine):
+def off_by_one(shares: bytes) -> bytes:
+    values = shamir.shares_from_bytes(shares)
+    assert values is not None  # they were dealt by honest clients
+    return shamir.shares_to_bytes([(value + 1) % shamir.PRIME for value in values])
+
+
+class WithholdingHolder(RevealingClient):
     """Reveals its share of its own secret and says that it has none of anybody else's."""
 
-    def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
-        step = super().receive(frame, now=now)
-        return ClientStep(tuple(map(self._withhold, step.frames)), step.events)
-
-    def _withhold(self, frame: bytes) -> bytes:
-        message = m.decode(frame, sender=self.member, limit=1 << 30)
-        if not isinstance(message, m.Reveal):
-            return frame
-        dealers = unpack_positions(message.dealers, self._cohort.size, sender=self.member)
-        start = dealers.index(self._position) * SHARE_BYTES
-        own = pack_positions([self._position], self._cohort.size)
-        share = message.shares[start : start + SHARE_BYTES]
-        return m.Reveal(message.context, message.sum_index, own, share).encode()
+    def change(self, reveal: m.Reveal) -> m.Reveal:
+        dealers = unpack_positions(reveal.dealers, self._cohort.size, sender=self.member)
+        at = dealers.index(self._position)
+        return replace(
+            reveal,
+            dealers=pack_positions([self._position], self._cohort.size),
+            shares=reveal.shares[at * SHARE_BYTES : (at + 1) * SHARE_BYTES],
+            hidden=reveal.hidden[at * TAG_BYTES : (at + 1) * TAG_BYTES],
+        )
 
 
 class UnreadableDealer(ClientMachine):
@@ -87,9 +99,8 @@ class UnreadableDealer(ClientMachine):
         message = m.decode(frame, sender=self.member, limit=1 << 30)
         if not isinstance(message, m.Shares):
             return frame
-        stop = self.spoiled * envelope_bytes(self._form.sums)
-        envelopes = bytes(stop) + message.envelopes[stop:]
-        return m.Shares(message.context, envelopes, message.signature).encode()
+        stop = self.spoiled * self._form.envelope_bytes
+        return replace(message, envelopes=bytes(stop) + message.envelopes[stop:]).encode()
 
 
 class _ForgingVault(Vault):
@@ -133,6 +144,31 @@ class ForgingDealer(ClientMachine):
         return self_mask_seed(
             secret, session=self._cohort.session, context=question.mask_context, owner=self.member
         )
+
+
+class OverflowingDealer(ClientMachine):
+    """Deals proper shares of numbers that no secret of 32 bytes has, instead of its self-mask secrets."""
+
+    def _make_advert(self) -> Advert:
+        self._vault = _OverflowingVault.over(self._vault, {})
+        return super()._make_advert()
+
+
+class _OverflowingVault(_ForgingVault):
+    """A vault that adds a constant to all shares of a self-mask secret, and so to what they open."""
+
+    def deal(self, *, threshold: int, holders: int) -> list[bytes]:
+        texts = Vault.deal(self, threshold=threshold, holders=holders)
+        more = {k: (1 << 256) - int.from_bytes(secret, "big") for k, secret in self._self_masks.items()}
+        return [self._shifted(text, more) for text in texts]
+
+    def _shifted(self, text: bytes, more: Mapping[int, int]) -> bytes:
+        values = shamir.shares_from_bytes(text)
+        assert values is not None
+        for k, each in more.items():
+            at = k * self._row_bytes // SHARE_BYTES
+            values[at] = (values[at] + each) % shamir.PRIME
+        return shamir.shares_to_bytes(values)
 
 
 class ScatteringDealer(ClientMachine):

@@ -11,8 +11,9 @@ from secagg.query_context import Question
 from secagg.session_secrets import Vault
 from secagg.shamir import SHARE_BYTES
 from secagg.share_envelopes import EnvelopeCipher, shares_bytes
+from secagg.share_tags import tags_digest, tags_of
 from secagg.trust_levels import Trust
-from tests.attacks.rig import Rig
+from tests.attacks.rig import Dealt, Rig
 
 
 class Colluder:
@@ -24,7 +25,10 @@ class Colluder:
         self._seeds = rig.table.seeds
         self._identity = rig.identity(member) if rig.trust is Trust.MALICIOUS else None
         random = SeededRandom(rig.seed, b"colluder", member.to_bytes(4, "big"))
-        self._vault = Vault(owner=member, sums=rig.sums, random=random, seeds=self._seeds)
+        agreement = rig.policy.key_agreement
+        self._vault = Vault(
+            owner=member, sums=rig.sums, random=random, seeds=self._seeds, agreement=agreement
+        )
         self._dealt: dict[int, bytes] = {}  # dealer -> plaintext of its envelope
         self.mask_keys: dict[int, bytes] = {}
 
@@ -33,23 +37,30 @@ class Colluder:
 
     def advert(self, invitation: bytes) -> Advert:
         vault = self._vault
-        keys = (vault.channel_key(), vault.mask_public_keys(), vault.commitments())
+        keys = (vault.channel_key(), vault.kem_key(), vault.mask_public_keys(), vault.commitments())
         body = Advert(self.member, *keys).body
         return Advert(self.member, *keys, self._sign("advert", invitation_digest(invitation), body))
 
-    def deal(self, cohort: Cohort, around: Sequence[int] | None = None) -> tuple[tuple[bytes, ...], bytes]:
-        """(envelopes in order, signature), as an honest client deals them to all, or to those `around` it."""
+    def deal(self, cohort: Cohort, around: Sequence[int] | None = None) -> Dealt:
+        """What an honest client deals to all, or to those `around` it."""
         holders = cohort.ids if around is None else around
         texts = self._vault.deal(threshold=cohort.threshold, holders=len(holders))
         channel = self._channel(cohort)
         adverts = [cohort.adverts[cohort.position[holder]] for holder in holders]
         envelopes = tuple(
-            channel.seal(text, receiver=advert.member, receiver_key=advert.channel_key)
+            channel.seal(text, receiver=advert)
             for advert, text in zip(adverts, texts, strict=True)
             if advert.member != self.member
         )
-        self.mask_keys = {k: self._vault.take_mask_secrets(k)[0] for k in range(self._sums)}
-        return envelopes, self._sign("key list", cohort.session)
+        tags = tuple(
+            self._tags(cohort, text, dealer=self.member, holder=holder)
+            for holder, text in zip(holders, texts, strict=True)
+        )
+        self.mask_keys = {k: self._vault.take_mask_secrets(k).mask_key for k in range(self._sums)}
+        return Dealt(envelopes, self._sign("key list", cohort.session), tags)
+
+    def _tags(self, cohort: Cohort, text: bytes, *, dealer: int, holder: int) -> bytes:
+        return tags_of(text, session=cohort.session, dealer=dealer, holder=holder, sums=self._sums)
 
     def _channel(self, cohort: Cohort) -> EnvelopeCipher:
         return self._vault.channel(cohort.session)
@@ -58,9 +69,10 @@ class Colluder:
         """Read the envelopes that honest clients sealed for this member."""
         channel = self._channel(cohort)
         for parcel in parcels:
-            key = cohort.adverts[cohort.position[parcel.sender]].channel_key
-            text = channel.open(parcel.envelope, sender=parcel.sender, sender_key=key)
+            text = channel.open(parcel.envelope, sender=cohort.adverts[cohort.position[parcel.sender]])
             assert text is not None  # it was sealed for us
+            tags = self._tags(cohort, text, dealer=parcel.sender, holder=self.member)
+            assert tags_digest(tags) == parcel.tags
             self._dealt[parcel.sender] = text
 
     def share(self, dealer: int, sum_index: int, *, alive: bool) -> int:
@@ -105,7 +117,7 @@ def set_up_over(
     honest = [member for member in adverts if member not in corrupt]
     key_list = rig.key_list(invitation, adverts, threshold)
     cohort = rig.cohort(invitation, key_list, adverts, threshold)
-    shares: Mapping[int, tuple[tuple[bytes, ...], bytes]] = {
+    shares = {
         **{k: rig.share(k, key_list, cohort.size) for k in honest},
         **{k: colluder.deal(cohort) for k, colluder in corrupt.items()},
     }

@@ -41,8 +41,8 @@ LOW_ORDER_KEYS: Final = tuple(
 class ConstantAgreement(Agreement):
     """What agreement with a point of low order comes to: a shared secret of 32 zero bytes."""
 
-    def derive(self, peer_key: bytes, *, salt: bytes, info: bytes) -> bytes:
-        return hkdf(bytes(32), salt=salt, info=info)
+    def derive(self, peer_key: bytes, *, salt: bytes, info: bytes, more: bytes = b"") -> bytes:
+        return hkdf(bytes(32) + more, salt=salt, info=info)
 
 
 class LowOrderColluder(Colluder):

@@ -6,17 +6,16 @@ the total by what it says afterwards, or to stop the others for good.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
-from typing import ClassVar, Self, TypeAlias
+from dataclasses import replace
+from typing import Any, ClassVar, Self, TypeAlias
 
 from secagg import messages as m
-from secagg import shamir
 from secagg.client import ClientMachine
-from secagg.events import ClientStep
 from secagg.message_records import Advert
 from secagg.session_secrets import Vault
 from secagg.shamir import SHARE_BYTES
+from secagg.share_tags import RevealedRow
+from tests.attacks.attackers.bad_clients import RevealingClient, off_by_one
 
 Seeds: TypeAlias = dict[int, tuple[bytes, ...]]  # by sum
 
@@ -55,22 +54,13 @@ class _DrawsDecoys(_TwoFacedVault):
 class _LiesAboutNoise(_TwoFacedVault):
     """Shares of masks are right, and all shares of noise off by one."""
 
-    def take_shares(
-        self,
-        sum_index: int,
-        *,
-        roster: Sequence[int],
-        survivors: AbstractSet[int],
-        surplus: Iterable[int] = (),
-    ) -> dict[int, bytes]:
-        rows = super().take_shares(sum_index, roster=roster, survivors=survivors, surplus=surplus)
-        return {dealer: row[:SHARE_BYTES] + _off_by_one(row[SHARE_BYTES:]) for dealer, row in rows.items()}
+    def take_shares(self, sum_index: int, **request: Any) -> dict[int, RevealedRow]:
+        rows = super().take_shares(sum_index, **request)
+        return {dealer: row._replace(shares=_spoil_noise(row.shares)) for dealer, row in rows.items()}
 
 
-def _off_by_one(shares: bytes) -> bytes:
-    values = shamir.shares_from_bytes(shares)
-    assert values is not None  # they were dealt by honest clients
-    return shamir.shares_to_bytes([(value + 1) % shamir.PRIME for value in values])
+def _spoil_noise(shares: bytes) -> bytes:
+    return shares[:SHARE_BYTES] + off_by_one(shares[SHARE_BYTES:])
 
 
 class _TwoFacedClient(ClientMachine):
@@ -102,18 +92,11 @@ class NoiseLiar(_TwoFacedClient):
     _kind = _LiesAboutNoise
 
 
-class ReplayingHolder(ClientMachine):
-    """Reveals in every sum the shares that it revealed in the first one."""
+class ReplayingHolder(RevealingClient):
+    """Reveals in every sum the shares that it revealed in the first one, with the hashes of the others."""
 
-    _first: bytes = b""
+    _first: m.Reveal | None = None
 
-    def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
-        step = super().receive(frame, now=now)
-        return ClientStep(tuple(map(self._replay, step.frames)), step.events)
-
-    def _replay(self, frame: bytes) -> bytes:
-        message = m.decode(frame, sender=self.member, limit=1 << 30)
-        if not isinstance(message, m.Reveal):
-            return frame
-        self._first = self._first or message.shares
-        return m.Reveal(message.context, message.sum_index, message.dealers, self._first).encode()
+    def change(self, reveal: m.Reveal) -> m.Reveal:
+        self._first = self._first or reveal
+        return replace(reveal, shares=self._first.shares, hidden=self._first.hidden)

@@ -2,7 +2,8 @@
 
 If it were to open them, it would hold its own shares under its peers' names. It then reveals, for every peer
 it is told is alive, a share of its own self mask, and for every one it is told is dead, a share of its own
-mask key: with two thresholds of peers, one client reveals both of its secrets alone.
+mask key: with two thresholds of peers, one client reveals both of its secrets alone. The tags that go with
+the envelopes are those it published itself.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 from secagg import messages as m
 from secagg.cohort_members import Cohort
 from secagg.message_records import Advert, Parcel
+from secagg.share_tags import tags_digest
 from tests.attacks.attackers.cheated_sum import Vector
 from tests.attacks.rig import Rig
 
@@ -35,9 +37,12 @@ def _reflect(
 ) -> Vector | None:
     key_list = rig.key_list(invitation, adverts, threshold)
     cohort = rig.cohort(invitation, key_list, adverts, threshold)
-    envelopes, _ = rig.share(victim, key_list, cohort.size)
+    dealt = rig.share(victim, key_list, cohort.size)
     peers = [member for member in cohort.ids if member != victim]
-    parcels = [Parcel(peer, envelope, b"") for peer, envelope in zip(peers, envelopes, strict=True)]
+    tags = {peer: tags_digest(dealt.tags[cohort.position[peer]]) for peer in peers}
+    parcels = [
+        Parcel(peer, tags[peer], envelope, b"") for peer, envelope in zip(peers, dealt.envelopes, strict=True)
+    ]
     rig.send(victim, rig.delivery(cohort, parcels))
     return _read(rig, cohort, victim, alive={victim, *peers[: threshold - 1]})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from secagg.cohort_members import Cohort
 from secagg.message_records import Advert
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
-from tests.attacks.rig import Rig
+from tests.attacks.rig import Dealt, Rig
 
 
 class SetUp:
@@ -19,7 +19,7 @@ class SetUp:
         self._rig = rig
         self._threshold = threshold
         self._adverts: dict[int, Advert] = {}
-        self._shares: dict[int, tuple[tuple[bytes, ...], bytes]] = {}
+        self._shares: dict[int, Dealt] = {}
 
     def run(self, members: list[int]) -> Cohort:
         rig, invitation = self._rig, self._rig.invitation()

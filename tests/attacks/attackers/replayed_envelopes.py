@@ -2,7 +2,7 @@
 
 In the earlier session the client was alive, and its self mask was revealed. In the later one it drops, and
 its peers reveal the shares of a mask key. If the shares they hold are those of the earlier session, the
-server has both kinds for the earlier sum, under any threshold.
+server has both kinds for the earlier sum, under any threshold. It replays the tags of the shares as well.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Mapping
 
 from secagg.cohort_members import Cohort
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
-from tests.attacks.rig import Rig
+from tests.attacks.rig import Dealt, Rig
 
 
 def replay_envelopes(rig: Rig, victim: int, *, threshold: int) -> Vector | None:
     """The vector that `victim` sent in the first of two sessions, or None if no share was replayed."""
-    first, envelopes = _set_up(rig, b"1", threshold, {})
+    first, dealt = _set_up(rig, b"1", threshold, {})
     earlier = CheatedSum(rig, first, rig.query(first, 0, first.ids))
     earlier.ask(first.ids)
     earlier.reveal(first.ids, first.ids)
 
     rig.restart(seed=b"second session")
-    second, _ = _set_up(rig, b"2", threshold, {victim: envelopes[victim]})
+    second, _ = _set_up(rig, b"2", threshold, {victim: dealt[victim]})
     others = [member for member in second.ids if member != victim]
     later = CheatedSum(rig, second, rig.query(second, 0, second.ids, payload=b"later", round_number=1))
     later.ask(others)
@@ -32,15 +32,15 @@ def replay_envelopes(rig: Rig, victim: int, *, threshold: int) -> Vector | None:
 
 
 def _set_up(
-    rig: Rig, nonce: bytes, threshold: int, replayed: Mapping[int, tuple[bytes, ...]]
-) -> tuple[Cohort, dict[int, tuple[bytes, ...]]]:
-    """An honest set-up, but for `replayed` envelopes in place of their sender's own."""
+    rig: Rig, nonce: bytes, threshold: int, replayed: Mapping[int, Dealt]
+) -> tuple[Cohort, dict[int, Dealt]]:
+    """An honest set-up, but for `replayed` envelopes and tags in place of their sender's own."""
     invitation = rig.invitation(nonce=nonce * 32)
     adverts = rig.advertise(invitation)
     key_list = rig.key_list(invitation, adverts, threshold)
     cohort = rig.cohort(invitation, key_list, adverts, threshold)
     shares = {member: rig.share(member, key_list, cohort.size) for member in adverts}
-    carried = {k: (replayed.get(k, envelopes), signature) for k, (envelopes, signature) in shares.items()}
+    carried = {k: replayed.get(k, dealt)._replace(signature=dealt.signature) for k, dealt in shares.items()}
     for member in adverts:
         rig.send(member, rig.delivery(cohort, rig.parcels(cohort, carried, member)))
-    return cohort, {member: envelopes for member, (envelopes, _) in shares.items()}
+    return cohort, shares

@@ -7,6 +7,7 @@ colluders and the missing cut the ring into parts, each part's masks cancel by t
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from tests.attacks.attackers.cheated_sum import CheatedSum, Vector
 from tests.attacks.attackers.colluder import Colluder
@@ -62,7 +63,7 @@ def _sum_over(
 
 
 class TwoRings:
-    """A session in which `target` is told of another ring than everybody else."""
+    """A session in which `target` is told of another ring than everybody else (see `DrawnRing.told`)."""
 
     def __init__(
         self,
@@ -71,14 +72,14 @@ class TwoRings:
         *,
         neighbours: int,
         threshold: int,
-        ring: bytes | None = None,
-        size: int | None = None,
+        **told: Any,
     ) -> None:
         everybody = range(rig.clients)
         invitation = rig.invitation()
         adverts = rig.advertise(invitation)
-        true = DrawnRing.draw(invitation, adverts, everybody, neighbours=neighbours, threshold=threshold)
-        false = true.told(ring=ring, size=size)
+        terms = {"neighbours": neighbours, "threshold": threshold}
+        true = DrawnRing.draw(invitation, adverts, everybody, **terms, named="members" in told)
+        false = true.told(**told)
         self._rig, self._target, self._everybody = rig, target, everybody
         self._others = [member for member in everybody if member != target]
         shown = {member: false if member == target else true for member in everybody}

@@ -22,6 +22,7 @@ from trio.testing import MockClock
 from secagg.client_memory import Memory, VolatileMemory
 from secagg.errors import SERVER
 from secagg.events import Asked
+from secagg.hybrid_keys import KeyAgreement
 from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.net import packets
 from secagg.net.client import Client, open_client
@@ -342,6 +343,7 @@ class World:
     clients: int = 4
     size: int = 4
     trust: Trust = Trust.CURIOUS
+    agreement: KeyAgreement = KeyAgreement.X25519
     sums: int = 3
     least: int = 2
     memories: dict[int, Memory] = field(default_factory=dict)
@@ -361,7 +363,7 @@ class World:
     def policy(self) -> Policy:
         return Policy(
             trust=self.trust, corrupt=0, min_cohort=2, max_cohort=max(self.clients, 2), min_contributors=2,
-            max_sums=self.sums, unnoised_sums=1000,
+            max_sums=self.sums, unnoised_sums=1000, key_agreement=self.agreement,
         )  # fmt: skip
 
     def machine(self, **changes: Any) -> ServerMachine:
@@ -369,6 +371,7 @@ class World:
             "table": self.table,
             "trust": self.trust,
             "sums": self.sums,
+            "key_agreement": self.agreement,
             "corrupt": 0,
             "dropout": 0,
             "min_cohort": self.least,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 
 import pytest
 
 from secagg import events
-from secagg.errors import BadShare, TooFewClients
+from secagg.errors import BadShare, TooFewClients, WrongShare
+from secagg.evidence import Evidence, Offence
 from secagg.net import event_log as module
 from secagg.net import events as net_events
 from secagg.net.connection import ConnectionLost
-from secagg.net.event_log import EventLog, LogLine, render
+from secagg.net.event_log import EventLog, Fact, LogLine, render
 from secagg.net.events import ConnectionRefused, LeaveReason, NetworkEvent, SessionLossReason
 from secagg.net.packets import Reason
 from secagg.net.settings import Address
@@ -21,6 +23,10 @@ SPEC = table()[KIND]
 SECRET = b"payload that only clients should see"
 JOINED = events.Joined(b"\x0a", 9, 5)
 LOST = ConnectionLost("it broke")
+WRONG = WrongShare(5, 2)
+CONVICTED: dict[str, Fact] = {"member": 5, "offence": "WrongShare", "reason": WRONG.why}
+EVIDENCE = Evidence(Offence.WRONG_SHARE, 5, b"invitation", b"key list", (), (b"a secret",))
+SHA256 = hashlib.sha256(EVIDENCE.encode()).hexdigest()
 
 
 def refused(reason: object) -> ConnectionRefused:
@@ -41,6 +47,7 @@ def test_a_line_of_the_programs_own_is_always_written() -> None:
         events.SessionReady(b"\x01", (1, 2), 2, 1),
         events.SumAborted(4, TooFewClients("few")),
         events.SessionFailed(TooFewClients("few")),
+        events.Convicted(5, WRONG),
     ],
 )
 def test_milestones_are_always_written(event: NetworkEvent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +158,8 @@ def test_without_a_sink_lines_go_to_the_standard_log(caplog: pytest.LogCaptureFi
     [
         (events.Late(3), LogLine("late", {"member": 3})),
         (events.Missing((1, 4), "masking"), LogLine("missing", {"stage": "masking", "members": "1,4"})),
-        (events.WrongShares(2, (5, 6)), LogLine("wrong shares", {"dealer": 2, "holders": "5,6"})),
+        (events.Convicted(5, WRONG), LogLine("convicted", {**CONVICTED, "evidence": None})),
+        (events.Convicted(5, WRONG, EVIDENCE), LogLine("convicted", {**CONVICTED, "evidence": SHA256})),
         (events.Stranded((7,)), LogLine("stranded", {"members": "7"})),
         (
             events.SessionReady(b"\x01\x02", (1, 2), 2, 1),

@@ -13,6 +13,7 @@ from secagg import events
 from secagg import messages as m
 from secagg.cohort_members import invitation_digest
 from secagg.errors import LedgerError, StateError, TooFewClients
+from secagg.hybrid_keys import KeyAgreement
 from secagg.ledger import ServerLedger, read_ledger
 from secagg.local_session import Stage
 from secagg.net.event_log import EventLog
@@ -38,7 +39,8 @@ def play(world: World, main: Callable[[World, Network], Awaitable[None]], **sett
 
 
 @pytest.mark.parametrize("trust", Trust)
-def test_session_after_session_every_sum_is_exact(trust: Trust) -> None:
+@pytest.mark.parametrize("agreement", KeyAgreement)
+def test_session_after_session_every_sum_is_exact(trust: Trust, agreement: KeyAgreement) -> None:
     async def main(world: World, network: Network) -> None:
         async with world.server() as server, world.all_clients():
             for _ in range(2):
@@ -48,7 +50,7 @@ def test_session_after_session_every_sum_is_exact(trust: Trust) -> None:
                         world.check(await world.ask(session), session, 0, 1, 2, 3)
         assert len(network.lines) == 4  # one connection each, for all of it
 
-    world = play(World(trust=trust, sums=2), main)
+    world = play(World(trust=trust, agreement=agreement, sums=2), main)
     assert len(world.diary.facts("released")) == 4
     assert [event for event, _ in world.diaries[0]].count("session over") >= 1
 
@@ -166,6 +168,7 @@ class Truant:
 STAGES = {
     m.Invitation: DEADLINES.join,
     m.KeyList: DEADLINES.share,
+    m.Delivery: DEADLINES.share,
     m.Query: DEADLINES.mask,
     m.Survivors: DEADLINES.confirm,
     m.Confirmations: DEADLINES.reveal,
@@ -174,6 +177,8 @@ STAGES = {
 
 @pytest.mark.parametrize("kind", STAGES)
 def test_a_client_that_stops_answering_costs_one_deadline_and_no_more(kind: type[m.Message]) -> None:
+    """With hybrid keys, whose stages are those of others and one more."""
+
     async def main(world: World, network: Network) -> None:
         truant = Truant(world, 3, kind)
         async with (
@@ -191,7 +196,7 @@ def test_a_client_that_stops_answering_costs_one_deadline_and_no_more(kind: type
                 world.check(total, session, *((0, 1, 2, 3) if late else (0, 1, 2)))
             nursery.cancel_scope.cancel()
 
-    world = play(World(trust=Trust.MALICIOUS), main)
+    world = play(World(trust=Trust.MALICIOUS, agreement=KeyAgreement.HYBRID), main)
     if kind is not m.Invitation:
         assert [facts["members"] for facts in world.diary.facts("missing")] == ["3"]
 

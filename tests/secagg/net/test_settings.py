@@ -30,10 +30,11 @@ def test_any_other_number_of_seconds_will_do(settings: Any, value: float) -> Non
 
 def test_every_stage_has_its_deadline() -> None:
     deadlines = Deadlines(join=1, share=2, mask=3, confirm=4, reveal=5)
-    assert [deadlines.of(state) for state in COLLECTED] == [1, 2, 3, 4, 5]
+    assert [deadlines.of(state) for state in COLLECTED] == [1, 2, 2, 3, 4, 5]
     assert list(COLLECTED) == [
         ServerState.INVITING,
         ServerState.SHARING,
+        ServerState.DEPOSITING,
         ServerState.MASKING,
         ServerState.CONFIRMING,
         ServerState.UNMASKING,
