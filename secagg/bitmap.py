@@ -41,7 +41,7 @@ class PositionSet(AbstractSet[int]):
     def parse(cls, bitmap: bytes, size: int, *, sender: Peer) -> PositionSet:
         """Return the set in `bitmap`. Raise `MalformedMessage` unless it is a valid bitmap of `size` bits."""
         bits = int.from_bytes(bitmap, "little") if len(bitmap) == bitmap_bytes(size) else -1
-        if bits < 0 or bits >> size:
+        if bits >> size:  # -1, too, has bits beyond any size
             raise MalformedMessage(sender, f"a bitmap that is not over {size} members")
         return cls._of(bits)
 

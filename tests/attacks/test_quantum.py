@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from secagg import client_checks, self_and_pair_masks
 from secagg.client import ClientMachine
-from secagg.errors import FewContributors, PeerError, UnknownPeer
+from secagg.errors import BadKey, FewContributors, PeerError, UnknownPeer
 from secagg.events import ClientStep
-from secagg.hybrid_keys import KeyAgreement
+from secagg.hybrid_keys import KEM_KEY_BYTES, KeyAgreement
 from secagg.keys import Agreement
 from secagg.messages import Delivery
 from secagg.share_envelopes import EnvelopeCipher
 from secagg.trust_levels import Trust
 from tests.attacks.attackers.quantum import Recording
-from tests.attacks.guards import assert_refused
+from tests.attacks.guards import allow, assert_refused
 from tests.attacks.rig import Rig
 
 VICTIM = 2
@@ -96,6 +97,33 @@ def test_hybrid_envelopes_are_not_read() -> None:
     pairs = [(one, other) for one in range(SIZE) for other in range(SIZE) if one != other]
     assert {recording.opened(*pair) for pair in pairs} == {None}
     assert recording.dealt_secret(VICTIM) is None
+
+
+# --- keys that are none ------------------------------------------------------------------------------
+
+
+def plant_kem_key(rig: Rig, key: bytes) -> None:
+    """Show the victim a key list in which client 0 has this KEM key."""
+    invitation = rig.invitation()
+    adverts = rig.advertise(invitation)
+    adverts[0] = replace(adverts[0], kem_key=key)
+    rig.send(VICTIM, rig.key_list(invitation, adverts, THRESHOLD))
+
+
+NO_KEY = b"\xff" * KEM_KEY_BYTES  # its coefficients are not below the modulus
+
+
+def test_a_kem_key_that_is_none_would_crash_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_checks, "check_kem_key", allow)
+    with pytest.raises(ValueError, match="public key"):
+        plant_kem_key(hybrid_rig(), NO_KEY)
+
+
+def test_a_kem_key_that_is_none_is_refused() -> None:
+    with pytest.raises(BadKey) as caught:
+        plant_kem_key(rig := hybrid_rig(), NO_KEY)
+    assert caught.value.peer == 0
+    assert_refused(rig.machines[VICTIM])
 
 
 # --- a downgrade -------------------------------------------------------------------------------------
