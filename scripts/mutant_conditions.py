@@ -85,7 +85,9 @@ def _changes() -> Iterator[Change]:
     yield from _in(rules, "// around) - self._policy.corrupt", "// around)")
     least = "max(self._policy.min_contributors, self._policy.min_difference)"
     yield from _in(rules, least, "self._policy.min_contributors", "self._policy.min_difference")
-    yield from _in(rules, "(bits ^ each).bit_count() < least", "False", "(bits ^ each).bit_count() <= least")
+    yield from _in(
+        rules, "(bits ^ each).bit_count() < least", "False", "(bits ^ each).bit_count() < least - 1"
+    )
     yield from _in(rules, "(bits & ~each).bit_count() < least", "False")
     yield from _in(rules, "        if sequence.rule is Rule.STATIC:", "        if False:")
     yield from _in(rules, "if self._policy.min_difference:", "if False:")

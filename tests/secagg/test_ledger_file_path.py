@@ -13,7 +13,7 @@ import pytest
 from secagg.client_budget import Budget, Spend
 from secagg.errors import DamagedLedger, LedgerError, SessionLive
 from secagg.ledger import ClientLedger, read_ledger, reader
-from secagg.ledger.file import READING, READING_AT_REST
+from secagg.ledger.file import READING, READING_AT_REST, LedgerFile
 from secagg.ledger.reader import Reading
 from secagg.ledger.rollback_seal import seal_path
 from tests.secagg.ledgers import SESSION, answer, reopened
@@ -188,6 +188,19 @@ def test_a_ledger_that_is_replaced_during_an_entry(path: Path, monkeypatch: pyte
     with pytest.raises(LedgerError, match="ledger was deleted while it was in use"):
         ledger.remember_answer(answer(1), FREE)
     ledger.close()
+
+
+def test_a_ledger_that_is_replaced_while_it_is_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ClientLedger.create(path, member=5).close()
+    settle = LedgerFile._settle
+
+    def settle_late(self: LedgerFile, *, resting: bool) -> None:
+        settle(self, resting=resting)
+        replace(path)
+
+    monkeypatch.setattr(LedgerFile, "_settle", settle_late)
+    with pytest.raises(LedgerError, match="ledger was replaced while it was in use"):
+        reopened(path)
 
 
 def test_a_live_session_ends_when_its_seal_is_gone(path: Path) -> None:
