@@ -31,6 +31,8 @@ from sims.drill.config import DrillConfig
 from tests.benchmarks import overhead_reports
 from tests.benchmarks.reports import FLOWER, OURS
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 SIZE = 6
 SUMS = 2
 SMALL = ("--clients", str(SIZE), "--dim", "9", "--sums", str(SUMS))

@@ -10,6 +10,8 @@ import pytest
 from benchmarks import cores
 from benchmarks.cores import BLOCK, Cores, Rates, labour
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 
 def test_blocks_are_counted_within_the_period_alone() -> None:
     """In a thread of this process: a tenth of a second of run-up, of which nothing is to be seen."""

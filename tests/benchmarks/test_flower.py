@@ -17,6 +17,8 @@ from benchmarks import flower
 from benchmarks.flower import BrokenRing, FlowerCosts, FlowerError, Grid, Work, measure_flower, median_of_sums
 from secagg.errors import ParameterError
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 needs_flower = pytest.mark.skipif(not flower.installed(), reason="flwr is not installed")
 
 WORK = Work(clients=6, dim=5, neighbours=4, threshold=3, dropped=1, seed=0)

@@ -15,6 +15,8 @@ from sims.console_progress import OnProgress, quiet
 from sims.drill.config import DrillConfig
 from sims.drill.report import DrillReport
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 SETTING = DrillConfig(
     clients=5,
     dim=4,

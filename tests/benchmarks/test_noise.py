@@ -16,6 +16,8 @@ from benchmarks.__main__ import main
 from benchmarks.noise import NoiseReport, NoiseSetting, Peer, make_keystream, measure
 from sims.console_progress import quiet
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 SMALL = ("--sigma", "3/2", "--size", "1000")
 REPORT = NoiseReport(
     setting=NoiseSetting(Fraction(2), 1000),

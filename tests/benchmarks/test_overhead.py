@@ -30,6 +30,8 @@ from sims.console_progress import Console, quiet
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum
 from tests.benchmarks.overhead_reports import ROUNDS, report
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 SMALL = OverheadSetting(clients=6, sums=2, steps=1, corrupt=1, dropout=Fraction(0), runs=1, flower_clients=0)
 TASK = DigitsTask(6, 1)
 MALICIOUS = next(way for way in WAYS if way.name == "malicious")

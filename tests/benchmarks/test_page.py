@@ -21,6 +21,8 @@ from benchmarks.peers import Row
 from sims.console_progress import OnProgress
 from tests.benchmarks.reports import FLOWER, made_up_survey, without_flower
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 HEADINGS = [
     "Benchmarks",
     "The machine",

@@ -24,6 +24,8 @@ from benchmarks.sums import SumReport
 from sims.console_progress import OnProgress, quiet
 from tests.benchmarks.reports import FLOWER, made_up_survey, report_of
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 # --- a survey of the smallest sums ---
 
 

@@ -17,6 +17,8 @@ from benchmarks.sums import SumReport
 from sims.console_progress import OnProgress, quiet
 from tests.benchmarks.reports import FLOWER, OURS
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 needs_flower = pytest.mark.skipif(not flower.installed(), reason="flwr is not installed")
 
 SETTING = PeersSetting(clients=12, neighbours=6, corrupt=1, dropout=Fraction(1, 10), dims=(10, 100))

@@ -13,6 +13,8 @@ from benchmarks.peers import Row
 from benchmarks.promised_limits import bars, verdict
 from tests.benchmarks.reports import FLOWER, made_up_survey, without_flower
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 
 def worse(field: str, **changes: Any) -> Callable[[], Survey]:
     """The survey with one report changed: the last one, if there are several."""

@@ -24,6 +24,8 @@ from secagg import Trust
 from secagg.errors import ParameterError
 from sims import process_resources
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 needs_proc = pytest.mark.skipif(
     not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak of this process cannot be reset"
 )

@@ -29,6 +29,8 @@ from secagg.self_and_pair_masks import PairMasks, SelfMask
 from secagg.session_params import SessionParams
 from sims.console_progress import bar, quiet
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 SIZE = 10
 DROPPED = 2
 SMALL = ("--clients", str(SIZE), "--dim", "9", "--dropout", "1/5")

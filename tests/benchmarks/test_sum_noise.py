@@ -26,6 +26,8 @@ from secagg.noise.gaussian import DiscreteGaussian
 from secagg.residue_packing import Residues
 from sims.console_progress import quiet
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 SIZE = 10
 DROPPED = 2
 SMALL = ("--clients", str(SIZE), "--dim", "9", "--dropout", "1/5", "--noise")

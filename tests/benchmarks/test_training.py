@@ -18,6 +18,8 @@ from papers.model_setups import SETUPS, ModelSetup
 from secagg.errors import LocalError
 from sims.console_progress import quiet
 
+pytestmark = pytest.mark.slow  # measures real sums
+
 SMALL = ("--clients", "5", "--batch", "3", "--steps", "2")
 SOFTMAX = TrainingCosts(
     setup="softmax-60",

@@ -63,6 +63,7 @@ def test_all_rounds_of_all_cells_were_completed() -> None:
             assert record.result["diverged"] is None
 
 
+@pytest.mark.slow  # draws figures
 def test_every_figure_is_drawn(tmp_path: Path) -> None:
     fedbc.figures(RESULTS, tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())

@@ -89,6 +89,7 @@ def test_whoever_was_not_run_is_left_out(tmp_path: Path) -> None:
     assert row[3] == "-"
 
 
+@pytest.mark.slow  # draws figures
 def test_figures_are_drawn(tmp_path: Path) -> None:
     fedplus.figures(RESULTS, tmp_path)
     names = {path.name for path in tmp_path.iterdir()}

@@ -111,6 +111,7 @@ def test_plain_and_secure_sums_gave_the_same_numbers() -> None:
     assert plain == secure
 
 
+@pytest.mark.slow  # draws figures
 def test_every_figure_is_drawn(tmp_path: Path) -> None:
     lpproj.figures(RESULTS, tmp_path)
     names = {path.name for path in tmp_path.iterdir()}

@@ -72,6 +72,7 @@ def test_nothing_failed() -> None:
             assert record.result["completed"] == record.settings["rounds"], (path, record.cell)
 
 
+@pytest.mark.slow  # draws figures
 def test_figures_are_the_same_every_time(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()

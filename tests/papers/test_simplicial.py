@@ -86,6 +86,7 @@ def test_plain_and_secure_sums_gave_the_same_numbers(tables: dict[str, str]) -> 
     assert first["final"] == second["final"]
 
 
+@pytest.mark.slow  # draws figures
 def test_figures_are_drawn(tmp_path: Path) -> None:
     simplicial.figures(RESULTS, tmp_path)
     names = ["simplicial-errors.svg", "simplicial-quantiles.svg"]

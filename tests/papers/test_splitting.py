@@ -71,6 +71,7 @@ def test_networks_are_means_over_seeds_and_may_diverge(tmp_path: Path) -> None:
     assert "| 5 | diverged | 50.0 (50.0) |" in tables["splitting-cifar"]
 
 
+@pytest.mark.slow  # draws figures
 def test_figures_of_what_is_there_are_drawn(tmp_path: Path) -> None:
     for name in ("splitting-squares", "splitting-logistic"):
         write(tmp_path, name, convex({"method": "FedPi", "algorithm.memory": 0}, 0.9))

@@ -84,6 +84,27 @@ def test_a_reveal_that_comes_late_does_not_matter(trust: Trust) -> None:
 
 
 @BOTH
+def test_an_abandoned_sum_is_followed_by_the_next(trust: Trust) -> None:
+    session = Session(trust)
+    wire = session.opened()
+    wire.begin("sum", b"0", round_number=0)
+    wire.abandon()
+    wire.run()
+    assert session.ask(wire, b"1", round_number=1) == MEMBERS
+
+
+@BOTH
+def test_machines_that_are_replaced_begin_a_session_anew(trust: Trust) -> None:
+    session = Session(trust)
+    wire, other = session.opened(), Session(trust).wire()
+    wire.restart_server(other.server)
+    for member, client in other.clients.items():
+        wire.restart_client(member, client)
+    wire.open()
+    assert session.ask(wire, b"0", round_number=0) == MEMBERS
+
+
+@BOTH
 def test_a_duplicated_input_excludes_its_sender_for_good_and_counts_once(trust: Trust) -> None:
     session = Session(trust)
     wire = session.opened(only(5, m.MaskedInput, DUPLICATE))

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from secagg.errors import CohortChanged, ParameterError, StateError, SumFailed, TooFewClients
-from secagg.events import SessionFailed, SumAborted, SumReleased
+from secagg.events import Late, SessionFailed, SessionReady, SumAborted, SumReleased
 from secagg.insecure_seeds import seeded_registry
 from secagg.local_session import LocalSession, Stage, local_machines
-from secagg.messages import MAX_COHORT, MAX_ROUND, MAX_SUMS
+from secagg.messages import MAX_COHORT, MAX_ROUND, MAX_SUMS, Lost
 from secagg.server import ServerMachine
 from secagg.session_params import SessionParams
 from secagg.sum_spec import Count, Part, SumSpec, Table
@@ -42,14 +42,14 @@ class Session:
 
     def __init__(self, *, sums: int = 4, absent: dict[int, tuple[Stage, list[int]]] | None = None) -> None:
         lost = absent or {}
-        self.server, clients = local_machines(
+        self.server, self.clients = local_machines(
             table=TABLE,
             params=SessionParams(trust=Trust.CURIOUS, corrupt=1, dropout=0.2, sums=sums),
             members=range(SIZE),
         )
         self.local = LocalSession(
             self.server,
-            clients,
+            self.clients,
             lambda member, _: {"x": [member, 1]},
             absent=lambda member, stage, k: k in lost and stage is lost[k][0] and member in lost[k][1],
         )
@@ -105,6 +105,20 @@ def test_there_is_a_time_for_every_call() -> None:
     with pytest.raises(StateError, match="no stage to close; the server is ended"):
         server.close_stage()
     assert server.end().outgoing == ()
+
+
+def test_a_report_after_the_end_is_late() -> None:
+    session = Session()
+    (ready,) = [event for event in session.local.events if isinstance(event, SessionReady)]
+    session.server.end()
+    assert session.server.receive(2, Lost(ready.session, b"\0").encode()) == (Late(2),)
+
+
+def test_a_client_answers_only_the_sum_that_it_was_asked() -> None:
+    session = Session()
+    session.local.ask("single", b"a", round_number=0)
+    with pytest.raises(StateError, match="sum 0 is not being asked"):
+        session.clients[2].answer(0, {"x": [2, 1]})
 
 
 def test_an_infeasible_threshold_fails_the_session() -> None:

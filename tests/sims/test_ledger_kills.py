@@ -96,6 +96,7 @@ def check_kills(folder: Path, scratch: Path, kills: int) -> None:
             assert altered(folder / name, scratch, rng) is None
 
 
+@pytest.mark.slow  # starts several runs
 def test_a_run_survives_being_killed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     check_kills(tmp_path / "run", tmp_path / "scratch", 8)

@@ -81,16 +81,10 @@ def without_rules(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RepeatPlanner, "sequences", lambda *_, **__: ())
 
 
-QUICK = {("fedavg", Trust.MALICIOUS, "corrupt total"), ("fedavg", Trust.CURIOUS, "a dealer lied")}
-CASES = [
-    pytest.param(name, trust, failure, marks=() if (name, trust, failure) in QUICK else pytest.mark.slow)
-    for name in ALGORITHMS
-    for trust in Trust
-    for failure in FAILURES
-]
-
-
-@pytest.mark.parametrize(("name", "trust", "failure"), CASES)
+@pytest.mark.slow  # thirty rounds twice
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("trust", list(Trust))
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_failed_rounds_cost_no_others(
     name: str, trust: Trust, failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

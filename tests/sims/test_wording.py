@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.sims.deploy_site import CLIENTS, ROOT, Running, Site
 from tests.sims.test_scenario_mistakes import BASE, MISTAKES
@@ -76,6 +77,7 @@ def run(directory: Path, *arguments: str, stdin: str = "") -> subprocess.Complet
     )
 
 
+@pytest.mark.slow  # starts worker processes twice
 def test_a_simulation_over_processes(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(SCENARIO)
     done = run(tmp_path, "-m", "secagg", "simulate", "mine.toml", "--set", "dropout.training=0.1")
@@ -123,6 +125,7 @@ def test_serve_and_join(tmp_path: Path) -> None:
             each.end()
 
 
+@pytest.mark.slow  # reads all of them again
 def test_mistakes_of_scenarios_name_their_keys(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(BASE)
     changes = [row[0] for row in MISTAKES]
