@@ -290,7 +290,8 @@ class SumSpec:
 @dataclass(frozen=True)
 class Table(Mapping[str, SumSpec]):
     """All kinds of sums of an algorithm: a mapping from names to specs. Clients answer no other kinds. Raises
-    `SpecError` if it is empty or a name is invalid.
+    `SpecError` if it is empty or a name is invalid. `terms` is a digest of all else that server and clients
+    agree on, such as the parameters of an algorithm; clients refuse a table with other terms.
 
     >>> table = Table({"step": SumSpec(parts=(Part(name="x", size=2, bits=16, bound=LInf(1.0)),), times=3)})
     >>> table["step"].times
@@ -298,6 +299,7 @@ class Table(Mapping[str, SumSpec]):
     """
 
     kinds: Mapping[str, SumSpec] = field()
+    terms: bytes = b""
 
     def __post_init__(self) -> None:
         if not self.kinds:
@@ -344,7 +346,7 @@ class Table(Mapping[str, SumSpec]):
     @cached_property
     def digest(self) -> bytes:
         fields = [part for kind in sorted(self) for part in (kind.encode(), self[kind].digest)]
-        return digest("table", *fields)
+        return digest("table with terms", self.terms, *fields) if self.terms else digest("table", *fields)
 
 
 Values: TypeAlias = NDArray[np.float64] | NDArray[np.uint64]

@@ -6,6 +6,7 @@ this part of `secagg` uses sockets and an event loop, which is trio's.
 
 from secagg.net.client import Client, open_client
 from secagg.net.event_log import EventLog
+from secagg.net.notices import Notice, Topic
 from secagg.net.server import Server, open_server, serve_sums
 from secagg.net.server_session import Session
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
@@ -17,9 +18,11 @@ __all__ = [
     "Client",
     "Deadlines",
     "EventLog",
+    "Notice",
     "Patience",
     "Server",
     "Session",
+    "Topic",
     "client_context",
     "open_client",
     "open_server",

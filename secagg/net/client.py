@@ -38,6 +38,7 @@ from secagg.net.connection import Connection, ConnectionLost
 from secagg.net.event_log import EventLog
 from secagg.net.events import OnClientEvent, SessionLossReason
 from secagg.net.handshake import ServerConnector, backoff
+from secagg.net.notices import Notice, Topic, is_notice, parse_notice
 from secagg.net.nursery_and_threads import RunFunction, background_nursery, in_thread
 from secagg.net.packets import LINK_BYTES, Reason, Welcome
 from secagg.net.reliable_link import DismissedByServer, Link, ReceivedFrame, SendProgress, no_progress
@@ -119,6 +120,12 @@ class Client:
                 return False
             self._asked = None
             return True
+
+    def tell(self, notice: Notice) -> None:
+        """Send a notice to the server. Do nothing if it is not connected, or does not read."""
+        if self._link.is_up:
+            with suppress(SlowReader):
+                self._link.send(notice.encode())
 
     async def flush(self) -> None:
         """Wait until the server has received all frames sent to it, or there is no connection."""
@@ -210,6 +217,9 @@ class Client:
     # --- the machine ---
 
     async def _take(self, arrival: ReceivedFrame) -> None:
+        if is_notice(arrival.frame):
+            self._on_event(net_events.NoticeReceived(parse_notice(arrival.frame, sender=SERVER)))
+            return
         async with self._machine_lock:
             over = self._machine.state in _OVER
             if over and (self._failure or m.message_type(arrival.frame, sender=SERVER) is not m.Invitation):
@@ -239,6 +249,7 @@ class Client:
         """Leave the session because of `error`. Also stop the client, unless the server caused the error."""
         self._asked = None
         self._on_event(net_events.SessionRefused(error))
+        self.tell(Notice(Topic.REFUSAL, type(error).__name__.encode()))
         self._leave()
         if not isinstance(error, PeerError):
             self._fail(error)

@@ -144,6 +144,8 @@ def _client_side(event: net_events.ClientSideEvent) -> LogLine:
             return LogLine("session lost", {"reason": _LOST[event.reason]})
         case net_events.SessionRefused():
             return LogLine("refused", {"error": type(event.error).__name__, "reason": str(event.error)})
+        case net_events.NoticeReceived():
+            return LogLine("notice", {"topic": event.notice.topic.name.lower()})
     assert_never(event)
 
 
@@ -160,6 +162,9 @@ def _server_side(event: net_events.ServerSideEvent) -> LogLine | None:
         case net_events.ClientExcluded():
             error, why = type(event.error).__name__, event.error.why
             return LogLine("excluded", {"member": event.member, "error": error, "reason": why})
+        case net_events.ClientNotice():
+            topic, words = event.notice.topic.name.lower(), printable(event.notice.body)
+            return LogLine("notice", {"member": event.member, "topic": topic, "reason": words})
         case net_events.SessionClosed():
             return None
     assert_never(event)
@@ -208,6 +213,11 @@ def _client_machine(event: events.ClientEvent) -> LogLine:
         case events.SessionOver():
             return LogLine("session over", {})
     assert_never(event)
+
+
+def printable(body: bytes) -> str:
+    """Return a peer's text for a log: one line, without characters that a terminal could act on."""
+    return "".join(each if each.isprintable() else "?" for each in body.decode("utf-8", "replace"))
 
 
 def _connected(resumed: bool) -> str:

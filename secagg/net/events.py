@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from secagg.errors import PeerError, SecaggError
 from secagg.events import ClientEvent, ServerEvent
+from secagg.net.notices import Notice
 from secagg.net.packets import Reason
 from secagg.net.settings import Address
 
@@ -69,8 +70,21 @@ class SessionRefused:
     error: SecaggError
 
 
+@dataclass(frozen=True)
+class NoticeReceived:
+    """The server sent a notice."""
+
+    notice: Notice
+
+
 ClientSideEvent: TypeAlias = (
-    ServerConnected | ServerDisconnected | ServerUnreachable | ClientDismissed | SessionLost | SessionRefused
+    ServerConnected
+    | ServerDisconnected
+    | ServerUnreachable
+    | ClientDismissed
+    | SessionLost
+    | SessionRefused
+    | NoticeReceived
 )
 ClientNetworkEvent: TypeAlias = ClientSideEvent | ClientEvent
 OnClientEvent: TypeAlias = Callable[[ClientNetworkEvent], None]
@@ -130,12 +144,26 @@ class ClientExcluded:
 
 
 @dataclass(frozen=True)
+class ClientNotice:
+    """A client sent a notice, for example why it refused a message."""
+
+    member: int
+    notice: Notice
+
+
+@dataclass(frozen=True)
 class SessionClosed:
     """An event of the server: it has ended its session, even if the session was never set up."""
 
 
 ServerSideEvent: TypeAlias = (
-    ConnectionRefused | ClientConnected | ClientDisconnected | ClientLeft | ClientExcluded | SessionClosed
+    ConnectionRefused
+    | ClientConnected
+    | ClientDisconnected
+    | ClientLeft
+    | ClientExcluded
+    | ClientNotice
+    | SessionClosed
 )
 ServerNetworkEvent: TypeAlias = ServerSideEvent | ServerEvent
 OnServerEvent: TypeAlias = Callable[[ServerNetworkEvent], None]

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import trio
 
-from secagg.errors import OutOfOrder, PeerError, SecaggError, StateError
+from secagg.errors import OutOfOrder, OversizeMessage, PeerError, SecaggError, SlowReader, StateError
 from secagg.ledger import ServerLedger
 from secagg.net import events as net_events
 from secagg.net import packets
@@ -27,6 +27,7 @@ from secagg.net.connection import Connection, ConnectionLost, host_of
 from secagg.net.event_log import EventLog
 from secagg.net.events import LeaveReason, OnServerEvent
 from secagg.net.handshake import AuthenticatedClient, ClientAuthenticator
+from secagg.net.notices import MAX_CLIENT_NOTICE, Notice, Topic, is_notice, parse_notice
 from secagg.net.nursery_and_threads import RunFunction, background_nursery, in_thread
 from secagg.net.packets import Hello, Reason
 from secagg.net.reliable_link import ClosedLocally, Link, ReceivedFrame
@@ -60,6 +61,8 @@ class Server:
         self._links: dict[int, Link] = {}
         self._offline: dict[Link, trio.CancelScope] = {}  # cancel to end a link's grace period
         self._stray_frames: Counter[int] = Counter()
+        self._notices: dict[Topic, bytes] = {}  # what every client is told when it connects
+        self._client_notices: Counter[int] = Counter()  # by client, since the last session began
         self._excluded_members: set[int] = set()  # until the session ends
         self._connection_count = 0  # open connections of authenticated clients
         self._changed = trio.Event()
@@ -82,6 +85,25 @@ class Server:
         """Wait until at least `count` clients are connected, without those in `barred` (ids)."""
         while len(set(self.connected).difference(barred)) < count:
             await self._changed.wait()
+
+    def post(self, notice: Notice) -> None:
+        """Send a notice to all clients: now, or when they connect. It replaces the last one on its topic."""
+        frame = self._notices[notice.topic] = notice.encode()
+        for link in tuple(self._links.values()):
+            self._send_notice(link, frame)
+
+    def _send_notice(self, link: Link, frame: bytes) -> None:
+        try:
+            link.send(frame)
+        except SlowReader as error:
+            self._exclude(link, error)
+
+    async def flush(self) -> None:
+        """Wait until all connected clients have received what was sent to them."""
+        async with trio.open_nursery() as nursery:
+            for link in self._links.values():
+                if link not in self._offline:
+                    nursery.start_soon(link.flush)
 
     @asynccontextmanager
     async def session(
@@ -131,9 +153,10 @@ class Server:
                 self._on_event(net_events.SessionClosed())
 
     def _clear_exclusions(self) -> None:
-        """Let excluded clients connect again, and reset each client's count of frames without a session."""
+        """Let excluded clients connect again, and reset each client's counts of notices and stray frames."""
         self._excluded_members.clear()
         self._stray_frames.clear()
+        self._client_notices.clear()
 
     # --- connections ---
 
@@ -190,12 +213,16 @@ class Server:
         if old is not None:
             self._forget(old, LeaveReason.PROCESS_RESTARTED)
         link = Link(hello.link, member=hello.member, peer=hello.member, slots=self._slots)
+        link.frame_limit = MAX_CLIENT_NOTICE
         self._links[hello.member] = link
         return link, False
 
     def _on_connected(self, link: Link, resumed: bool) -> None:
         self._notify_changed()
         self._on_event(net_events.ClientConnected(link.member, resumed))
+        if not resumed:
+            for frame in self._notices.values():
+                link.send(frame)  # a new link: far fewer frames than may wait
         if self._session is not None:
             self._session.invite(link)
 
@@ -204,12 +231,22 @@ class Server:
         self._changed = trio.Event()
 
     async def _take(self, link: Link, arrival: ReceivedFrame) -> None:
+        if is_notice(arrival.frame):
+            self._take_notice(link.member, arrival.frame)
+            return
         if self._session is not None and self._session.expects(link, arrival):
             await self._session.take(link, arrival)
             return
         self._stray_frames[link.member] += 1
         if self._stray_frames[link.member] > _MAX_STRAY_FRAMES:
             raise OutOfOrder(link.member, "sends messages that belong to no session")
+
+    def _take_notice(self, member: int, frame: bytes) -> None:
+        """Report the notice of a client. Raises `PeerError` if it is malformed, or one of too many."""
+        self._client_notices[member] += 1
+        if len(frame) > MAX_CLIENT_NOTICE or self._client_notices[member] > _MAX_STRAY_FRAMES:
+            raise OversizeMessage(member, "too many notices, or too long ones")
+        self._on_event(net_events.ClientNotice(member, parse_notice(frame, sender=member)))
 
     async def _on_connection_end(self, link: Link, connection: Connection, why: SecaggError) -> None:
         """On a `PeerError`, exclude the client; on `ClosedLocally`, dismiss it; else let it reconnect."""
@@ -262,10 +299,7 @@ class Server:
     async def close(self) -> None:
         """Give clients a short time to read the last frames, then close their connections."""
         with trio.move_on_after(self._patience.farewell, shield=True):
-            async with trio.open_nursery() as nursery:
-                for link in self._links.values():
-                    if link not in self._offline:
-                        nursery.start_soon(link.flush)
+            await self.flush()
         for link in self._links.values():
             link.close(Reason.CLOSING)
         with trio.move_on_after(_DISMISSAL_SECONDS, shield=True):

@@ -27,6 +27,7 @@ from sims.audit.run_files import Evidence, Row
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
 from sims.records.ledger_signature import AlteredLedger, Verified, read_heads, verify
+from sims.records.run_directory import SERVED
 from sims.records.run_file_names import LEDGER, LEDGER_HEAD, LEDGER_SEAL, SCENARIO
 from sims.scenario.loading_and_variants import Variant
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
@@ -199,7 +200,7 @@ def misstatements(evidence: Evidence) -> Iterator[str]:
 
 def _disagreements_with_scenario(run: Row, settings: Settings) -> Iterator[str]:
     pairs: tuple[tuple[str, Any, Any], ...] = (
-        ("the channel", run["channel"], settings.channel.kind),
+        ("the channel", run["channel"], SERVED if run["channel"] == SERVED else settings.channel.kind),
         ("what was trusted", run["trust"], settings.channel.trust),
         ("the key agreement", run["key_agreement"], settings.channel.key_agreement),
         ("the number of rounds", run["rounds"], settings.rounds),

@@ -12,7 +12,8 @@ def add(subparsers: Subparsers) -> None:
         "serve",
         help="serve secure sums to the clients of a registry",
         description="Serve secure sums over TLS, session after session. CONFIG says who may connect, "
-        "what is asked, and where totals and the ledger are kept. SIGTERM abandons the current sum, "
+        "what is asked, and where totals and the ledger are kept; or it is a scenario with a table [deploy], "
+        "whose model is then trained with the clients. SIGTERM abandons the current sum, "
         "notifies the clients, and ends with exit status 0.",
         epilog="Everything is verified before the first client can connect. docs/deployment.md explains the "
         "configuration. The exit status is 2 after an error that only an operator can repair.",
@@ -39,10 +40,13 @@ def add_alternatives(
 
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import SecaggError
+    from sims.deploy.config import is_scenario
     from sims.deploy.serve import serve
     from sims.deploy.server_setup import forgive, load_server_setup, new_ledger
 
     with user_errors("serve", SecaggError):
+        if is_scenario(args.config):
+            return _train(args)
         if args.check:
             setup = load_server_setup(args.config)
             with setup.open_ledger() as ledger:
@@ -57,4 +61,18 @@ def run(args: argparse.Namespace) -> int:
             print(f"forgiven  client {args.forgive}")
         else:
             serve(args.config)
+    return 0
+
+
+def _train(args: argparse.Namespace) -> int:
+    from sims.config_problems import ConfigError
+    from sims.deploy.training_server import load_deployment, serve_training
+
+    if args.new_ledger or args.forgive is not None:
+        raise ConfigError("a scenario keeps its ledger in its run directory, and makes it by itself")
+    if args.check:
+        load_deployment(args.config)
+        print(f"{args.config}: everything is in order")
+    else:
+        serve_training(args.config)
     return 0

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+from protocols.query_encoding import query_content
 from secagg.client import ClientMachine
 from secagg.client_checks import check_registry_is_current
 from secagg.client_memory import VolatileMemory
+from secagg.differencing_rules import ContentOf
 from secagg.errors import LedgerError, MissingLedger, SecaggError
+from secagg.events import Asked
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger
@@ -18,13 +22,17 @@ from secagg.net.settings import Patience
 from secagg.policy import Policy
 from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
-from sims.config_problems import Problems
-from sims.deploy.client_values import Source, is_static, open_source
+from sims.config_problems import ConfigError, Problems
+from sims.deploy.client_values import Source, is_static, open_source, usable
 from sims.deploy.config import JoinConfig, check_client_files, load
 from sims.deploy.credentials import ClientCredentials, client_credentials
 from sims.deploy.log import check_log
+from sims.deploy.repeatable_query_nonce import content
 from sims.deploy.sum_specs_file import read_table
 from sims.text_format import DIFFERENCING
+
+if TYPE_CHECKING:
+    from sims.deploy.training_client import TrainingClient
 
 NEW_LEDGER: Final = "secagg join --new-ledger"
 
@@ -39,6 +47,7 @@ class ClientSetup:
     credentials: ClientCredentials
     patience: Patience
     source: Source
+    training: TrainingClient | None = None  # None for single sums
 
     @property
     def signer(self) -> tuple[Identity | None, Registry | None]:
@@ -48,7 +57,18 @@ class ClientSetup:
     @property
     def static_kinds(self) -> tuple[str, ...]:
         """The kinds of sums whose values do not depend on the question: all kinds of the table, or none."""
+        if self.training is not None:
+            return ()
         return tuple(self.table) if is_static(self.config.input, self.source) else ()
+
+    @property
+    def content_of(self) -> ContentOf:
+        """The function that returns a query's payload without what changes in every round."""
+        return content if self.training is None else query_content
+
+    def answer(self, asked: Asked) -> Mapping[str, Any]:
+        """Return this client's values for a sum, by part name. Raise `InputError` if there are none."""
+        return usable(self.source, asked) if self.training is None else self.training.answer(asked)
 
     @property
     def cautions(self) -> list[str]:
@@ -78,16 +98,26 @@ def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
     config = load(path, JoinConfig)
     problems = Problems(path)
     clear = check_client_files(path, config, problems)
-    table = policy = source = None
+    table = policy = source = training = None
     patience = Patience()
-    with problems.about("client.table"):
-        table = read_table(config.client.table)
+    with problems.about("client"):
+        if (config.client.table is None) == (config.client.scenario is None):
+            raise ConfigError("needs either table, for single sums, or scenario, for training, and not both")
+    if config.client.table is not None:
+        with problems.about("client.table"):
+            table = read_table(config.client.table)
+        with problems.about("input"):
+            source = open_source(config.input, path.parent)
+    elif config.client.scenario is not None:
+        with problems.about("input"):
+            from sims.deploy.training_client import training_client  # needs torch
+
+            training = training_client(config, path.parent)
+            table, source = training.terms.table, training.answer
     with problems.about("policy"):
         policy = config.policy.made()
     with problems.about("patience"):
         patience = config.patience.made()
-    with problems.about("input"):
-        source = open_source(config.input, path.parent)
     if clear:  # otherwise the check could create a file that belongs to something else
         with problems.about("client.log"):
             check_log(config.client.log)
@@ -101,7 +131,7 @@ def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
     assert policy is not None
     assert credentials is not None
     assert source is not None
-    return ClientSetup(config, table, policy, credentials, patience, source)
+    return ClientSetup(config, table, policy, credentials, patience, source, training)
 
 
 def _check_machine(

@@ -180,6 +180,36 @@ class ServeConfig(ConfigSection):
     capacity: CapacitySection = CapacitySection()
 
 
+class DeploySection(ConfigSection):
+    """The table [deploy] of a scenario: how `secagg serve` trains with real clients. `run` is the directory
+    of the run. A round begins with at least `min_cohort` clients; `rest` seconds are left after a failed one.
+    After the last round, the server stays for up to `linger` seconds, so that clients get the final model."""
+
+    listen: Place
+    key: File
+    certificate: File
+    authority: File
+    registry: File
+    run: File
+    min_cohort: int
+    min_contributors: int | None = None  # None: as many as the protocol needs
+    log: Log = None
+    evidence: File | None = None
+    rest: float = 1.0
+    linger: float = 60.0
+    deadlines: DeadlinesSection = DeadlinesSection()
+    patience: PatienceSection = PatienceSection()
+    capacity: CapacitySection = CapacitySection()
+
+
+class ScenarioDeployment(BaseModel):
+    """A scenario of which only the table [deploy] is read; `sims.scenario` reads the rest."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    deploy: DeploySection
+
+
 # --- a client ---------------------------------------------------------------------------------------
 
 
@@ -193,7 +223,8 @@ class ClientSection(ConfigSection):
     server_certificate: File
     authority: File
     registry: File
-    table: File
+    table: File | None = None  # for single sums
+    scenario: File | None = None  # for training
     ledger: File
     log: Log = None
 
@@ -225,10 +256,19 @@ class PolicySection(ConfigSection):
 
 
 class InputSection(ConfigSection):
-    """The table [input] of `join.toml`: the source of a client's values, either a file or a function."""
+    """The table [input] of `join.toml`: the source of a client's values. For single sums, either a file or a
+    function. For training, the data: either a `share` of the scenario's own data set, or `data`, a function
+    of the operator's that returns them; or `learner`, a function that returns a `protocols.learner.Learner`.
+    `state` is the file of the client's memory. The final models are written to `model` and `personal`."""
 
     values: File | None = None
     answer: str | None = None
+    share: int | None = None
+    data: str | None = None
+    learner: str | None = None
+    state: File | None = None
+    model: File | None = None
+    personal: File | None = None
 
 
 class JoinConfig(ConfigSection):
@@ -253,6 +293,12 @@ def load(path: Path, model: type[M]) -> M:
         problems = Problems(path)
         problems.add_all(error, model)
         raise problems.error() from None
+
+
+def is_scenario(path: Path) -> bool:
+    """Return whether the file describes a training run, and not single sums. Raise `ConfigError` if it cannot
+    be read."""
+    return "algorithm" in toml_tables(path)
 
 
 # The name of a file in error messages, and its path.

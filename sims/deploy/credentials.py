@@ -14,7 +14,7 @@ from secagg.keys import Identity
 from secagg.net.certificates import certificate_key, check_dates, expiry
 from secagg.net.identity_and_registry_files import read_bundle, read_certificate, read_key, read_registry
 from sims.config_problems import ConfigError, Problems
-from sims.deploy.config import ClientSection, ServeFileServer
+from sims.deploy.config import ClientSection, DeploySection, ServeFileServer
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,20 @@ class ClientCredentials(OwnCredentials):
     server: bytes  # the certificate of the server
 
 
-def server_credentials(section: ServeFileServer, problems: Problems, *, now: int) -> ServerCredentials | None:
+def server_credentials(
+    section: ServeFileServer | DeploySection, problems: Problems, *, now: int, name: str = "server"
+) -> ServerCredentials | None:
     """Read the server's identity, certificate and registry, and the clients' certificates. Return None if a
-    file is unusable. Add all problems to `problems`, also those of usable files. `now` is Unix time."""
-    own = _own(section, "server", problems, now)
-    registry, authority = _registry(section, "server", problems, now)
+    file is unusable. Add all problems to `problems`, also those of usable files. `now` is Unix time, and
+    `name` is the table of the configuration that names the files."""
+    own = _own(section, name, problems, now)
+    registry, authority = _registry(section, name, problems, now)
     clients = None
     if registry is not None:
-        with problems.about("server.registry"):
+        with problems.about(f"{name}.registry"):
             clients = read_bundle(section.registry, registry)
     if own is not None:
-        _check_server(own.identity.public, section.key, "server.key", registry, authority, problems)
+        _check_server(own.identity.public, section.key, f"{name}.key", registry, authority, problems)
     if own is None or registry is None or clients is None:
         return None
     return ServerCredentials(own.identity, own.certificate, registry, clients)
@@ -79,7 +82,9 @@ class _Own:
     certificate: bytes
 
 
-def _own(section: ServeFileServer | ClientSection, name: str, problems: Problems, now: int) -> _Own | None:
+def _own(
+    section: ServeFileServer | DeploySection | ClientSection, name: str, problems: Problems, now: int
+) -> _Own | None:
     """Return a server's or client's own key and certificate. Add a problem and return None if one is
     unusable, or if they do not belong together."""
     identity = certificate = None
@@ -112,7 +117,7 @@ def _certificate(path: Path, now: int) -> bytes:
 
 
 def _registry(
-    section: ServeFileServer | ClientSection, name: str, problems: Problems, now: int
+    section: ServeFileServer | DeploySection | ClientSection, name: str, problems: Problems, now: int
 ) -> tuple[Registry | None, bytes | None]:
     """Return the registry, and the public key of the authority that must have signed it. Add a problem if one
     is unusable, and return None in its place. Without the key, both are None."""

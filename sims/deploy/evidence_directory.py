@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from secagg.events import Convicted, ServerEvent
 from secagg.evidence import Evidence
 from secagg.net.atomic_files import PRIVATE, FileKind
+from secagg.net.event_log import EventLog
 from sims.config_problems import ConfigError
 
 EVIDENCE: Final = FileKind("evidence of a lie", "correct the path", ConfigError)
@@ -56,3 +58,22 @@ class EvidenceDirectory:
         path = self.directory / f"client-{evidence.accused}-{evidence.sha256[:_SHOWN]}.evidence"
         EVIDENCE.create(path, evidence.encode(), mode=PRIVATE)
         return path
+
+
+class EvidenceKeeper:
+    """Stores the evidence of convictions in `directory`, if the operator wants to keep it (not None)."""
+
+    def __init__(self, directory: Path | None, log: EventLog) -> None:
+        self._directory = directory
+        self._log = log
+
+    def keep(self, event: ServerEvent) -> None:
+        """Store the evidence of a conviction, if there is any. Log where it is, or why it is lost."""
+        if self._directory is None or not isinstance(event, Convicted) or event.evidence is None:
+            return
+        try:
+            path = EvidenceDirectory(self._directory).store(event.evidence)
+        except ConfigError as error:
+            self._log.write("evidence lost", member=event.peer, reason=str(error))
+        else:
+            self._log.write("evidence", member=event.peer, file=str(path))

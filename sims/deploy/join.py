@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import trio
 
-from secagg.errors import InputError, UnchangedValues
+from secagg.errors import InputError, PeerError, UnchangedValues
 from secagg.events import Asked, Joined, SessionOver
 from secagg.ledger import ClientLedger
 from secagg.net.client import Client, open_client
 from secagg.net.event_log import EventLog, Fact
-from secagg.net.events import ClientNetworkEvent
+from secagg.net.events import ClientNetworkEvent, NoticeReceived
+from secagg.net.notices import MAX_CLIENT_NOTICE, Notice, Topic
 from secagg.net.tls import client_context
+from sims.config_problems import ConfigError
 from sims.deploy.client_setup import ClientSetup, load_client_setup
-from sims.deploy.client_values import usable
 from sims.deploy.log import open_log
 from sims.deploy.process_control import run_watched
-from sims.deploy.repeatable_query_nonce import content
 from sims.process_resources import forbid_core_dumps
 
 
@@ -32,6 +33,9 @@ def join(path: Path, *, sessions: int = 0) -> None:
         run_watched(runner.run, registry=plan.credentials.registry, log=events)
 
 
+_MOST_SHOWN: Final = 5  # differences that one message names
+
+
 class JoinRunner:
     """Takes part in the sums of a server. Ends after `sessions` sessions, or never if `sessions` is 0."""
 
@@ -43,9 +47,16 @@ class JoinRunner:
         self._in_session = False
         self._held = 0
         self._enough = trio.Event()
+        self._client: Client | None = None
+        self._failure: str | None = None  # why this client does not train with its server
+        self._told: Notice | None = None  # the same, for the server
 
     def _on_event(self, event: ClientNetworkEvent) -> None:
         self._log(event)
+        if self._plan.training is not None:
+            self._plan.training.runtime.on_event(event)
+        if isinstance(event, NoticeReceived):
+            self._take_notice(event.notice)
         if isinstance(event, Joined):
             self._in_session = True
         elif isinstance(event, SessionOver) and self._in_session:
@@ -54,13 +65,36 @@ class JoinRunner:
             if self._held == self._sessions:
                 self._enough.set()
 
+    def _take_notice(self, notice: Notice) -> None:
+        """Compare the server's terms with this client's, or take the end of the run. Ignore other notices."""
+        training = self._plan.training
+        if training is None:
+            return
+        match notice.topic:
+            case Topic.TERMS:
+                if differences := training.terms.differences(notice.body):
+                    self._failure = told(differences)
+                    self._told = Notice(Topic.TERMS, self._failure.encode()[: MAX_CLIENT_NOTICE // 2])
+                    self._enough.set()
+            case Topic.RUN_ENDED:
+                training.finish(notice.body)
+                self._log.write("run ended")
+                self._enough.set()
+
     async def run(self) -> None:
+        """Take part until it is enough. Raise `ConfigError` if the server's terms are not this client's."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._leave_when_done, nursery.cancel_scope)
             await self._take_part()
+        if self._failure is not None:
+            raise ConfigError(f"{self._plan.config.client.scenario}: {self._failure}")
 
     async def _leave_when_done(self, scope: trio.CancelScope) -> None:
         await self._enough.wait()
+        if self._told is not None and self._client is not None:
+            self._client.tell(self._told)
+            with trio.move_on_after(self._plan.patience.farewell):
+                await self._client.flush()
         scope.cancel()
 
     async def _take_part(self) -> None:
@@ -75,11 +109,12 @@ class JoinRunner:
             identity=identity,
             registry=registry,
             static=plan.static_kinds,
-            content_of=content,
+            content_of=plan.content_of,
             context=client_context(own.identity, own.certificate, own.server),
             patience=plan.patience,
             on_event=self._on_event,
         ) as client:
+            self._client = client
             self._log_start()
             async for asked in client:
                 await self._answer(client, asked)
@@ -103,10 +138,22 @@ class JoinRunner:
         about: dict[str, Fact] = {"sum": asked.sum_index, "kind": asked.kind}
         try:
             # A computing thread cannot be stopped, so it is abandoned when the process ends.
-            values = await trio.to_thread.run_sync(usable, self._plan.source, asked, abandon_on_cancel=True)
+            values = await trio.to_thread.run_sync(self._plan.answer, asked, abandon_on_cancel=True)
             answered = await client.answer(asked, values)
         except (InputError, UnchangedValues) as error:
             self._log.write("declined", **about, reason=str(error))
             await client.decline(asked)
             return
+        except PeerError as error:  # a query that no honest server sends
+            self._log.write("refused", **about, error=type(error).__name__, reason=str(error))
+            await client.decline(asked)
+            return
+        if not answered and self._plan.training is not None:
+            self._plan.training.runtime.too_late()
         self._log.write("answered" if answered else "too late", **about)
+
+
+def told(differences: list[str]) -> str:
+    """Return a sentence about terms that differ."""
+    more = f"; and {len(differences) - _MOST_SHOWN} more" if len(differences) > _MOST_SHOWN else ""
+    return f"the terms differ: {'; '.join(differences[:_MOST_SHOWN])}{more}"

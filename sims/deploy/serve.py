@@ -5,7 +5,6 @@ be written, or an expired registry."""
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
@@ -14,14 +13,13 @@ from typing import Final
 import trio
 
 from secagg.errors import SumFailed
-from secagg.events import Convicted, ServerEvent
 from secagg.ledger import ServerLedger
 from secagg.net.event_log import EventLog, Fact
-from secagg.net.server import Server, open_server
+from secagg.net.server import Server
 from secagg.net.server_session import Session
-from secagg.net.tls import server_context
 from sims.config_problems import ConfigError, Problems
-from sims.deploy.evidence_directory import EvidenceDirectory
+from sims.deploy.evidence_directory import EvidenceDirectory, EvidenceKeeper
+from sims.deploy.listening import ListenSettings, listen
 from sims.deploy.log import open_log
 from sims.deploy.process_control import allow_connections, run_watched
 from sims.deploy.server_setup import ServerSetup, load_server_setup
@@ -30,13 +28,6 @@ from sims.deploy.totals_directory import TotalsDirectory
 from sims.process_resources import forbid_core_dumps
 
 _FORGIVEN_WITHIN: Final = 10.0  # seconds between two looks at the ledger while too few clients are there
-
-# Hints for an address that cannot be used.
-_HINTS: Final = {
-    errno.EADDRINUSE: "; stop the program that listens there, or choose another port",
-    errno.EACCES: "; ports below 1024 need a privilege: choose a higher one",
-    errno.EADDRNOTAVAIL: "; name an address of this machine, or 0.0.0.0 for all of them",
-}
 
 
 def serve(path: Path) -> None:
@@ -77,6 +68,7 @@ class ServeRunner:
         self._section = plan.config.session
         self._ledger = ledger
         self._log = log
+        self._evidence = EvidenceKeeper(plan.config.server.evidence, log)
         self._totals = TotalsDirectory(plan.config.server.totals)
         # Rounds that have a total are not used again, even if the ledger was lost.
         known = round_after(plan.config.server.ledger), self._totals.round_after()
@@ -88,30 +80,23 @@ class ServeRunner:
         server cannot listen at the configured address."""
         held = 0
         async with AsyncExitStack() as stack:
-            server = await self._listen(stack)
+            server = await listen(
+                stack,
+                ListenSettings(
+                    self._plan.config.server.listen,
+                    self._plan.patience,
+                    self._plan.capacity,
+                    f"{self._plan.path}: server.listen",
+                ),
+                self._plan.credentials,
+                self._log,
+            )
             self._log_start(server)
             while True:
                 held += await self._hold_session(server)
                 if 0 < self._section.sessions == held:
                     return
                 await trio.sleep(self._section.pause)
-
-    async def _listen(self, stack: AsyncExitStack) -> Server:
-        plan, own = self._plan, self._plan.credentials
-        opened = open_server(
-            plan.config.server.listen,
-            members=own.registry.members,
-            context=server_context(own.identity, own.certificate, list(own.clients.values())),
-            patience=plan.patience,
-            capacity=plan.capacity,
-            on_event=self._log,
-        )
-        try:
-            return await stack.enter_async_context(opened)
-        except OSError as error:
-            where = f"{plan.path}: server.listen: cannot listen on {plan.config.server.listen}"
-            hint = _HINTS.get(error.errno or 0, "")
-            raise ConfigError(f"{where}: {error.strerror or error}{hint}") from None
 
     def _log_start(self, server: Server) -> None:
         registry = self._plan.credentials.registry
@@ -138,7 +123,7 @@ class ServeRunner:
                 ledger=self._ledger,
                 expected=min(self._section.max_cohort, len(members)),
                 members=members,
-                on_event=self._keep_evidence,
+                on_event=self._evidence.keep,
             ) as session:
                 for question in self._questions.of_session():
                     await self._ask(session, question)
@@ -160,18 +145,6 @@ class ServeRunner:
                 self._log.write("waiting", clients=least, barred=len(barred))
             with trio.move_on_after(_FORGIVEN_WITHIN):
                 await server.wait_for_clients(least, barred=barred)
-
-    def _keep_evidence(self, event: ServerEvent) -> None:
-        """Store the evidence of a conviction, if there is any and the operator wants to keep it."""
-        directory = self._plan.config.server.evidence
-        if directory is None or not isinstance(event, Convicted) or event.evidence is None:
-            return
-        try:
-            path = EvidenceDirectory(directory).store(event.evidence)
-        except ConfigError as error:
-            self._log.write("evidence lost", member=event.peer, reason=str(error))
-        else:
-            self._log.write("evidence", member=event.peer, file=str(path))
 
     async def _ask(self, session: Session, question: ScheduledSum) -> None:
         about: dict[str, Fact] = {"kind": question.kind, "round": question.round_number}

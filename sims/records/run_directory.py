@@ -18,6 +18,7 @@ FORMAT: Final = 2
 PUBLIC: Final = 0o644
 PRIVATE: Final = 0o600
 RUNNING, INTERRUPTED, FINISHED, FAILED = "running", "interrupted", "finished", "failed"
+SERVED: Final = "served"  # the channel of a run with real clients; that of its scenario is for simulations
 
 
 @dataclass(frozen=True)

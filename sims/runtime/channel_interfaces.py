@@ -1,4 +1,4 @@
-"""The interfaces of a channel and of its sessions, and the graph and the counts of a session."""
+"""The interfaces of channels, transports and sessions, and the graph and the counts of a session."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from protocols.rounds import RoundInfo
 from protocols.run import SumChannel
 from secagg.client_budget import Spend
 from secagg.client_memory import AnswerEntry
 from secagg.differencing_rules import SetLog
 from secagg.events import SessionReady
-from secagg.hybrid_keys import KeyAgreement
-from secagg.local_session import Absent, AnswerOrDecline, Listener, Prepare, Stage
-from secagg.policy import Policy
+from secagg.local_session import Stage
 from secagg.sum_spec import Table, Total
-from secagg.trust_levels import Trust
 from sims.records.sum_records import Exclusion, Refusal, SumRecord
-from sims.runtime.client_state import SimulatedMemory
-from sims.runtime.sum_and_dropout_settings import Setting
+from sims.runtime.sum_settings import SumSettings
 
 K = TypeVar("K", bound=tuple[int, ...])
 
@@ -39,8 +36,8 @@ class ObservedChannel(SumChannel, Protocol):
     `sessions`    the number of sessions so far.
     """
 
-    asked: list[SumRecord]
-
+    @property
+    def asked(self) -> list[SumRecord]: ...
     @property
     def bytes_up(self) -> Counter[Stage]: ...
     @property
@@ -116,6 +113,8 @@ class SumSession(TrafficCounter, Protocol):
     @property
     def contributors(self) -> tuple[int, ...]: ...
     @property
+    def informed(self) -> AbstractSet[int]: ...  # clients that know that they are in the last total
+    @property
     def is_plain(self) -> bool: ...
     def open(self) -> None: ...
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total: ...
@@ -124,36 +123,28 @@ class SumSession(TrafficCounter, Protocol):
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """What a session is made from: clients, settings, and functions for answers, drop-outs and events."""
+    """What a coordinator asks a transport for: a session of these clients (`members`), with these sums."""
 
     table: Table
-    setting: Setting
+    settings: SumSettings
     members: tuple[int, ...]
-    memories: Mapping[int, SimulatedMemory]
     number: int  # counts sessions, or rounds if every round has its own session
-    answer: AnswerOrDecline
-    prepare: Prepare
-    absent: Absent
-    listener: Listener
     history: SetLog  # the server's record of the clients in each sum of all sessions
-    left: AbstractSet[int]  # clients gone for the rest of the round; grows during the session
+    on_stage: Callable[[Stage], None]  # called when a stage begins
+
+
+class Transport(Protocol):
+    """Carries frames between a coordinator and its clients.
+
+    `clients`   returns the ids of the clients that can be invited now.
+    `session`   returns a session that is not open yet.
+    `announce`  tells clients how the rounds before `round_info.number` ended. It may do nothing: the next
+                query tells them, too.
+    `needs_new_session`  whether clients were lost that can come back only in a new session.
+    """
 
     @property
-    def policy(self) -> Policy:
-        """Return the limits that every client of the session enforces against the server."""
-        setting, least = self.setting, self.setting.corrupt + 2
-        return Policy(
-            trust=Trust.parse(setting.trust),
-            corrupt=setting.corrupt,
-            min_cohort=least,
-            max_cohort=len(self.members),
-            min_contributors=least,
-            max_sums=setting.sums,
-            unnoised_sums=setting.unnoised_sums,
-            max_rho=setting.max_rho,
-            adjacency=setting.adjacency,
-            key_agreement=KeyAgreement.parse(setting.key_agreement),
-        )
-
-
-SessionFactory: TypeAlias = Callable[[SessionPlan], SumSession]
+    def needs_new_session(self) -> bool: ...
+    def clients(self) -> tuple[int, ...]: ...
+    def session(self, plan: SessionPlan) -> SumSession: ...
+    def announce(self, round_info: RoundInfo) -> None: ...

@@ -37,9 +37,9 @@ from secagg.sum_spec import SumSpec, Total
 from secagg.topology import plan
 from secagg.trust_levels import Trust
 from sims.records.sum_records import Refusal
-from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats
+from sims.runtime.channel_interfaces import SessionGraph, SumStats
 from sims.runtime.residue_tampering import tampered
-from sims.runtime.session_channel import SessionChannel
+from sims.runtime.session_channel import SessionChannel, SimulatedSessionPlan
 from sims.runtime.sum_and_dropout_settings import Setting
 
 _SET_UP = -1
@@ -69,7 +69,7 @@ class PlainSession:
 
     is_plain = True
 
-    def __init__(self, plan: SessionPlan) -> None:
+    def __init__(self, plan: SimulatedSessionPlan) -> None:
         self._plan = plan
         self._policy = plan.policy
         self._table = plan.table
@@ -90,6 +90,7 @@ class PlainSession:
         self.stats = SumStats()
         self.graph: SessionGraph | None = None
         self.contributors: tuple[int, ...] = ()  # of the last sum
+        self.informed: set[int] = set()
         self.bytes_up: Counter[Stage] = Counter()  # the counters stay empty: no bytes are sent
         self.bytes_down: Counter[Stage] = Counter()
         self.frames_up: Counter[Stage] = Counter()
@@ -122,6 +123,7 @@ class PlainSession:
     # --- one sum ---
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
+        self.informed = set()
         self._agenda.check(kind, payload, round_number)
         self._gone |= {position for position, k in enumerate(self._cohort) if k in self._plan.left}
         later = self._agenda.later_roster(kind, round_number)
@@ -247,6 +249,7 @@ class PlainSession:
         self.stats.revealed = len(stayed)
         for position in stayed:
             self._books[self._cohort[position]].confirm(query.kind, query.round, survivors)
+            self.informed.add(self._cohort[position])
             self._plan.listener(self._cohort[position], Confirmed(query.sum_index, len(survivors)))
         self._check_enough(stayed, "revealed shares")
         return stayed
@@ -267,7 +270,7 @@ class _Adding:
 
     def __init__(
         self,
-        plan: SessionPlan,
+        plan: SimulatedSessionPlan,
         cohort: tuple[int, ...],
         roster: PositionSet,
         query: Query,

@@ -10,7 +10,7 @@ from protocols.learner import Learner
 from protocols.query_encoding import query_content
 from secagg.client import ClientMachine
 from secagg.errors import Departed, PeerError
-from secagg.events import Excluded, ServerEvent, SessionReady
+from secagg.events import ClientEvent, Confirmed, Excluded, ServerEvent, SessionReady
 from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
 from secagg.local_session import LocalSession, local_machines
@@ -18,9 +18,9 @@ from secagg.messages import MaskedInput, Reveal, message_type
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
 from sims.records.sum_records import Exclusion, Refusal
-from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats, rows_of
+from sims.runtime.channel_interfaces import SessionGraph, SumStats, rows_of
 from sims.runtime.insecure_seed_hooks import client_hooks, server_hooks
-from sims.runtime.session_channel import SessionChannel
+from sims.runtime.session_channel import SessionChannel, SimulatedSessionPlan
 from sims.runtime.sum_and_dropout_settings import Setting
 
 
@@ -47,7 +47,7 @@ class ObservedSession(LocalSession):
     is_plain = False
 
     def __init__(
-        self, server: ServerMachine, clients: Mapping[int, ClientMachine], plan: SessionPlan
+        self, server: ServerMachine, clients: Mapping[int, ClientMachine], plan: SimulatedSessionPlan
     ) -> None:
         super().__init__(
             server,
@@ -56,10 +56,12 @@ class ObservedSession(LocalSession):
             absent=plan.absent,
             observer=self._count,
             ledger=plan.setting.ledger,
-            listener=plan.listener,
+            listener=self._hear,
             prepare=plan.prepare,
         )
         self._left = plan.left
+        self._plan = plan
+        self.informed: set[int] = set()
         self.stats = SumStats()
 
     def _count(self, member: int, frame: bytes) -> None:
@@ -67,12 +69,18 @@ class ObservedSession(LocalSession):
         self.stats.masked += kind is MaskedInput
         self.stats.revealed += kind is Reveal
 
+    def _hear(self, member: int, event: ClientEvent) -> None:
+        if isinstance(event, Confirmed):
+            self.informed.add(member)
+        self._plan.listener(member, event)
+
     def _refuse(self, member: int, error: PeerError) -> tuple[bytes, ...]:
         self.stats.refusals.append(Refusal.of(member, error))
         return super()._refuse(member, error)
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
         before = self._sum_index
+        self.informed = set()
         for member in self._left:  # In a network, the server would have lost these connections by now.
             self._note(self._server.drop(member))
         try:
@@ -97,13 +105,13 @@ class ObservedSession(LocalSession):
 
 
 class SecureSessions:
-    """Makes secure sessions in this process from `SessionPlan`s. A client has the same signing key in all."""
+    """Makes secure sessions in this process. A client has the same signing key in all of them."""
 
     def __init__(self, enrolled: tuple[int, ...], setting: Setting) -> None:
         self._enrolled = enrolled
         self._identity = _identities(setting.insecure_seed)
 
-    def __call__(self, plan: SessionPlan) -> ObservedSession:
+    def __call__(self, plan: SimulatedSessionPlan) -> ObservedSession:
         setting = plan.setting
         server, clients = local_machines(
             table=plan.table,

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from functools import cached_property
 from typing import Final, TypeAlias
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from secagg.errors import ParameterError
-from secagg.graph_parameters import GraphChoice
 from secagg.hashing import digest
-from secagg.hybrid_keys import KeyAgreement
-from secagg.ledger import ServerLedger
 from secagg.local_session import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.zcdp_cost import Adjacency
-from secagg.session_params import SessionParams, check_whole
-from secagg.trust_levels import Trust, dropouts_allowed
-from sims.records.sum_records import SumLogger, no_sum_logger
 from sims.runtime.residue_tampering import Tamper
+from sims.runtime.sum_settings import SumSettings
 
 # (member, stage, round, sum within the round or -1 in set-up) -> whether the client drops out there.
 DropoutSchedule: TypeAlias = Callable[[int, Stage, int, int], bool]
-# The number of a round -> the clients invited to it.
-CohortSampler: TypeAlias = Callable[[int], Sequence[int]]
 
 _MANY: Final = 1 << 62
 
@@ -37,29 +28,16 @@ def no_dropouts(_member: int, _stage: Stage, _round: int, _sum: int) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """The settings of a channel: how its sums are protected, and which clients take part in each round.
+class Setting(SumSettings):
+    """The settings of a channel to simulated clients: those of `SumSettings`, and how clients behave.
 
-    `trust`             what the server may do: "curious_server" or "malicious_server".
-    `corrupt`           how many clients may collude with the server.
-    `dropout`           which fraction of the cohort may be missing by the end of a session.
-    `graph`             which pairs of clients share secrets; by default, chosen by the size of the cohort.
-    `key_agreement`     how clients agree on secrets: by X25519 alone, or also by ML-KEM-768.
-    `sums`              most sums of one session; a round that needs more than are left begins a new one.
-    `each_round`        whether every round begins a new session. Then a round of a seeded run does not depend
-                        on earlier rounds, so a resumed run repeats it exactly.
     `dropouts`          function that says who drops out, and at which stage. It must return the same value
                         whenever it is called with the same arguments.
     `dropout_law`       probabilities of further drop-outs.
-    `sample_cohort`     function that returns the clients invited to a round; by default, all are.
     `max_rho`           privacy budget of each client for all sums with noise. A client with a budget refuses
                         sums without noise. By default, the algorithm's budget; without noise, it has none.
     `adjacency`         which data sets count as neighbours in the definition of rho.
     `tamper`            functions, by client id, that replace the values of clients that attack the sums.
-    `log`               receives a record of every session and sum, for observers.
-    `ledger`            where the server records what it asks and releases; a plain channel ignores it.
-    `barred`            clients that are invited no more. A channel adds those that lied, and those that were
-                        in a dispute. Channels to the same clients share this set.
     `insecure_seed`     makes rounding, keys and noise repeatable. Nothing is secret then.
     `insecure_replay`   deletes the record of what clients have answered, so that a round can be repeated. A
                         server that repeats a round without one client learns the answer of that client.
@@ -70,48 +48,18 @@ class Setting:
     True
     """
 
-    trust: Trust | str = Trust.CURIOUS
-    corrupt: int = 0
-    dropout: Fraction | float = Fraction(0)
-    graph: GraphChoice | str = GraphChoice.AUTO
-    key_agreement: KeyAgreement | str = KeyAgreement.X25519
-    sums: int = MAX_SUMS
-    each_round: bool = False
     dropouts: DropoutSchedule = no_dropouts
     dropout_law: DropoutLaw | None = None
-    sample_cohort: CohortSampler | None = None
     max_rho: float | None = None
     adjacency: Adjacency = Adjacency.ZERO_OUT
     tamper: Mapping[int, Tamper] = field(default_factory=dict, hash=False)
-    log: SumLogger = no_sum_logger
-    ledger: ServerLedger | None = None
-    barred: set[int] = field(default_factory=set, hash=False)
     insecure_seed: bytes | None = None
     insecure_replay: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "trust", Trust.parse(self.trust))
-        object.__setattr__(self, "graph", GraphChoice.parse(self.graph))
-        object.__setattr__(self, "key_agreement", KeyAgreement.parse(self.key_agreement))
-        check_whole("corrupt", self.corrupt)
-        check_whole("sums", self.sums)
-        if type(self.dropout) not in (int, float, Fraction):
-            raise ParameterError("dropout must be a number from 0 to below 1")
-        dropouts_allowed(2, self.dropout)  # raises on a fraction outside 0 to 1
+        super().__post_init__()
         if self.insecure_seed is not None and not isinstance(self.insecure_seed, bytes):
             raise ParameterError("insecure_seed must be bytes")
-
-    @cached_property
-    def params(self) -> SessionParams:
-        """Return the protocol parameters that all sessions share. The size of a cohort is not one of them."""
-        return SessionParams(
-            trust=Trust.parse(self.trust),
-            corrupt=self.corrupt,
-            sums=self.sums,
-            dropout=self.dropout,
-            graph=GraphChoice.parse(self.graph),
-            key_agreement=KeyAgreement.parse(self.key_agreement),
-        )
 
     @property
     def unnoised_sums(self) -> int:

@@ -100,6 +100,7 @@ def load(
     swept = {key.removeprefix(_AXIS): value for key, value in changes.items() if key.startswith(_AXIS)}
     fixed = {key: value for key, value in changes.items() if not key.startswith(_AXIS)}
     document, problems = toml_tables(path), Problems(path)
+    document.pop("deploy", None)  # for `secagg serve`, which checks it (`sims.deploy.config`)
     name = _name(fixed.pop("name", document.pop("name", path.stem)), problems)
     few = _quick(document, problems, quick=quick)
     found = axes(document.pop("sweep", {}), problems, swept)

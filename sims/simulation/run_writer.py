@@ -43,7 +43,6 @@ from sims.records.run_file_names import (
 )
 from sims.records.sum_records import ResumeRecord, SessionRecord, SumHistory, SumRecord
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
-from sims.simulation.setup import SimulationSetup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +55,30 @@ class Origin:
     label: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunShape:
+    """What `run.json` says of a run besides its settings: the number of clients and of attackers among them,
+    the kind of channel, the command that runs it, and the algorithms of training and error histogram."""
+
+    clients: int
+    algorithm: AnyAlgorithm
+    channel: str
+    attackers: int = 0
+    tail: AnyAlgorithm | None = None
+    command: str = "simulate"
+
+
 @contextmanager
 def open_run(
-    directory: RunDirectory, settings: Settings, origin: Origin, *, resume: bool
+    directory: RunDirectory,
+    settings: Settings,
+    origin: Origin,
+    *,
+    resume: bool,
+    identity: Identity | None = None,
 ) -> Iterator[RunWriter]:
     """Lock a run directory and yield its writer. Without `resume`, remove the files of an earlier run first.
+    `identity` signs the ledger; by default, it follows from the settings.
     If the block raises before the first checkpoint, remove the directory. Raise `ConfigError` if it holds
     other files and no run, if another process has locked it, or if its checkpoint cannot be resumed."""
     directory.make()
@@ -70,7 +88,7 @@ def open_run(
             directory.clear()
         try:
             with ExitStack() as stack:
-                yield RunWriter(directory, settings, origin, saved, stack)
+                yield RunWriter(directory, settings, origin, saved, stack, identity)
         except BaseException:
             _leave_nothing(directory)
             raise
@@ -93,12 +111,14 @@ class RunWriter:
         origin: Origin,
         saved: Checkpoint | None,
         stack: ExitStack,
+        identity: Identity | None,
     ) -> None:
         self._directory = directory
         self._settings = settings
         self._origin = origin
         self.saved = saved
-        self._identity = _identity(settings)
+        self._with_ledger = identity is not None or settings.channel.kind != "plain"
+        self._identity = identity or _identity(settings)
         self._facts: dict[str, Any] = directory.facts() if saved is not None else {}
         # Lines of the file of sums after the checkpoint, which `_lines` removes.
         self.lost_lines = [] if saved is None else directory.read_lines(SUMS)[saved.lines[SUMS] :]
@@ -121,7 +141,7 @@ class RunWriter:
 
     def _make_ledger(self) -> ServerLedger | None:
         """Return the server's ledger, for this writer to read; None for a plain channel, which has none."""
-        if self._settings.channel.kind == "plain":
+        if not self._with_ledger:
             return None
         if self.saved is None:
             ServerLedger.create(self._directory / LEDGER).close()
@@ -172,10 +192,10 @@ class RunWriter:
         self.sessions += 1
         return self.sessions - 1
 
-    def begin(self, setup: SimulationSetup) -> None:
+    def begin(self, shape: RunShape) -> None:
         """Collect in memory the facts that are known before round 1. The first `keep` writes `run.json`."""
         given, now = self._settings, datetime.now(UTC).isoformat(timespec="seconds")
-        clients = len(setup.crowd)
+        clients = shape.clients
         self._facts = {
             "format": FORMAT,
             "name": self._origin.name,
@@ -184,7 +204,7 @@ class RunWriter:
             "digest": self._origin.digest,
             "secagg": metadata.version("secagg"),
             "python": platform.python_version(),
-            "channel": given.channel.kind,
+            "channel": shape.channel,
             "trust": given.channel.trust,
             "key_agreement": given.channel.key_agreement,
             "insecure_seed": insecure_seed(given.seed).hex() if given.seeded else None,
@@ -196,14 +216,14 @@ class RunWriter:
             "seconds": {"wall": 0.0, "cpu": 0.0},
             "clients": clients,
             "per_round": min(given.cohort.per_round or clients, clients),
-            "dim": setup.crowd.dim,
-            "corrupt": len(setup.corrupt),
+            "dim": shape.algorithm.dim,
+            "corrupt": shape.attackers,
             "graph": None,
             "server_key": None if self.ledger is None else self._identity.public.hex(),
             "algorithm": given.algorithm.name,
-            "command": f"secagg simulate {self._directory / SCENARIO}",
-            "sums": described(setup.algorithm)
-            + ([] if setup.tail is None else described(setup.tail.algorithm, extra=True)),
+            "command": f"secagg {shape.command} {self._directory / SCENARIO}",
+            "sums": described(shape.algorithm)
+            + ([] if shape.tail is None else described(shape.tail, extra=True)),
         }
 
     def resumed(self) -> None:

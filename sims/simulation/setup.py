@@ -18,7 +18,7 @@ from sims.records.sum_records import SumLogger, no_sum_logger
 from sims.runtime import DropoutLaw, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.processes import processes_sum
-from sims.runtime.sum_and_dropout_settings import CohortSampler
+from sims.runtime.sum_settings import CohortSampler
 from sims.scenario.algorithm_builder import build as build_algorithm
 from sims.scenario.initial_model import first_model
 from sims.scenario.settings import CHANNEL_KINDS, Settings, insecure_seed

@@ -24,7 +24,7 @@ from sims.scenario.settings import Settings
 from sims.simulation.canary_audit import canary_facts
 from sims.simulation.metrics_recorder import Line, MetricsRecorder
 from sims.simulation.progress import OnProgress, Progress, no_progress
-from sims.simulation.run_writer import Origin, RunWriter, open_run
+from sims.simulation.run_writer import Origin, RunShape, RunWriter, open_run
 from sims.simulation.setup import SimulationSetup, no_ledger
 from sims.simulation.spending import Spending, delta_of, spend_facts
 from sims.simulation.sums_after_checkpoint import leave_out, lost_sums
@@ -153,8 +153,18 @@ class Simulation:
             return
         line = self._recorder.first(self._seconds()["wall"])
         if writer is not None:
-            writer.begin(self.setup)
+            writer.begin(self._shape())
         self._keep(line)
+
+    def _shape(self) -> RunShape:
+        setup = self.setup
+        return RunShape(
+            clients=len(setup.crowd),
+            algorithm=setup.algorithm,
+            channel=self._settings.channel.kind,
+            attackers=len(setup.corrupt),
+            tail=None if setup.tail is None else setup.tail.algorithm,
+        )
 
     def _round(self, number: int) -> None:
         started, setup = time.perf_counter(), self.setup

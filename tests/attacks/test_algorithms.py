@@ -32,8 +32,8 @@ from secagg.query_context import Question
 from secagg.residue_packing import Residues
 from secagg.sum_spec import Total
 from sims.runtime import SessionChannel, Setting, insecure_plain_sum, secure_sum
-from sims.runtime.channel_interfaces import SessionPlan
 from sims.runtime.secure import ObservedSession
+from sims.runtime.session_channel import SimulatedSessionPlan
 
 CLIENTS, BAD, DIM, ROUNDS = 12, 3, 5, 4  # a quarter is bad: members 0, 1 and 2
 SEED = b"attacks on algorithms"
@@ -169,7 +169,7 @@ def forge(question: Question, residues: tuple[Residues, ...]) -> tuple[Residues,
     return residues
 
 
-def forged_session(forgers: frozenset[int], plan: SessionPlan) -> ObservedSession:
+def forged_session(forgers: frozenset[int], plan: SimulatedSessionPlan) -> ObservedSession:
     """Real machines, some of which forge their inputs before they mask them."""
     seed = SEED + bytes([plan.number])
 

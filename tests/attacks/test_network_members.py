@@ -18,6 +18,7 @@ from secagg.errors import SecaggError
 from secagg.net import packets
 from secagg.net import reliable_link as link_module
 from secagg.net.connection import Connection
+from secagg.net.notices import MAX_CLIENT_NOTICE
 from secagg.net.packets import LINK_BYTES, MAX_BODY, PacketKind, Reason
 from secagg.net.reliable_link import MAX_KEEPALIVES, Link, ReceivedFrame
 from secagg.net.settings import Deadlines
@@ -243,19 +244,19 @@ def test_pieces_of_other_lengths_than_announced(sizes: list[int]) -> None:
 
 
 def test_a_frame_without_any_session() -> None:
-    """Nobody has a reason to send one. The guard: `frame_limit` is 0 until a client is invited."""
+    """Nobody has a reason to send one. The guard: until a client is invited, it may send notices only."""
     site = Site()
 
     async def main() -> None:
         async with scene(site) as place:
             intruder = await place.join(site.insider)
-            await intruder.send_frame(b"x")
+            await intruder.send_frame(bytes(MAX_CLIENT_NOTICE + 1))
             assert await intruder.dismissal() is Reason.EXCLUDED
             async with place.session(expected=site.honest) as session:
                 await place.sum(session)
 
     run(main)
-    assert_excluded(site, "OversizeMessage", "announced a message of 1 bytes; 0 are allowed now")
+    assert_excluded(site, "OversizeMessage", "announced a message of 2049 bytes; 2048 are allowed now")
 
 
 # --- acknowledgements and signs of life ---------------------------------------------------------------

@@ -148,7 +148,7 @@ def test_sessions_are_renewed_when_their_sums_are_used_up(make: Make, trust: Tru
     sessions = []
     for _ in range(5):
         assert run.round().completed
-        sessions.append(channel._sessions)
+        sessions.append(channel.sessions)
     assert sessions == [1, 1, 2, 2, 3]
 
 
@@ -160,7 +160,7 @@ def test_sessions_are_renewed_between_rounds_only(make: Make) -> None:
     seen = []
     for _ in range(4):
         assert run.round().sums == {"vote": 3}
-        seen.append((channel._sessions, channel._sums_left))
+        seen.append((channel.sessions, channel.coordinator._sums_left))
     assert seen == [(1, 4), (1, 1), (2, 4), (2, 1)]
     assert votes_of(channel) == [12] * CLIENTS
 
@@ -170,7 +170,7 @@ def test_real_clients_stay_who_they_are_without_a_seed(make: Make) -> None:
     channel = channel_of(make, trust=Trust.MALICIOUS, sums=1, insecure_seed=None)
     run = run_of(channel)
     assert [run.round().completed for _ in range(3)] == [True] * 3
-    assert channel._sessions == 3
+    assert channel.sessions == 3
 
 
 @BOTH
@@ -183,7 +183,7 @@ def test_draws_open_sessions_of_their_own(make: Make, trust: Trust) -> None:
     for _ in drawn:
         report = run.round()
         assert (report.completed, report.clients) == (True, 3)
-        sessions.append(channel._sessions)
+        sessions.append(channel.sessions)
     assert sessions == [1, 1, 2, 3]
 
 
@@ -258,7 +258,7 @@ def test_working_alone_takes_no_session(make: Make) -> None:
     assert run.round().completed
     trained = [participant.memory.model is not None for participant in channel.participants.values()]
     assert trained == [True, True, False, False, False]
-    assert (channel._sessions, channel.bytes_up) == (0, {})
+    assert (channel.sessions, channel.bytes_up) == (0, {})
 
 
 # --- drop-outs and refusals ----------------------------------------------------------------------------
@@ -466,7 +466,7 @@ def test_a_clients_own_mistake_passes_and_the_next_round_works(make: Make) -> No
     report = run.round()
     assert (report.number, report.clients, report.sums) == (1, 5, {"vote": 2})
     assert votes_of(channel) == [2] * CLIENTS, "nothing of the round that broke is kept"
-    assert channel._sessions == 1
+    assert channel.sessions == 1
 
 
 @BOTH
@@ -475,9 +475,9 @@ def test_a_query_of_another_round_than_its_sums_is_refused(make: Make) -> None:
     channel = channel_of(make, Voting(dim=DIM, clients=CLIENTS))
     channel.begin(RoundInfo())
     assert channel.ask(Vote(0)).count == CLIENTS
-    assert channel._session is not None
+    assert channel.coordinator.session is not None
     with pytest.raises(TooFewClients):
-        channel._session.ask("vote", encode_query(RoundInfo(), Vote(1)), round_number=1)
+        channel.coordinator.session.ask("vote", encode_query(RoundInfo(), Vote(1)), round_number=1)
 
 
 # --- budgets -------------------------------------------------------------------------------------------

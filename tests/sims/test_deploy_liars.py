@@ -7,7 +7,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,7 @@ from secagg.net.identity_and_registry_files import REGISTRY, write_certificate
 from secagg.trust_levels import Trust
 from sims.cli import main
 from sims.config_problems import ConfigError
-from sims.deploy.evidence_directory import EvidenceDirectory
-from sims.deploy.serve import ServeRunner
+from sims.deploy.evidence_directory import EvidenceDirectory, EvidenceKeeper
 from tests.attacks.attackers.liars import CountLiar
 from tests.attacks.court import Court, one
 from tests.secagg.net.rig import Diary
@@ -173,10 +171,9 @@ def test_evidence_that_cannot_be_kept_does_not_stop_the_server(
 ) -> None:
     (tmp_path / "kept").mkdir(mode=0o700)
     diary = Diary()
-    plan = SimpleNamespace(config=SimpleNamespace(server=SimpleNamespace(evidence=tmp_path / directory)))
-    runner: Any = SimpleNamespace(_plan=plan, _log=EventLog(diary))
+    keeper = EvidenceKeeper(tmp_path / directory, EventLog(diary))
     for happened in court.session.events:
-        ServeRunner._keep_evidence(runner, happened)
+        keeper.keep(happened)
     assert [text for text, _ in diary] == [event]
     assert diary.members(event) == [3]
 

@@ -141,8 +141,8 @@ def test_a_draw_is_of_so_many_clients_and_of_all_in_turn() -> None:
     seen: list[set[int]] = []
 
     def observe(_number: int, _run: Any, channel: Any, _crowd: Any) -> int:
-        seen.append(set(channel._members))
-        return len(channel._members)
+        seen.append(set(channel.coordinator._members))
+        return len(channel.coordinator._members)
 
     register_observer("seen", lambda: observe)
     try:

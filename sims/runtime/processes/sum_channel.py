@@ -19,12 +19,11 @@ from protocols.learner import Learner
 from protocols.rounds import RoundInfo
 from secagg.errors import ParameterError
 from secagg.trust_levels import Trust
-from sims.runtime.channel_interfaces import SessionPlan
 from sims.runtime.client_state import restore_clients, save_clients
 from sims.runtime.processes.messages import BeginRound, ClientFactory, FinishRound, RoundFinished, WorkerReply
 from sims.runtime.processes.session import ProcessSession
 from sims.runtime.processes.supervisor import OnWorkerEvent, WorkerSupervisor
-from sims.runtime.session_channel import SessionChannel
+from sims.runtime.session_channel import SessionChannel, SimulatedSessionPlan
 from sims.runtime.sum_and_dropout_settings import Setting
 
 _logger: Final = logging.getLogger("sims.workers")
@@ -81,12 +80,12 @@ class ProcessesChannel(SessionChannel):
     def begin(self, round_info: RoundInfo) -> None:
         supervisor = self._running()
         if supervisor.call(supervisor.restart_workers):
-            self._end_session()  # The clients of the new workers are not part of it.
-        alone = self._invited(round_info) if self._algorithm.table is None else ()
+            self.coordinator.end_session()  # The clients of the new workers are not part of it.
+        alone = self.coordinator.invited(round_info) if self._algorithm.table is None else ()
         self._command(lambda some: BeginRound(round_info, tuple(k for k in some if k in alone)))
         super().begin(round_info)
 
-    def _report(self, round_info: RoundInfo) -> None:
+    def announce(self, round_info: RoundInfo) -> None:
         """Finish the round in all workers, and copy the states of their clients to this process."""
         replies = self._command(lambda _some: FinishRound(round_info))
         for slot, some in enumerate(self._groups_of_clients):
@@ -101,8 +100,9 @@ class ProcessesChannel(SessionChannel):
         """Report the round's outcome to all clients. After a failed round or drop-outs, end the session,
         because clients that lost their connection can only come back in a new one."""
         super().finish(round_info)
-        if isinstance(self._session, ProcessSession) and self._session.lost:
-            self._end_session()
+        session = self.coordinator.session
+        if isinstance(session, ProcessSession) and session.lost:
+            self.coordinator.end_session()
 
     def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None:
         super().restore(saved, sessions=sessions)
@@ -113,7 +113,7 @@ class ProcessesChannel(SessionChannel):
         if self._supervisor is None:
             return
         try:
-            self._end_session()
+            self.coordinator.end_session()
         finally:
             self._supervisor.stop()
             self._supervisor = None
@@ -153,7 +153,7 @@ class ProcessesChannel(SessionChannel):
         commands = {slot: make(some) for slot, some in enumerate(self._groups_of_clients)}
         return supervisor.call(supervisor.command, commands)
 
-    def _process_session(self, plan: SessionPlan) -> ProcessSession:
+    def _process_session(self, plan: SimulatedSessionPlan) -> ProcessSession:
         return ProcessSession(plan, self._running(), self._slot_of.__getitem__, self._missing)
 
     # --- copies of the clients' state ---
@@ -165,7 +165,7 @@ class ProcessesChannel(SessionChannel):
         copies = {member: self.participants[member] for member in some}
         restore_clients(reply.saved, copies, self._memories, self._setting.tamper)
         for member in reply.silent:
-            self.participants[member].diverged = self._round_info.number
+            self.participants[member].diverged = self.coordinator.round_info.number
 
     def _take_answered(self, slot: int) -> None:
         """Record, in this process, the answers that clients of a killed worker sent in this round. Answers

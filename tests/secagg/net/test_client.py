@@ -21,6 +21,7 @@ from secagg.net import packets
 from secagg.net.client import Client
 from secagg.net.connection import ConnectionLost
 from secagg.net.handshake import backoff
+from secagg.net.notices import Topic, parse_notice
 from secagg.net.packets import PacketKind, Reason
 from secagg.net.reliable_link import MAX_UNREAD
 from secagg.net.server import Server
@@ -436,6 +437,8 @@ def test_frames_of_a_session_that_was_left_are_passed_over() -> None:
             await server.invite(world)
             assert await server.frame_type() is m.Advertisement
             await server.send_frame(m.KeyList(bytes(32), 2, b"x").encode(), seen=0)
+            why = parse_notice(await server.frame(), sender=0)
+            assert (why.topic, why.body) == (Topic.REFUSAL, b"WrongSession")
             assert await server.frame_type() is m.Leave
             for _ in range(3):
                 await server.send_frame(m.GroupClosed(bytes(32), 0).encode(), seen=0)

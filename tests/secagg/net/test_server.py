@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from secagg import messages as m
 from secagg.errors import ParameterError, SlowReader
 from secagg.net import packets
+from secagg.net.notices import MAX_CLIENT_NOTICE
 from secagg.net.packets import MAX_BODY, PacketKind, Reason
 from secagg.net.reliable_link import MAX_UNREAD
 from secagg.net.server import Server, open_server, serve_sums
@@ -349,7 +350,7 @@ def test_whoever_is_excluded_when_its_place_is_taken_takes_nobody_with_it() -> N
 
 
 def oversize(world: World) -> bytes:
-    return packets.begin(world.machine().frame_limit + 1, 1)
+    return packets.begin(max(MAX_CLIENT_NOTICE, world.machine().frame_limit) + 1, 1)
 
 
 BAD = {
@@ -404,12 +405,12 @@ def test_whoever_breaks_the_rules_is_out_until_the_session_ends(what: str) -> No
     assert all(world.diary.reasons("excluded"))
 
 
-def test_before_the_first_session_no_frame_is_small_enough() -> None:
+def test_before_the_first_session_only_notices_are_small_enough() -> None:
     async def main(world: World, network: Network) -> None:
         async with world.server() as server:
             early = await network.dial(3)
             await early.welcomed()
-            await early.send(packets.begin(1, 0))
+            await early.send(packets.begin(MAX_CLIENT_NOTICE + 1, 0))
             assert await early.dismissal() is Reason.EXCLUDED
             async with world.all_clients(), world.session(server) as session:
                 assert 3 in session.members  # with the first session it may come again

@@ -1,0 +1,318 @@
+"""`secagg serve` with a scenario: trains its model with the clients that connect, round after round.
+
+The event loop carries frames. A thread runs the algorithm: it blocks while the loop works for it. After every
+round, the run directory has a checkpoint and the model. A server that was killed goes on from there, and asks
+no round again that it may have asked before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import trio
+
+from protocols.query_encoding import query_content
+from protocols.run import RoundReport, Run
+from protocols.serialisation import pack
+from secagg.errors import ParameterError
+from secagg.events import ServerEvent
+from secagg.graph_parameters import GraphChoice
+from secagg.hybrid_keys import KeyAgreement
+from secagg.machine_hooks import ServerHooks
+from secagg.net.event_log import EventLog
+from secagg.net.notices import Notice, Topic
+from secagg.net.server import Server
+from secagg.server import ServerMachine
+from secagg.session_params import SessionParams
+from secagg.trust_levels import Trust
+from sims.config_problems import ConfigError, Problems
+from sims.deploy.config import DeploySection, ScenarioDeployment, load
+from sims.deploy.credentials import ServerCredentials, server_credentials
+from sims.deploy.evidence_directory import EvidenceKeeper
+from sims.deploy.listening import ListenSettings, listen
+from sims.deploy.log import open_log
+from sims.deploy.model_files import write_model
+from sims.deploy.process_control import allow_connections, run_watched
+from sims.deploy.run_terms import RunTerms, run_terms
+from sims.deploy.served_metrics import ServedMetrics
+from sims.process_resources import forbid_core_dumps
+from sims.records import RunDirectory
+from sims.records.run_directory import FINISHED, SERVED
+from sims.records.run_file_names import MODEL
+from sims.runtime.channel_interfaces import SessionPlan
+from sims.runtime.client_runtime import RunOutcome
+from sims.runtime.coordinator import Coordinator
+from sims.runtime.network_session import NetworkSession, NetworkSessionSettings
+from sims.runtime.sum_settings import SumSettings
+from sims.scenario.loading_and_variants import Variant
+from sims.simulation.run_writer import Origin, RunShape, RunWriter, open_run
+
+T = TypeVar("T")
+_LOOK: Final = 10.0  # seconds between two lines of the log while too few clients are there
+
+
+def load_deployment(path: Path) -> tuple[DeploySection, RunTerms, ServerCredentials]:
+    """Return the table [deploy] of the scenario at `path`, the terms of its run, and its credentials.
+    Raise `ConfigError` with all problems that were found."""
+    section = load(path, ScenarioDeployment).deploy
+    problems = Problems(path)
+    credentials = server_credentials(section, problems, now=int(time.time()), name="deploy")
+    problems.check()
+    assert credentials is not None
+    terms = run_terms(path, path.parent)
+    with problems.about("deploy"):
+        _machine(section, terms, credentials, ServerHooks())
+    problems.check()
+    return section, terms, credentials
+
+
+def serve_training(path: Path) -> None:
+    """Train the model of the scenario at `path` until its last round, or SIGTERM. Raise a `SecaggError` if an
+    operator has to repair something."""
+    forbid_core_dumps()
+    section, terms, credentials = load_deployment(path)
+    allow_connections(len(credentials.registry.members) + section.capacity.strangers)
+    directory = RunDirectory(section.run)
+    digest = Variant({}, terms.settings).digest
+    origin = Origin(name=terms.name, digest=digest)
+    with ExitStack() as stack:
+        log = EventLog(stack.enter_context(open_log(section.log)))
+        if directory.exists and directory.status == FINISHED:
+            raise ConfigError(f"{directory} has a run that is finished; name another directory")
+        writer = stack.enter_context(
+            open_run(
+                directory, terms.settings, origin, resume=directory.exists, identity=credentials.identity
+            )
+        )
+        training = TrainingServer(section, terms, credentials, writer, log)
+        run_watched(training.run, registry=credentials.registry, log=log)
+
+
+class TrainingServer:
+    """Serves one training run: it listens, runs the rounds, and tells clients the outcome."""
+
+    def __init__(
+        self,
+        section: DeploySection,
+        terms: RunTerms,
+        credentials: ServerCredentials,
+        writer: RunWriter,
+        log: EventLog,
+    ) -> None:
+        self._section = section
+        self._terms = terms
+        self._credentials = credentials
+        self._writer = writer
+        self._log = log
+        self._evidence = EvidenceKeeper(section.evidence, log)
+        self._barred: set[int] = set()
+        self._metrics = ServedMetrics(terms, writer)
+        self._done = 0
+
+    async def run(self) -> None:
+        """Hold all rounds. Raise `ConfigError` if the server cannot listen at the configured address."""
+        async with AsyncExitStack() as stack:
+            where = ListenSettings(
+                self._section.listen,
+                self._section.patience.made(),
+                self._section.capacity.made(),
+                "deploy.listen",
+            )
+            server = await listen(stack, where, self._credentials, self._log)
+            self._log.write("started", address=str(server.address), rounds=self._terms.settings.rounds)
+            server.post(Notice(Topic.TERMS, self._terms.text))
+            token = trio.lowlevel.current_trio_token()
+            call = partial(_call, token)
+            outcome = await trio.to_thread.run_sync(self._train, server, call, abandon_on_cancel=True)
+            server.post(Notice(Topic.RUN_ENDED, pack(outcome)))
+            await self._tell_everybody(server)
+
+    async def _tell_everybody(self, server: Server) -> None:
+        """Wait until all clients of the registry have been told the outcome, but no longer than `linger`."""
+        members = len(self._credentials.registry.members) - len(self._barred)
+        with trio.move_on_after(self._section.linger):
+            await server.wait_for_clients(members, barred=self._barred)
+            await server.flush()
+
+    # --- in the thread of the algorithm ---
+
+    def _train(self, server: Server, call: Any) -> RunOutcome:
+        terms, settings = self._terms, self._settings()
+        transport = ConnectedClients(self._section, terms, self._credentials, server, call, self._on_event)
+        coordinator = Coordinator(terms.algorithm, transport, settings)
+        run = self._begin(coordinator)
+        while self._done < terms.settings.rounds:
+            self._wait(server, call)
+            self._hold_round(run, coordinator)
+            if not run.round_info.completed(run.round_info.number - 1):
+                call(trio.sleep, self._section.rest)
+        coordinator.end_session()
+        self._metrics.finish(run)
+        return RunOutcome(run.round_info, run.model)
+
+    def _hold_round(self, run: Run[Any], coordinator: Coordinator) -> None:
+        """Run a round and keep its outcome. A round in which nobody was asked does not count."""
+        started, asked = time.perf_counter(), len(coordinator.asked)
+        report = run.round()
+        if not report.completed:
+            self._log.write("round failed", round=report.number, reason=str(report.failure))
+        if report.completed or len(coordinator.asked) > asked:
+            self._done += 1
+            self._keep(run, coordinator, report, time.perf_counter() - started)
+
+    def _settings(self) -> SumSettings:
+        channel = self._terms.settings.channel
+        return SumSettings(
+            trust=channel.trust,
+            corrupt=channel.corrupt,
+            dropout=channel.dropout,
+            graph=channel.graph,
+            key_agreement=channel.key_agreement,
+            sums=channel.sums,
+            log=self._metrics.sum_log,
+            ledger=self._writer.open_ledger(),
+            barred=self._barred,
+        )
+
+    def _begin(self, coordinator: Coordinator) -> Run[Any]:
+        """Return the run: new, or from its checkpoint. Rounds that were asked after it are skipped."""
+        terms, saved = self._terms, self._writer.saved
+        if saved is None:
+            run: Run[Any] = Run(terms.algorithm, coordinator, terms.algorithm.start(terms.initial))
+            shape = RunShape(
+                clients=terms.clients, algorithm=terms.algorithm, channel=SERVED, command="serve"
+            )
+            self._writer.begin(shape)
+            self._metrics.begin(run, coordinator)
+            return run
+        self._done = saved.done
+        self._barred.update(saved.barred)
+        if self._writer.ledger is not None:
+            self._barred.update(self._writer.ledger.barred)
+        run = Run.resume(terms.algorithm, coordinator, saved.training.server)
+        asked = [row.body["round"] for row in self._writer.lost_rows() if row.body["entry"] == "asked"]
+        while asked and run.round_info.number <= max(asked):
+            run.round_info = run.round_info.next(completed=False)
+        coordinator.sessions = saved.training.sessions
+        self._metrics.resume()
+        self._log.write("resumed", done=self._done, round=run.round_info.number)
+        return run
+
+    def _wait(self, server: Server, call: Any) -> None:
+        """Wait until enough clients are connected. Say so in the log, one line per interval."""
+        least = self._section.min_cohort
+        while not call(_enough_came, server, least, self._barred):
+            connected = call(_connected, server)
+            self._log.write("waiting", connected=len(connected), needed=least, barred=len(self._barred))
+
+    def _keep(self, run: Run[Any], coordinator: Coordinator, report: RoundReport, seconds: float) -> None:
+        path = self._section.run / MODEL
+        write_model(path, run.model, self._terms.module)
+        line = self._metrics.keep(run, coordinator, report, self._done, seconds, self._barred)
+        facts = {name: round(value, 4) for name, value in line["facts"].items() if isinstance(value, float)}
+        self._log.write("round", round=report.number, clients=report.clients, **facts)
+
+    def _on_event(self, event: ServerEvent) -> None:
+        self._evidence.keep(event)
+
+
+class ConnectedClients:
+    """The transport of a training server: clients that are connected to it. Implements `Transport`."""
+
+    def __init__(
+        self,
+        section: DeploySection,
+        terms: RunTerms,
+        credentials: ServerCredentials,
+        server: Server,
+        call: Any,
+        on_event: Callable[[ServerEvent], None],
+    ) -> None:
+        self._section = section
+        self._terms = terms
+        self._credentials = credentials
+        self._server = server
+        self._call = call
+        self._on_event = on_event
+        self._session: NetworkSession | None = None
+        self._invited: tuple[int, ...] = ()
+
+    @property
+    def needs_new_session(self) -> bool:
+        return self._session is not None and set(self._session.members) != set(self._invited)
+
+    def clients(self) -> tuple[int, ...]:
+        """Return the ids of connected clients, at most as many as the algorithm's sums are made for."""
+        connected: tuple[int, ...] = self._call(_connected, self._server)
+        return connected[: self._terms.algorithm.clients]
+
+    def session(self, plan: SessionPlan) -> NetworkSession:
+        settings = NetworkSessionSettings(
+            make_machine=partial(_machine, self._section, self._terms, self._credentials, plan=plan),
+            least=self._section.min_cohort,
+            deadlines=self._section.deadlines.made(),
+            on_event=self._on_event,
+        )
+        self._invited = plan.members
+        self._session = NetworkSession(plan, self._server, self._call, settings)
+        return self._session
+
+    def announce(self, round_info: Any) -> None:
+        """Do nothing: clients learn from the next query, or from the outcome, how a round has ended."""
+
+
+def _machine(
+    section: DeploySection,
+    terms: RunTerms,
+    credentials: ServerCredentials,
+    hooks: ServerHooks,
+    plan: SessionPlan | None = None,
+) -> ServerMachine:
+    """Return the server's machine for a session. Raise `SecaggError` if the settings do not allow one."""
+    channel, algorithm = terms.settings.channel, terms.algorithm
+    least = channel.corrupt + 2
+    if section.min_cohort < least:
+        raise ParameterError(
+            f"must be at least {least}, two more than channel.corrupt", parameter="min_cohort"
+        )
+    params = SessionParams(
+        trust=Trust(channel.trust),
+        corrupt=channel.corrupt,
+        sums=channel.sums,
+        dropout=channel.dropout,
+        graph=GraphChoice(channel.graph),
+        key_agreement=KeyAgreement(channel.key_agreement),
+        min_cohort=section.min_cohort,
+        max_cohort=algorithm.clients,
+        min_contributors=least if section.min_contributors is None else section.min_contributors,
+    )
+    more: dict[str, Any] = {} if plan is None else {"history": plan.history, "barred": plan.settings.barred}
+    return ServerMachine(
+        table=terms.table,
+        params=params,
+        registry=credentials.registry if params.trust is Trust.MALICIOUS else None,
+        now=int(time.time()),
+        content_of=query_content,
+        hooks=hooks,
+        **more,
+    )
+
+
+def _call(token: trio.lowlevel.TrioToken, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+    return trio.from_thread.run(function, *args, trio_token=token)
+
+
+async def _connected(server: Server) -> tuple[int, ...]:
+    return server.connected
+
+
+async def _enough_came(server: Server, least: int, barred: set[int]) -> bool:
+    with trio.move_on_after(_LOOK):
+        await server.wait_for_clients(least, barred=barred)
+        return True
+    return False

@@ -1,0 +1,204 @@
+"""`secagg serve` and `secagg join` train: the same model as `simulate`, whatever the algorithm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fl.flat_model import parameter_slices
+from secagg.events import SumReleased
+from secagg.ledger import read_ledger
+from sims.audit.audit_run import audit_run
+from sims.config_problems import ConfigError
+from sims.deploy.client_setup import load_client_setup
+from sims.deploy.client_state_file import StateFile, key_path
+from sims.deploy.run_terms import run_terms
+from sims.deploy.training_server import TrainingServer, load_deployment
+from sims.records import RunDirectory
+from sims.records.run_directory import FINISHED
+from tests.sims.training_site import TrainingSite
+
+MALICIOUS = "malicious_server"
+ALGORITHMS = {
+    "fedavg": 'name = "fedavg"\nclip = 5.0',
+    "rfa": 'name = "rfa"',
+    "fedgeomed+": 'name = "fedgeomed+"',
+    "fedbc": 'name = "fedbc"\nclip = 10.0\nlambda_max = 1.0\nlambda_min = 0.2',
+    "scaffold": 'name = "scaffold"\nclip = 10.0',
+    "fedpi": 'name = "fedpi"\neta = 0.1\nclip = 50.0\nmemory = 2',
+    "lp-proj-1": 'name = "lp-proj-1"\nsubspace = 20',
+    "fedalt": 'name = "fedalt"\nclip = 10.0\npersonal_part = "0:320"',
+}
+REFUSED = {("fedpi", MALICIOUS)}  # a malicious server could single out one client
+QUICK = {("fedgeomed+", "curious_server"), ("scaffold", MALICIOUS), ("fedavg", MALICIOUS)}
+CASES = [
+    pytest.param(name, trust, marks=[] if (name, trust) in QUICK else pytest.mark.slow)
+    for name in ALGORITHMS
+    for trust in ("curious_server", MALICIOUS)
+    if (name, trust) not in REFUSED
+]
+
+
+@pytest.mark.parametrize(("name", "trust"), CASES)
+def test_the_model_is_that_of_the_simulation(tmp_path: Path, name: str, trust: str) -> None:
+    site = TrainingSite(tmp_path, algorithm=ALGORITHMS[name], trust=trust)
+    log = site.train()
+    simulation = site.simulated()
+    assert np.abs(site.model() - simulation.setup.run.model).max() < 1e-4
+    assert len(log.facts("round")) == 3
+    for member, participant in simulation.setup.watched.items():
+        assert np.array_equal(site.model(f"final-{member}.npz"), site.model())
+        own = participant.personal(simulation.setup.run.model)
+        assert np.abs(site.model(f"personal-{member}.npz") - own).max() < 1e-4
+
+
+@pytest.mark.slow
+def test_a_histogram_with_noise_trains_the_tail(tmp_path: Path) -> None:
+    site = TrainingSite(tmp_path, algorithm=SIMPLICIAL, more=TAIL_BUDGET)
+    assert len(site.train().facts("round")) == 3
+
+
+SIMPLICIAL = 'name = "simplicial"\nclip = 10.0\nloss_bound = 5.0'
+TAIL_BUDGET = ""
+PRIVATE = (
+    'name = "fedavg"\nclip = 1.0\nweighted = false\n\n[privacy]\nepsilon = 8.0\ndelta = 1e-5\ndropouts = 1'
+)
+
+
+def test_with_noise_every_client_pays_and_the_audit_holds(tmp_path: Path) -> None:
+    site = TrainingSite(tmp_path, algorithm=PRIVATE, trust=MALICIOUS, unnoised=0)
+    log = site.train()
+    assert len(log.facts("round")) == 3
+    spends = []
+    for member in site.clients:
+        rows = read_ledger(site / f"client-{member}.ledger").rows
+        spends.append([row.body["charge"] for row in rows if row.body["entry"] == "answer"])
+    assert all(len(each) == 3 and all(each) for each in spends)
+    audited = audit_run(site / "run")
+    assert audited.integrity.problems == ()
+
+
+def test_the_run_directory_is_that_of_a_finished_run(tmp_path: Path) -> None:
+    site = TrainingSite(tmp_path)
+    site.train()
+    directory = RunDirectory(site / "run")
+    assert directory.status == FINISHED
+    terms = run_terms(site / "train.toml", tmp_path)
+    named = load_file(site / "run/model.safetensors")
+    names = [slot.name for slot in parameter_slices(terms.module)]
+    assert named.keys() == set(names)
+    flat = np.concatenate([named[name].ravel() for name in names])
+    assert np.allclose(flat, site.model())
+    with pytest.raises(ConfigError):
+        load_deployment(tmp_path / "join-0.toml")
+
+
+# --- terms ---
+
+
+@pytest.mark.parametrize("algorithm", [ALGORITHMS["fedpi"], 'name = "local"'])
+def test_what_cannot_be_trained_is_refused_by_both_sides(tmp_path: Path, algorithm: str) -> None:
+    site = TrainingSite(tmp_path, algorithm=algorithm, trust=MALICIOUS)
+    with pytest.raises(ConfigError):
+        load_deployment(site / "train.toml")
+    with pytest.raises(ConfigError):
+        load_client_setup(site / "join-0.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("clip = 5.0", "clip = 6.0", "algorithm.algorithm.clip"),
+        ("rounds = 3", "rounds = 4", "rounds"),
+        ('kind = "softmax"', 'kind = "mlp"\nhidden = [4]', "model.kind"),
+        ("rate = 0.1", "rate = 0.2", "training.rate"),
+    ],
+)
+def test_other_terms_are_told_on_both_sides_before_anything_is_trained(
+    tmp_path: Path, old: str, new: str, key: str
+) -> None:
+    site = TrainingSite(tmp_path)
+    site.write("other.toml", (site / "train.toml").read_text().replace(old, new))
+    site.scenarios[1] = "other.toml"
+    terms = run_terms(site / "train.toml", tmp_path)
+    differences = run_terms(site / "other.toml", tmp_path).differences(terms.text)
+    assert [each for each in differences if each.startswith(f"{key}:")]
+    assert terms.table.digest != run_terms(site / "other.toml", tmp_path).table.digest
+
+    log = site.train(until=lambda _log: bool(site.diaries[1].facts("ended")))
+    assert [each["member"] for each in log.facts("notice") if each["topic"] == "terms"] == [1]
+    assert not log.facts("round")
+    assert not (site / "state-1").exists()
+
+
+# --- memory ---
+
+
+def test_the_state_of_a_client_is_encrypted_and_of_one_run(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "state", 3, b"terms")
+    assert file.load() is None
+    file.save(b"a personal model")
+    assert file.load() == b"a personal model"
+    assert b"personal" not in (tmp_path / "state").read_bytes()
+    assert key_path(tmp_path / "state").stat().st_mode & 0o077 == 0
+    for other in (StateFile(tmp_path / "state", 4, b"terms"), StateFile(tmp_path / "state", 3, b"others")):
+        with pytest.raises(ConfigError):
+            other.load()
+    key_path(tmp_path / "state").write_bytes(bytes(32))
+    with pytest.raises(ConfigError):
+        file.load()
+    key_path(tmp_path / "state").write_bytes(b"short")
+    with pytest.raises(ConfigError):
+        file.save(b"x")
+    (tmp_path / "state").write_bytes(b"something else")
+    with pytest.raises(ConfigError):
+        file.load()
+
+
+@pytest.mark.parametrize("trust", ["curious_server", pytest.param(MALICIOUS, marks=pytest.mark.slow)])
+def test_a_run_that_is_cut_off_goes_on_and_repeats_no_round(
+    tmp_path: Path, trust: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is cut off between a release and its checkpoint, and in the midst of a round."""
+    site = TrainingSite(tmp_path, algorithm=ALGORITHMS["fedgeomed+"], trust=trust, rounds=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingServer, "_keep", _cut_off_in(2, TrainingServer._keep))
+        with pytest.raises(BaseExceptionGroup):
+            site.train()
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingServer, "_on_event", _cut_off_at_release(TrainingServer._on_event))
+        with pytest.raises(BaseExceptionGroup):
+            site.train()
+    log = site.train()
+    assert log.facts("resumed")
+    asked = [row.body for row in read_ledger(site / "run/ledger").rows if row.body["entry"] == "asked"]
+    trained = [body["round"] for body in asked if body["kind"] != "scores"]
+    assert trained == sorted(trained)
+    assert len(set(trained)) == 6  # four that the run has, and two that were cut off
+    assert audit_run(site / "run").integrity.problems == ()
+
+
+class CutOff(Exception):
+    pass
+
+
+def _cut_off_in(number: int, keep: Any) -> Any:
+    def kept(self: TrainingServer, *args: Any) -> None:
+        if self._done == number:
+            raise CutOff
+        keep(self, *args)
+
+    return kept
+
+
+def _cut_off_at_release(on_event: Any) -> Any:
+    def happened(self: TrainingServer, event: object) -> None:
+        if isinstance(event, SumReleased):
+            raise CutOff
+        on_event(self, event)
+
+    return happened
