@@ -21,6 +21,7 @@ from protocols.rounds import RoundInfo
 from protocols.serialisation import Vector, is_finite, pack, unpack
 from secagg.errors import SERVER, MalformedMessage
 from secagg.trust_levels import Trust
+from secagg.usable_values import zero_values
 
 _NEVER = -1
 
@@ -110,11 +111,7 @@ class Participant:
         sum without noise it does not answer: zeros would be counted, but hide no other client's vector."""
         assert self._algorithm.table is not None  # there was a query
         spec = self._algorithm.table[kind]
-        if not spec.is_private:
-            return None
-        return {
-            part.name: np.zeros(part.size, np.uint64 if part.counts else np.float64) for part in spec.parts
-        }
+        return zero_values(spec) if spec.is_private else None
 
     def confirmed(self) -> None:
         """Record that the last answer was counted in its sum."""

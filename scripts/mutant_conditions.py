@@ -33,6 +33,16 @@ def _number(path: str, condition: str, least: str) -> Iterator[Change]:
 def _changes() -> Iterator[Change]:
     yield from _signatures()
 
+    # Silence in sums with noise: answers are paid for first and once, and values are made to fit.
+    yield from _in("answer_recorder", "if question.sum_index == self._last_sum:", "if False:")
+    yield from _in("client", "if question.spec.is_private:", "if False:")
+    yield from _in("client", "if not question.spec.is_private:", "if False:")
+    yield from _in("net/client", "if not await self._charge(asked):", "if False:")
+    yield from _in("usable_values", "if not spec.is_private:", "if False:")
+    yield from _in("usable_values", "except BaseException as error:", "except Exception as error:")
+    yield from _in("clipping_and_fixed_point", "np.maximum(array, 0)", "array")
+    yield from _in("clipping_and_fixed_point", "if most <= total:", "if True:", "if most <= total + 1:")
+
     # Shares and their tags.
     yield from _in("share_exchange", "if tags_digest(tags) != parcel.tags:", "if False:")
     for name in ("dealer", "holder", "sum_index"):

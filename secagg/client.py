@@ -1,7 +1,8 @@
 """`ClientMachine`: one client in one session, as a state machine without sockets and without a clock.
 
     step = client.receive(frame)          # send step.frames, look at step.events
-    answer = client.answer(asked.sum_index, values)      # after an Asked event; send answer.frame
+    client.charge(asked.sum_index)        # after an Asked event, before values are computed; only with noise
+    answer = client.answer(asked.sum_index, values)      # send answer.frame
 
 Each frame is checked in three steps. `messages.decode` checks its form, `transitions.next_state` checks that
 the state allows it, and `client_checks` compares it with the client's policy. If a check fails, the machine
@@ -17,14 +18,14 @@ from numpy.typing import ArrayLike
 
 from secagg import client_checks, errors, events
 from secagg import messages as m
+from secagg.answer_recorder import AnswerRecorder
 from secagg.bitmap import PositionSet
-from secagg.client_budget import check_priced
-from secagg.client_memory import AnswerEntry, Memory
+from secagg.client_memory import Memory
 from secagg.cohort_members import CohortView, invitation_digest, pack_neighbours
 from secagg.differencing_rules import ContentOf, SequenceRules, SumSequence, whole_payload
 from secagg.errors import SERVER
 from secagg.events import Answer, ClientStep
-from secagg.identity_registry import Registry, check_identity
+from secagg.identity_registry import Registry
 from secagg.key_list_checks import Introduction, fewest_contributors, largest_frame
 from secagg.keys import Identity, OneTime
 from secagg.machine_hooks import CLIENT_DEFAULTS, ClientHooks
@@ -36,7 +37,7 @@ from secagg.session_secrets import Vault
 from secagg.share_exchange import ShareExchange
 from secagg.sum_group_rules import GroupBook
 from secagg.sum_spec import Table
-from secagg.transitions import ClientState, next_state
+from secagg.transitions import ClientState, fail_on_error, next_state
 from secagg.trust_levels import Trust
 
 
@@ -74,14 +75,8 @@ class ClientMachine(OneTime):
         content_of: ContentOf = whole_payload,
         hooks: ClientHooks = CLIENT_DEFAULTS,
     ) -> None:
-        table.check_fits(policy.max_cohort)
-        table.check_colluders(policy.corrupt)
-        check_priced(table)
-        check_identity(member, policy.trust, identity, registry)
-        memory.check_owner(member, b"" if identity is None else identity.public)
-        memory.spend.check_adjacency(policy.adjacency)
+        client_checks.check_settings(member, table, policy, memory, identity, registry)
         if registry is not None:
-            client_checks.check_registry_is_current(registry, memory)
             memory.remember_registry(registry.version, registry.digest)
         self.member = member
         self._table = table
@@ -91,6 +86,7 @@ class ClientMachine(OneTime):
         self._registry = registry
         self._hooks = hooks
         self._groups = GroupBook(table, memory)
+        self._recorder = AnswerRecorder(table, policy, memory, self._groups)
         self._rules = SequenceRules(policy, memory, table=table, static=static, content_of=content_of)
         self._sequences: tuple[SumSequence, ...] = ()  # the sequences to which the current sum belongs
         self._now: int | None = None
@@ -111,7 +107,7 @@ class ClientMachine(OneTime):
     def __repr__(self) -> str:
         return f"ClientMachine(member={self.member}, state={self._state.value})"
 
-    # --- the four calls ---
+    # --- the five calls ---
 
     def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
         """Process one frame from the server. Return frames to send to the server, and events. Raises
@@ -131,31 +127,39 @@ class ClientMachine(OneTime):
             self._stop(ClientState.FAILED)
             raise
 
+    def charge(self, sum_index: int) -> None:
+        """Record and pay the answer to sum `sum_index` before its values are looked at; then `answer` does
+        not. Do nothing if that is done. Raises `StateError` if this sum's query is not open or a part has no
+        noise, and `PolicyError` or `LedgerError` if it cannot be paid; the state is then `FAILED`."""
+        question = self._require_asked(sum_index)
+        if not question.spec.is_private:
+            raise errors.StateError(f"sum {sum_index} has a part without noise: `answer` records it")
+        with fail_on_error(self._stop):
+            self._recorder.record(question, self._sequences)
+
     def answer(self, sum_index: int, values: Mapping[str, ArrayLike]) -> Answer:
         """Mask `values` (by part name) for sum `sum_index`. Return the frame to send, and the clipped parts.
-        Raises `StateError` if this sum's query is not open, `InputError` if values do not match the spec, and
-        `UnchangedValues` if `static` values were summed before over nearly the same clients. The state is
-        then unchanged; after `UnchangedValues`, call `decline`. Other errors make it `FAILED`."""
+        If all parts have noise, pay first, as `charge` does. Raises `StateError` if the query is not open,
+        `InputError` if values do not match the spec, and `UnchangedValues` if `static` values were summed
+        before over nearly the same clients. The state is then unchanged; after `UnchangedValues`, call
+        `decline`. Other errors make it `FAILED`."""
         question = self._require_asked(sum_index)
-        try:
+        with fail_on_error(self._stop, unless=(errors.InputError, errors.UnchangedValues)):
+            if question.spec.is_private:
+                self._recorder.record(question, self._sequences)
             unchanged = self._rules.of_values(question, values)
             self._rules.check(unchanged, question, question.roster)
             noise = question.noise_streams(self._vault.noise_seeds(question.sum_index), self._position)
             encoded = question.encoding.encode(values, self._hooks.rounding_stream(question), noise=noise)
             residues = self._hooks.transformed(question, encoded.residues)
             self._sequences += unchanged
-            self._remember(question)
+            self._recorder.record(question, self._sequences)
             secrets = self._vault.take_mask_secrets(question.sum_index)
             words = put_on(residues, question, position=self._position, secrets=secrets)
             data = question.encoding.pack(residues)
             said = question.input_fields(self._receipt, data, words) if self._identity else ()
             signature = self._sign("masked input", *said)
             frame = m.MaskedInput(self._context, question.sum_index, data, words, signature).encode()
-        except (errors.InputError, errors.UnchangedValues):
-            raise  # nothing was sent: the caller may try other values, or decline
-        except BaseException:
-            self._stop(ClientState.FAILED)
-            raise
         self._state = ClientState.MASKED
         return Answer(frame, encoded.clipped)
 
@@ -239,9 +243,8 @@ class ClientMachine(OneTime):
         return self._enter_cohort(self._introduction().by_neighbours(message))
 
     def _introduction(self) -> Introduction:
-        return Introduction(
-            self._policy, self._registry, self._form, self._invitation, self._context, self._advert
-        )
+        terms = self._policy, self._registry, self._form
+        return Introduction(*terms, self._invitation, self._context, self._advert)
 
     def _enter_cohort(self, cohort: CohortView) -> ClientStep:
         """Check the cohort and record its session id. Return the frame with the encrypted shares."""
@@ -312,14 +315,6 @@ class ClientMachine(OneTime):
         self._question = None
         self._state = ClientState.READY
         return m.Decline(self._context, sum_index).encode()
-
-    def _remember(self, question: Question) -> None:
-        """Record the answer and its cost before it is sent. Raises `PolicyError` beyond the budget."""
-        query = question.query
-        group, adjacency = self._table.group_of(query.kind), self._policy.adjacency
-        entry = AnswerEntry.to(question, group=group, adjacency=adjacency, sequences=self._sequences)
-        self._memory.remember_answer(entry, self._policy.budget)
-        self._groups.answer(query.kind, query.round)
 
     def _on_survivors(self, message: m.Survivors, _: bytes) -> ClientStep:
         question = self._current(message.sum_index)

@@ -10,18 +10,41 @@ from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from secagg import errors as e
-from secagg.client_budget import sum_charge
+from secagg.client_budget import check_priced, sum_charge
 from secagg.client_memory import Memory
 from secagg.cohort_members import CohortView
 from secagg.errors import SERVER
 from secagg.graph_parameters import few_corrupt_neighbours, stays_connected
 from secagg.hybrid_keys import check_kem_key
-from secagg.identity_registry import Registry
-from secagg.keys import check_public_key, verify
+from secagg.identity_registry import Registry, check_identity
+from secagg.keys import Identity, check_public_key, verify
 from secagg.message_records import Advert, Parcel
 from secagg.messages import Invitation
 from secagg.policy import Policy
 from secagg.sum_spec import SumSpec, Table
+
+# --- the client's own settings ----------------------------------------------------------------------
+
+
+def check_settings(
+    member: int,
+    table: Table,
+    policy: Policy,
+    memory: Memory,
+    identity: Identity | None,
+    registry: Registry | None,
+) -> None:
+    """Raise `LocalError` if the settings of a client do not fit together, and `WrongRegistry` if its registry
+    is older than one that it has seen."""
+    table.check_fits(policy.max_cohort)
+    table.check_colluders(policy.corrupt)
+    check_priced(table)
+    check_identity(member, policy.trust, identity, registry)
+    memory.check_owner(member, b"" if identity is None else identity.public)
+    memory.spend.check_adjacency(policy.adjacency)
+    if registry is not None:
+        check_registry_is_current(registry, memory)
+
 
 # --- the invitation ---------------------------------------------------------------------------------
 

@@ -103,12 +103,50 @@ def write_signed(total: Residues, bits: int, scale: float, out: Values) -> None:
 
 def checked(part: Part, value: ArrayLike) -> NDArray[Any]:
     """Return `value` as an array. Raises `InputError` if its shape, type or numbers do not fit `part`."""
+    array = _of_shape_and_type(part, value)
+    if isinstance(part.bound, (L2, LInf)):
+        _check_finite(part, array)
+    else:
+        _check_range(part, array)
+    return array
+
+
+def within_counts(part: Part, value: ArrayLike) -> tuple[NDArray[Any], bool]:
+    """Return `value` as an array whose counts are brought within the bound of `part`, which has noise, and
+    whether that changed any. Negative counts become 0, and others at most `Count.limit`. If they still exceed
+    `Count.total`, all are scaled down to it: the sum of the first k counts becomes that of before times total
+    over sum, rounded down, for every k. No count grows. Real numbers are returned unchanged, as they are
+    clipped later. Raises `InputError` if the shape or type is wrong, or if real numbers are not finite."""
+    array = _of_shape_and_type(part, value)
+    if not isinstance(part.bound, Count):
+        _check_finite(part, array)
+        return array, False
+    counts = np.minimum(np.maximum(array, 0).astype(np.uint64), np.uint64(part.bound.limit))
+    if part.bound.total is not None:
+        counts = _scaled_down(counts, part.bound.total)
+    return counts, not np.array_equal(counts, array)
+
+
+def _scaled_down(counts: NDArray[np.uint64], total: int) -> NDArray[np.uint64]:
+    sums = np.cumsum(counts)  # exact: a part with noise has counts below 2^32
+    most = int(sums[-1])
+    if most <= total:
+        return counts
+    return np.diff(sums.astype(object) * total // most, prepend=0).astype(np.uint64)
+
+
+def _of_shape_and_type(part: Part, value: ArrayLike) -> NDArray[Any]:
+    """Return `value` as an array, whatever its numbers. Raises `InputError` unless it has the shape of `part`
+    and real numbers or, for counts and residues, integers."""
     array = _as_array(part, value)
     if array.shape != (part.size,):
         raise InputError(f"part {part.name!r} needs shape ({part.size},), not {array.shape}")
     if isinstance(part.bound, (L2, LInf)):
-        return _checked_real(part, array)
-    return _checked_whole(part, array)
+        if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+            raise InputError(f"part {part.name!r} needs real numbers, not {array.dtype}")
+    elif array.dtype.kind not in "biu":
+        raise InputError(f"part {part.name!r} needs integers, not {array.dtype}")
+    return array
 
 
 def largest(array: NDArray[Any]) -> float:
@@ -128,23 +166,17 @@ def _as_array(part: Part, value: ArrayLike) -> NDArray[Any]:
         raise InputError(f"part {part.name!r} is not a vector") from None
 
 
-def _checked_real(part: Part, array: NDArray[Any]) -> NDArray[Any]:
-    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
-        raise InputError(f"part {part.name!r} needs real numbers, not {array.dtype}")
+def _check_finite(part: Part, array: NDArray[Any]) -> None:
     if not math.isfinite(largest(array)):
         raise InputError(f"part {part.name!r} holds NaN or infinity")
-    return array
 
 
-def _checked_whole(part: Part, array: NDArray[Any]) -> NDArray[Any]:
-    if array.dtype.kind not in "biu":
-        raise InputError(f"part {part.name!r} needs integers, not {array.dtype}")
+def _check_range(part: Part, array: NDArray[Any]) -> None:
     limit = part.bound.limit if isinstance(part.bound, Count) else (1 << part.bits) - 1
     if int(array.min()) < 0 or int(array.max()) > limit:
         raise InputError(f"part {part.name!r} needs integers from 0 to {limit}")
     if isinstance(part.bound, Count) and part.bound.total is not None:
         _check_total(part, array, part.bound.total)
-    return array
 
 
 def _check_total(part: Part, array: NDArray[Any], total: int) -> None:

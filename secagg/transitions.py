@@ -5,12 +5,13 @@ a client's state. The server's table maps each stage to the message that it coll
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from typing import Final, TypeAlias
 
 from secagg import messages as m
-from secagg.errors import SERVER, OutOfOrder
+from secagg.errors import SERVER, OutOfOrder, SecaggError
 from secagg.trust_levels import Trust
 
 
@@ -119,3 +120,17 @@ def check_collected(state: ServerState, current_sum: int, message: m.Message, *,
     index = getattr(message, "sum_index", current_sum)
     if _STAGE_OF.get(type(message)) is not state or index != current_sum:
         raise OutOfOrder(sender, f"{type(message).__name__} while {state.value}")
+
+
+@contextmanager
+def fail_on_error(
+    stop: Callable[[ClientState], None], *, unless: tuple[type[SecaggError], ...] = ()
+) -> Iterator[None]:
+    """Call `stop(ClientState.FAILED)` if the block raises anything but `unless`. Errors are raised again."""
+    try:
+        yield
+    except unless:
+        raise
+    except BaseException:
+        stop(ClientState.FAILED)
+        raise

@@ -19,6 +19,12 @@ DIFFERENCING: Final = (
     "values change; noise lifts this limit"
 )
 
+DECLINING: Final = (
+    "{kinds} without noise: a client whose values cannot be used declines, which shows the server that they "
+    "cannot. Choose bounds that all values keep, make sure that there always are values, or add noise to "
+    "every part: then the client clips counts, sends zeros for other unusable values, and never declines"
+)
+
 # Says it of a plan, in which values need not stay the same.
 PLANNED_DIFFERENCING: Final = (
     "{kinds} without noise while clients may drop out: if values stay the same from one sum to the next, as "

@@ -3,8 +3,7 @@
     async with open_client("host:7443", context=client_context(...), member=5, table=table,
                            policy=policy, memory=ledger) as client:
         async for asked in client:
-            values = await trio.to_thread.run_sync(train, asked.payload)
-            await client.answer(asked, values)
+            await client.answer_with(asked, partial(train, asked.payload))  # calls it in a thread
 
 A client takes part in one session after another. If the server has lost the session, or if the client refuses
 a message in it, the client leaves this session for good. It can still join the next one.
@@ -46,6 +45,7 @@ from secagg.net.settings import Address, Patience, check_secure
 from secagg.policy import Policy
 from secagg.sum_spec import Table
 from secagg.transitions import ClientState
+from secagg.usable_values import usable_values
 
 _REPLACEMENT_WINDOW: Final = 600.0  # seconds; a process that is replaced twice within them fails
 _OVER: Final = (ClientState.ENDED, ClientState.FAILED)
@@ -54,8 +54,8 @@ _OVER: Final = (ClientState.ENDED, ClientState.FAILED)
 class Client:
     """An asynchronous iterator over the questions (`Asked` events) of the server; `open_client` makes it.
 
-    Call `answer` or `decline` for each question. The iterator ends only by raising a `SecaggError`, when an
-    error on this side prevents the client from going on.
+    Call `answer_with`, `answer` or `decline` for each question. The iterator ends only by raising a
+    `SecaggError`, when an error on this side prevents the client from going on.
     """
 
     def __init__(
@@ -98,27 +98,58 @@ class Client:
         self._handed_out = self._asked
         return self._asked
 
+    async def answer_with(self, asked: Asked, compute: Callable[[], Mapping[str, ArrayLike]]) -> bool:
+        """Send what `compute()` returns; it is called in a thread. Return False as `answer` does.
+
+        If all parts of the sum have noise, only the time that `compute` takes can tell the server something
+        about this client's values. The answer is paid for before `compute` is called. Values that cannot be
+        used are changed as `usable_values` says, and a `ValuesChanged` event reports it to the owner of this
+        client. In other sums, this raises what `compute` and `answer` raise; then call `decline`.
+        """
+        if not asked.spec.is_private:
+            values = await trio.to_thread.run_sync(compute, abandon_on_cancel=True)
+            return await self.answer(asked, values)
+        if not await self._charge(asked):
+            return False
+        found = await trio.to_thread.run_sync(usable_values, asked.spec, compute, abandon_on_cancel=True)
+        if found.changed:
+            event = net_events.ValuesChanged(asked.sum_index, asked.kind, found.clipped, found.zeros)
+            self._on_event(event)
+        return await self.answer(asked, found.values)
+
+    async def _charge(self, asked: Asked) -> bool:
+        def charge(machine: ClientMachine) -> None:
+            machine.charge(asked.sum_index)
+
+        return await self._use_machine(asked, charge)
+
     async def answer(self, asked: Asked, values: Mapping[str, ArrayLike]) -> bool:
         """Mask and send `values`. Return False if the sum has ended, or if the client refuses it and leaves.
 
         Raises `InputError` if `values` do not match the spec, `UnchangedValues` if they were summed before
         over nearly the same clients (then call `decline`), or the error that has stopped the client.
         """
+        return await self._use_machine(asked, lambda machine: machine.answer(asked.sum_index, values).frame)
+
+    async def _use_machine(self, asked: Asked, use: Callable[[ClientMachine], bytes | None]) -> bool:
+        """Call `use` with the machine, and send the frame that it returns, if any; that closes the question.
+        Return False, and raise, as `answer` does."""
         async with self._machine_lock:
             self._raise_failure()
             if self._asked is not asked:
                 return False
             machine = self._machine
             try:
-                answer = await self._work(lambda: machine.answer(asked.sum_index, values))
-                self._link.send(answer.frame)
+                frame = await self._work(lambda: use(machine))
+                if frame is not None:
+                    self._link.send(frame)
+                    self._asked = None
             except (InputError, UnchangedValues):
                 raise
             except SecaggError as error:
                 self._refuse(error)
                 self._raise_failure()
                 return False
-            self._asked = None
             return True
 
     def tell(self, notice: Notice) -> None:

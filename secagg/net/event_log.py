@@ -28,6 +28,7 @@ _MILESTONES: Final = (
     events.SumAborted,
     events.SessionFailed,
     events.Convicted,
+    net_events.ValuesChanged,  # the client has paid for each from its budget
 )
 _SESSION_ENDS: Final = (events.SessionOver, net_events.SessionLost, net_events.SessionRefused)
 
@@ -146,7 +147,16 @@ def _client_side(event: net_events.ClientSideEvent) -> LogLine:
             return LogLine("refused", {"error": type(event.error).__name__, "reason": str(event.error)})
         case net_events.NoticeReceived():
             return LogLine("notice", {"topic": event.notice.topic.name.lower()})
+        case net_events.ValuesChanged():
+            return _changed(event)
     assert_never(event)
+
+
+def _changed(event: net_events.ValuesChanged) -> LogLine:
+    about: dict[str, Fact] = {"sum": event.sum_index, "kind": event.kind}
+    if event.zeros is None:
+        return LogLine("clipped", {**about, "parts": ",".join(event.clipped)})
+    return LogLine("zeros", {**about, "reason": str(event.zeros.reason), "detail": event.zeros.detail})
 
 
 def _server_side(event: net_events.ServerSideEvent) -> LogLine | None:

@@ -16,6 +16,7 @@ from secagg.events import ClientEvent, ServerEvent
 from secagg.net.notices import Notice
 from secagg.net.packets import Reason
 from secagg.net.settings import Address
+from secagg.usable_values import Zeros
 
 # --- events of a client ----------------------------------------------------------------------------
 
@@ -77,6 +78,17 @@ class NoticeReceived:
     notice: Notice
 
 
+@dataclass(frozen=True)
+class ValuesChanged:
+    """In a sum whose parts all have noise, a client answered with other values than those it computed. Counts
+    of the parts `clipped` were beyond their bounds, or all values are `zeros`. Only the client knows this."""
+
+    sum_index: int
+    kind: str
+    clipped: tuple[str, ...]
+    zeros: Zeros | None
+
+
 ClientSideEvent: TypeAlias = (
     ServerConnected
     | ServerDisconnected
@@ -85,6 +97,7 @@ ClientSideEvent: TypeAlias = (
     | SessionLost
     | SessionRefused
     | NoticeReceived
+    | ValuesChanged
 )
 ClientNetworkEvent: TypeAlias = ClientSideEvent | ClientEvent
 OnClientEvent: TypeAlias = Callable[[ClientNetworkEvent], None]

@@ -23,13 +23,13 @@ from secagg.policy import Policy
 from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError, Problems
-from sims.deploy.client_values import Source, is_static, open_source, usable
+from sims.deploy.client_values import Source, answer_of, is_static, open_source
 from sims.deploy.config import JoinConfig, check_client_files, load
 from sims.deploy.credentials import ClientCredentials, client_credentials
 from sims.deploy.log import check_log
 from sims.deploy.repeatable_query_nonce import content
 from sims.deploy.sum_specs_file import read_table
-from sims.text_format import DIFFERENCING
+from sims.text_format import DECLINING, DIFFERENCING
 
 if TYPE_CHECKING:
     from sims.deploy.training_client import TrainingClient
@@ -68,13 +68,16 @@ class ClientSetup:
 
     def answer(self, asked: Asked) -> Mapping[str, Any]:
         """Return this client's values for a sum, by part name. Raise `InputError` if there are none."""
-        return usable(self.source, asked) if self.training is None else self.training.answer(asked)
+        return answer_of(self.source, asked) if self.training is None else self.training.answer(asked)
 
     @property
     def cautions(self) -> list[str]:
-        """Warnings about risky settings: sums without noise whose values do not depend on the question."""
-        kinds = ", ".join(kind for kind in self.static_kinds if not self.table[kind].is_private)
-        return [DIFFERENCING.format(kinds=kinds)] if kinds else []
+        """Warnings about sums with a part without noise: a client shows that its values cannot be used, and,
+        if they do not depend on the question, the difference of two totals shows more than either."""
+        kinds = [kind for kind in self.table if not self.table[kind].is_private]
+        same = [kind for kind in kinds if kind in self.static_kinds]
+        told = [DECLINING.format(kinds=", ".join(kinds))] if kinds else []
+        return told + ([DIFFERENCING.format(kinds=", ".join(same))] if same else [])
 
     def open_ledger(self) -> ClientLedger:
         return _open_ledger(self.config, self.credentials)

@@ -1,6 +1,7 @@
 """Reads the values that a client adds to a sum, from a file or from a function of the client's operator. If
-they are invalid, `InputError` is raised and the client declines the sum. Error messages never contain values:
-if the function raises an exception, only its type is reported."""
+they are invalid and a part of the sum has no noise, `InputError` is raised and the client declines the sum.
+If all parts have noise, `secagg.usable_values` makes values that can be sent. Error messages never contain
+values: if the function raises an exception, only its type is reported."""
 
 from __future__ import annotations
 
@@ -45,10 +46,19 @@ def is_static(section: InputSection, source: Source) -> bool:
     return section.values is not None or bool(getattr(source, "static", False))
 
 
-def usable(source: Source, asked: Asked) -> Arrays:
-    """Return what `source` answers, by part name. Raise `InputError` if it fails, or gives invalid values."""
+def answer_of(source: Source, asked: Asked) -> Mapping[str, Any]:
+    """Return what `source` answers, by part name: unchecked if all parts of the sum have noise, because such
+    values are changed if they are invalid. Otherwise raise `InputError` if it fails, or if they are."""
+    return _raw(source, asked) if asked.spec.is_private else _checked(source, asked)
+
+
+def _raw(source: Source, asked: Asked) -> Mapping[str, Any]:
+    return source(replace(asked, payload=without_nonce(asked.payload)))
+
+
+def _checked(source: Source, asked: Asked) -> Arrays:
     try:
-        return _fitting(source(replace(asked, payload=without_nonce(asked.payload))), asked.spec)
+        return _fitting(_raw(source, asked), asked.spec)
     except (InputError, ConfigError) as error:
         raise InputError(str(error)) from None
     except BaseException as error:  # including sys.exit() in the owner's code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -137,9 +138,7 @@ class JoinRunner:
     async def _answer(self, client: Client, asked: Asked) -> None:
         about: dict[str, Fact] = {"sum": asked.sum_index, "kind": asked.kind}
         try:
-            # A computing thread cannot be stopped, so it is abandoned when the process ends.
-            values = await trio.to_thread.run_sync(self._plan.answer, asked, abandon_on_cancel=True)
-            answered = await client.answer(asked, values)
+            answered = await client.answer_with(asked, partial(self._plan.answer, asked))
         except (InputError, UnchangedValues) as error:
             self._log.write("declined", **about, reason=str(error))
             await client.decline(asked)

@@ -13,6 +13,7 @@ from tests.sims.deploy_site import Site
 
 PROMISE = 'kind = "mean"\npromise = {clients = 3, dropouts = 0, colluders = 1}'
 DIFFERENCES = "mean without noise: the difference of two totals"
+DECLINES = "mean without noise: a client whose values cannot be used declines"
 
 
 @pytest.fixture
@@ -112,6 +113,19 @@ def test_a_client_warns_of_values_that_do_not_depend_on_the_question(
     site.change("join-1.toml", 'values = "values-1.npz"', source)
     assert warns(checked(site, "join-1.toml", capsys)) == expected
     assert warns(load_client_setup(site / "join-1.toml").cautions) == expected
+
+
+@pytest.mark.parametrize("noise", ["on no part", "on one part", "on all parts"])
+def test_a_client_warns_of_sums_that_it_may_decline(
+    site: Site, noise: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server sees who declines, and that its values do not fit. Only noise on all parts hides that."""
+    if noise != "on no part":
+        add_noise(site)
+    if noise == "on one part":
+        site.change("sums.toml", '\nnoise = {scale = 1, variance = "100"}', "")
+    found = checked(site, "join-1.toml", capsys)
+    assert any(caution.startswith(DECLINES) for caution in found) == (noise != "on all parts")
 
 
 def test_a_server_warns_of_liars_that_could_end_sums(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,9 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import numpy as np
 import pytest
 import trio
 
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import ExpiredRegistry, InputError, LedgerError
 from secagg.events import Asked
 from secagg.identity_registry import Registry
@@ -25,7 +28,7 @@ from secagg.ledger import ServerLedger
 from secagg.net.event_log import EventLog, Fact
 from secagg.sum_spec import Count, LInf, Part, SumSpec, Table, Total
 from sims.config_problems import ConfigError
-from sims.deploy.client_values import Source, open_source, usable
+from sims.deploy.client_values import Source, answer_of, open_source
 from sims.deploy.config import AskSection, InputSection
 from sims.deploy.log import LogWriter, open_log
 from sims.deploy.process_control import allow_connections, run_watched
@@ -289,7 +292,7 @@ def test_values_from_a_file_are_read_for_each_question(tmp_path: Path) -> None:
     source = open_source(InputSection(values=path), tmp_path)
     for number in (1, 2):
         np.savez(path, x=[0.5, 0.25], n=[number], other=[3])
-        values = usable(source, asked())
+        values = answer_of(source, asked())
         assert {name: array.tolist() for name, array in values.items()} == {"x": [0.5, 0.25], "n": [number]}
 
 
@@ -324,7 +327,7 @@ def test_a_file_that_cannot_be_used_says_why_and_no_more(tmp_path: Path, write: 
     write(path)
 
     with pytest.raises(InputError, match=reason):
-        usable(open_source(InputSection(values=path), tmp_path), asked())
+        answer_of(open_source(InputSection(values=path), tmp_path), asked())
 
 
 def raising(_asked: Asked) -> Mapping[str, Any]:
@@ -354,7 +357,7 @@ class Hostile:
 )
 def test_a_function_that_fails_says_only_how(source: Source, reason: str) -> None:
     with pytest.raises(InputError) as caught:
-        usable(source, asked())
+        answer_of(source, asked())
 
     assert str(caught.value) == reason
     assert caught.value.__suppress_context__
@@ -367,16 +370,28 @@ def test_a_function_gets_what_was_broadcast(tmp_path: Path, monkeypatch: pytest.
     )
     source = open_source(InputSection(answer="deploy_answers:answer"), tmp_path)
 
-    values = usable(source, asked(b"model"))
+    values = answer_of(source, asked(b"model"))
 
     assert (values["x"].tolist(), values["n"].tolist()) == ([0.5, 0.0], [3])
+
+
+def test_with_noise_on_all_parts_values_are_not_checked_here() -> None:
+    """`secagg.usable_values` makes them fit; a check here would make the client decline."""
+    noise = Noise(scale=1, variance=Fraction(100))
+    part = Part(name="n", size=1, bits=20, bound=Count(9), noise=noise)
+    spec = SumSpec(parts=(part,), promise=NoiseAssumptions(clients=3, dropouts=0, colluders=0))
+    question = replace(asked(b"model"), spec=spec)
+
+    assert answer_of(lambda each: {"n": [each.payload]}, question) == {"n": [b"model"]}
+    with pytest.raises(RuntimeError):
+        answer_of(raising, question)
 
 
 def test_a_question_of_another_kind_of_server_is_declined() -> None:
     short = Asked(sum_index=0, round=0, kind="mean", payload=b"short", spec=SPEC, invited=3)
 
     with pytest.raises(InputError, match="does not begin with a nonce"):
-        usable(lambda _asked: {"x": [0, 0], "n": [1]}, short)
+        answer_of(lambda _asked: {"x": [0, 0], "n": [1]}, short)
 
 
 # --- what ends it ---

@@ -17,7 +17,7 @@ from secagg import LocalSession, Trust, local_machines
 from secagg.errors import ParameterError
 from secagg.events import Asked
 from secagg.session_params import SessionParams
-from sims.deploy.client_values import usable
+from sims.deploy.client_values import answer_of
 from sims.deploy.config import JoinConfig, ServeConfig, load
 from sims.deploy.repeatable_query_nonce import fresh
 from sims.deploy.sum_specs_file import read_table
@@ -165,7 +165,7 @@ def test_the_regression_is_that_of_all_patients_in_one_place(tmp_path: Path) -> 
     table, functions = read_table(tmp_path / "sums.toml"), answers(tmp_path)
 
     def answer(member: int, asked: Asked) -> Any:
-        return usable(functions[member], asked)
+        return answer_of(functions[member], asked)
 
     weights = np.zeros(3)
     for _ in range(5):

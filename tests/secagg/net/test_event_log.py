@@ -17,6 +17,7 @@ from secagg.net.event_log import EventLog, Fact, LogLine, render
 from secagg.net.events import ConnectionRefused, LeaveReason, NetworkEvent, SessionLossReason
 from secagg.net.packets import Reason
 from secagg.net.settings import Address
+from secagg.usable_values import Unusable, Zeros
 from tests.secagg.net.rig import KIND, Diary, table
 
 SPEC = table()[KIND]
@@ -48,6 +49,7 @@ def test_a_line_of_the_programs_own_is_always_written() -> None:
         events.SumAborted(4, TooFewClients("few")),
         events.SessionFailed(TooFewClients("few")),
         events.Convicted(5, WRONG),
+        net_events.ValuesChanged(1, KIND, ("x",), None),
     ],
 )
 def test_milestones_are_always_written(event: NetworkEvent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +226,14 @@ def test_every_loss_of_a_session_has_words(reason: SessionLossReason) -> None:
         (
             net_events.SessionRefused(BadShare(1, "bad")),
             LogLine("refused", {"error": "BadShare", "reason": "client 1: bad"}),
+        ),
+        (
+            net_events.ValuesChanged(1, KIND, ("x", "n"), None),
+            LogLine("clipped", {"sum": 1, "kind": KIND, "parts": "x,n"}),
+        ),
+        (
+            net_events.ValuesChanged(1, KIND, (), Zeros(Unusable.FAILED, "ValueError")),
+            LogLine("zeros", {"sum": 1, "kind": KIND, "reason": "failed", "detail": "ValueError"}),
         ),
     ],
 )

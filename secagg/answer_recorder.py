@@ -1,0 +1,39 @@
+"""Records the answers of one session in a client's memory, and charges each of them once.
+
+In a sum whose parts all have noise, an answer is charged before the values are looked at. The time that it
+takes to compute them, and whether they can be used, may then depend on private data, but nobody sees it for
+free: a client that fails there has paid as much as one that answers.
+"""
+
+from __future__ import annotations
+
+from secagg.client_memory import AnswerEntry, Memory
+from secagg.differencing_rules import SumSequence
+from secagg.policy import Policy
+from secagg.query_context import Question
+from secagg.sum_group_rules import GroupBook
+from secagg.sum_spec import Table
+
+
+class AnswerRecorder:
+    """Writes answers to `memory`, which checks them against the budget of `policy`, and to `groups`."""
+
+    def __init__(self, table: Table, policy: Policy, memory: Memory, groups: GroupBook) -> None:
+        self._table = table
+        self._policy = policy
+        self._memory = memory
+        self._groups = groups
+        self._last_sum = -1  # sum indices ascend in a session
+
+    def record(self, question: Question, sequences: tuple[SumSequence, ...]) -> None:
+        """Record the answer to `question` and its cost. Return when both are stored safely; do nothing if
+        they were recorded before. `sequences` are those to which the sum belongs. Raises `PolicyError`
+        beyond the budget, and what the memory raises if it cannot store the answer."""
+        if question.sum_index == self._last_sum:
+            return
+        query = question.query
+        group, adjacency = self._table.group_of(query.kind), self._policy.adjacency
+        entry = AnswerEntry.to(question, group=group, adjacency=adjacency, sequences=sequences)
+        self._memory.remember_answer(entry, self._policy.budget)
+        self._groups.answer(query.kind, query.round)
+        self._last_sum = question.sum_index
