@@ -57,6 +57,14 @@ class StateError(LocalError):
     """The current state of the client or server machine does not allow this call."""
 
 
+class Closed(StateError):
+    """A client, server or session was closed, perhaps by another thread, and cannot be used any more."""
+
+
+class WrongEventLoop(LocalError):
+    """An asynchronous function of this package was called outside trio, for example from asyncio."""
+
+
 class Unproven(LocalError):
     """Evidence does not prove that the accused client lied."""
 

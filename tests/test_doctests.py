@@ -41,6 +41,7 @@ ELSEWHERE: Final = frozenset(
     {
         *("Answer", "Memory", "Plan", "Preflight"),
         *("Client", "Server", "Session", "open_client", "serve_sums"),
+        *("BlockingClient", "BlockingServer", "BlockingSession", "connect"),
         *("SumChannel", "ClientRound", "Learner", "ModelState", "NoMemory", "Participant", "Score"),
         *(
             "DropoutSchedule",

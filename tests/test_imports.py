@@ -66,6 +66,7 @@ RULES = {
     ),
     "secagg/ledger/file.py": Rule(CORE | {"threading"}, denied=NET_AND_POOL),
     "secagg/noise/rho_and_epsilon.py": Rule(CORE | {"dp_accounting"}, denied=NET_AND_POOL),
+    "secagg/net/event_loop_thread.py": Rule(CORE | {"concurrent", "threading", "trio"}),
     "secagg/net": Rule(CORE | {"trio", "socket", "ssl", "time"}),
     "protocols": Rule(PURE | {"protocols", "secagg", "numpy", "msgpack"}),
     "protocols/learner.py": Rule(PURE | {"numpy"}),

@@ -16,7 +16,6 @@ locks that SQLite holds on the file for this process.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from collections import Counter
@@ -31,6 +30,7 @@ from secagg.errors import DamagedLedger, LedgerError, NewerLedger
 from secagg.hashing import digest
 from secagg.ledger.chained_rows import START, Body, Head, Row, body_of, text_of
 from secagg.ledger.file_location import Place, check_one_name, check_usable, draft_path, index_path, log_path
+from secagg.ledger.file_lock import check_file_locks, lock_file
 from secagg.ledger.rollback_seal import Seal, Sealed, read_seal, seal_path
 
 VERSION: Final = 1
@@ -82,12 +82,14 @@ class _Forks:
 
 
 _forks: Final = _Forks()
-os.register_at_fork(after_in_child=_forks.count)
+_at_fork: Final = getattr(os, "register_at_fork", lambda **_: None)  # not every operating system can fork
+_at_fork(after_in_child=_forks.count)
 
 
 def create_file(path: Path, body: Body) -> None:
     """Create a ledger atomically. Its first row is `body` and the time. Raises `LedgerError` if this fails,
     or if there is a ledger, or the seal or log of an earlier one, at `path`."""
+    check_file_locks()
     try:
         with _directory(path.parent) as handle:
             _check_unused(path)
@@ -104,7 +106,7 @@ def _directory(directory: Path) -> Iterator[int]:
     """Lock `directory`, so that only one process at a time creates a ledger in it. Yield its handle."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        lock_file(handle)
         yield handle
     finally:
         os.close(handle)
@@ -175,6 +177,8 @@ class LedgerFile:
         self.mutex = RLock()
         self._fork = _forks.number
         self.head = START
+        if access == WRITING:
+            check_file_locks()
         check_usable(path, writing=access == WRITING)
         self._place = Place.of(path)
         _forks.note_open(self._place)

@@ -9,7 +9,6 @@ releases this lock if the process dies.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from secagg.errors import DamagedLedger, LedgerError
 from secagg.hashing import DIGEST_BYTES, digest
 from secagg.ledger.chained_rows import Head
 from secagg.ledger.file_location import Place
+from secagg.ledger.file_lock import try_lock_file, unlock_file
 
 _ROWS_BYTES: Final = 8
 _BYTES: Final = _ROWS_BYTES + 3 * DIGEST_BYTES
@@ -88,14 +88,10 @@ class Seal:
 
     def lock(self) -> bool:
         """Lock the file for a session, without waiting. Return False if another session has locked it."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return try_lock_file(self._file)
 
     def unlock(self) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_UN)
+        unlock_file(self._file)
 
     def close(self) -> None:
         os.close(self._file)

@@ -1,9 +1,11 @@
 """Sessions over a network: `open_server`, `serve_sums` and `open_client`, with their settings.
 
 Frames are sent over TLS 1.3 between identities that hold each other's certificates (`secagg.net.tls`). Only
-this part of `secagg` uses sockets and an event loop, which is trio's.
+this part of `secagg` uses sockets and an event loop, which is trio's. Programs that do not run trio use
+`connect` and `listen`, whose methods block.
 """
 
+from secagg.net.blocking import BlockingClient, BlockingServer, BlockingSession, connect, listen
 from secagg.net.client import Client, open_client
 from secagg.net.event_log import EventLog
 from secagg.net.notices import Notice, Topic
@@ -14,6 +16,9 @@ from secagg.net.tls import client_context, server_context
 
 __all__ = [
     "Address",
+    "BlockingClient",
+    "BlockingServer",
+    "BlockingSession",
     "Capacity",
     "Client",
     "Deadlines",
@@ -24,6 +29,8 @@ __all__ = [
     "Session",
     "Topic",
     "client_context",
+    "connect",
+    "listen",
     "open_client",
     "open_server",
     "serve_sums",

@@ -42,6 +42,7 @@ from secagg.net.nursery_and_threads import RunFunction, background_nursery, in_t
 from secagg.net.packets import LINK_BYTES, Reason, Welcome
 from secagg.net.reliable_link import DismissedByServer, Link, ReceivedFrame, SendProgress, no_progress
 from secagg.net.settings import Address, Patience, check_secure
+from secagg.net.trio_check import check_trio_runs
 from secagg.policy import Policy
 from secagg.sum_spec import Table
 from secagg.transitions import ClientState
@@ -90,11 +91,18 @@ class Client:
 
     async def __anext__(self) -> Asked:
         """Wait for and return the next question; this closes the last. Raises what has stopped the client."""
+        check_trio_runs("the iteration over a Client")
         await trio.lowlevel.checkpoint()
-        while self._asked is None or self._asked is self._handed_out:
-            self._raise_failure()
+        while (asked := self.poll()) is None:
             self._changed = trio.Event()
             await self._changed.wait()
+        return asked
+
+    def poll(self) -> Asked | None:
+        """Return the next question, or None if there is none yet. Raises what has stopped the client."""
+        if self._asked is None or self._asked is self._handed_out:
+            self._raise_failure()
+            return None
         self._handed_out = self._asked
         return self._asked
 
@@ -106,6 +114,7 @@ class Client:
         used are changed as `usable_values` says, and a `ValuesChanged` event reports it to the owner of this
         client. In other sums, this raises what `compute` and `answer` raise; then call `decline`.
         """
+        check_trio_runs("Client.answer_with")
         if not asked.spec.is_private:
             values = await trio.to_thread.run_sync(compute, abandon_on_cancel=True)
             return await self.answer(asked, values)
@@ -129,6 +138,7 @@ class Client:
         Raises `InputError` if `values` do not match the spec, `UnchangedValues` if they were summed before
         over nearly the same clients (then call `decline`), or the error that has stopped the client.
         """
+        check_trio_runs("Client.answer")
         return await self._use_machine(asked, lambda machine: machine.answer(asked.sum_index, values).frame)
 
     async def _use_machine(self, asked: Asked, use: Callable[[ClientMachine], bytes | None]) -> bool:
@@ -160,10 +170,12 @@ class Client:
 
     async def flush(self) -> None:
         """Wait until the server has received all frames sent to it, or there is no connection."""
+        check_trio_runs("Client.flush")
         await self._link.flush()
 
     async def decline(self, asked: Asked) -> bool:
         """Decline to answer `asked`. Return False if it is no longer open, or if the client has to leave."""
+        check_trio_runs("Client.decline")
         async with self._machine_lock:
             if self._asked is not asked:
                 return False
@@ -337,6 +349,7 @@ async def open_client(
     `on_event` is called with every event of `secagg.events` and `secagg.net.events`, and logs them by
     default. `progress(frame, bytes_sent)` is called while a frame is sent; `work` runs long computations.
     """
+    check_trio_runs("open_client")
     address = Address.parse(server) if isinstance(server, str) else server
     check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
     patience = patience or Patience()

@@ -33,6 +33,7 @@ from secagg.net.packets import Hello, Reason
 from secagg.net.reliable_link import ClosedLocally, Link, ReceivedFrame
 from secagg.net.server_session import OnMachineEvent, Session, no_op
 from secagg.net.settings import Address, Capacity, Deadlines, Patience, check_secure
+from secagg.net.trio_check import check_trio_runs
 from secagg.net.upload_slots import UploadSlots
 from secagg.server import ServerMachine
 
@@ -83,6 +84,7 @@ class Server:
 
     async def wait_for_clients(self, count: int, *, barred: Collection[int] = ()) -> None:
         """Wait until at least `count` clients are connected, without those in `barred` (ids)."""
+        check_trio_runs("Server.wait_for_clients")
         while len(set(self.connected).difference(barred)) < count:
             await self._changed.wait()
 
@@ -124,6 +126,7 @@ class Server:
         given, only these are invited; others stay connected for a later session. `on_event` gets every event
         of `machine`, after the `ledger` and before the server's own callback. `work` runs slow computations.
         """
+        check_trio_runs("Server.session")
         if self._session is not None:
             raise StateError("a server has one session at a time")
         self._clear_exclusions()
@@ -357,6 +360,7 @@ async def open_server(
     >>> trio.run(main)
     array([6.])
     """
+    check_trio_runs("open_server")
     address = Address.parse(listen) if isinstance(listen, str) else listen
     check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
     patience, capacity, on_event = patience or Patience(), capacity or Capacity(), on_event or EventLog()
@@ -386,6 +390,7 @@ async def serve_sums(
     `settings` are those of `open_server`. `await nursery.start(serve_sums, ...)` returns `server.address`.
     Raises what `open_server` and `conduct` raise.
     """
+    check_trio_runs("serve_sums")
     async with open_server(listen, **settings) as server:
         task_status.started(server.address)
         await conduct(server)

@@ -24,6 +24,7 @@ from secagg.net.events import ClientExcluded, ClientLeft, LeaveReason, OnServerE
 from secagg.net.nursery_and_threads import RunFunction
 from secagg.net.reliable_link import Link, ReceivedFrame
 from secagg.net.settings import Deadlines
+from secagg.net.trio_check import check_trio_runs
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
 from secagg.transitions import ServerState
@@ -94,6 +95,7 @@ class Session:
         Clients get `payload` and `round_number`. Raises `SumFailed` if no total was released, or `LocalError`
         if the query is not possible now; the session goes on. A cancelled call abandons the sum.
         """
+        check_trio_runs("Session.ask")
         async with self._holding():
             self._raise_failure()
             step = self._machine.ask(kind, payload, round_number=round_number)

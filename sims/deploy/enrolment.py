@@ -3,7 +3,6 @@ authority must not be a client, nor the server, which could otherwise enrol clie
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from secagg.errors import CertificateError, ForeignRegistry, KeyFileError, RegistryError
 from secagg.identity_registry import NEVER_EXPIRES, Registry
 from secagg.keys import Identity
+from secagg.ledger.file_lock import try_lock_file
 from secagg.net.certificates import certificate_key, check_dates, expiry, split_bundle
 from secagg.net.identity_and_registry_files import (
     BUNDLE,
@@ -200,8 +200,8 @@ def _open_directory(directory: Path) -> int:
 
 def _lock(handle: int, directory: Path) -> None:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RegistryError(f"another process is changing a registry in {directory}; try again") from None
+        locked = try_lock_file(handle)
     except OSError as error:
         raise RegistryError(f"the directory {directory} cannot be locked: {error.strerror}") from None
+    if not locked:
+        raise RegistryError(f"another process is changing a registry in {directory}; try again")

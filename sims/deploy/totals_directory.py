@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import os
 import re
@@ -19,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.ledger.file_lock import try_lock_file
 from secagg.net.atomic_files import PRIVATE, FileKind
 from secagg.sum_spec import Total
 from sims.config_problems import ConfigError
@@ -78,11 +78,11 @@ class TotalsDirectory:
 
     def _lock(self, handle: int) -> None:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"{self.directory} is in use by another server; name another") from None
+            locked = try_lock_file(handle)
         except OSError as error:
             raise ConfigError(f"{self.directory} cannot be locked: {error.strerror}") from None
+        if not locked:
+            raise ConfigError(f"{self.directory} is in use by another server; name another")
 
     def store(self, total: Total, question: ScheduledSum) -> Path:
         """Write the total to a new file, and return its path. Raise `ConfigError` if this fails."""

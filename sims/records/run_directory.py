@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from secagg.ledger.file_lock import try_lock_file
 from sims.config_problems import ConfigError
 from sims.records.run_file_names import LOCK, RUN, RUN_FILES, draft_of
 
@@ -104,10 +104,8 @@ class RunDirectory:
         with disk_errors(self.path, "opened"):
             handle = os.open(self / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PUBLIC)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(f"{self.path} is in use: another process runs this simulation") from None
+            if not try_lock_file(handle):
+                raise ConfigError(f"{self.path} is in use: another process runs this simulation")
             yield self
         finally:
             os.close(handle)

@@ -4,7 +4,6 @@ into the order of its cells. Several programs may write to one file."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from secagg.ledger.file_lock import lock_file
 from sims.config_problems import ConfigError
 from sims.scenario.loading_and_variants import Variant
 
@@ -86,7 +86,7 @@ class Results:
         """Lock the directory against other programs. A lock on the file would not survive its replacement."""
         descriptor = os.open(self.path.parent, os.O_RDONLY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock_file(descriptor)
             yield
         finally:
             os.close(descriptor)

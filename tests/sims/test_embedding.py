@@ -1,4 +1,4 @@
-"""docs/embedding.md: the three examples work as the page says."""
+"""docs/embedding.md: the examples work as the page says."""
 
 from __future__ import annotations
 
@@ -61,6 +61,14 @@ def test_twenty_lines_are_enough() -> None:
     assert "async def contribute" in first
     assert "async def collect" in first
     assert lines_of(first) <= 20
+
+
+def test_an_asyncio_program_takes_part() -> None:
+    names, printed = run_here("asyncio")
+
+    assert printed == page.shown("asyncio")
+    truth = np.sum(list(names["SERVICES"].values()), axis=0)
+    np.testing.assert_allclose(names["total"]["load"], truth, atol=1e-5)
 
 
 # --- 2 ---

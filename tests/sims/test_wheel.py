@@ -175,7 +175,7 @@ def run_alone(code: str, unpacked: Path, place: Path, *, status: int = 0) -> sub
     return run(command, cwd=place, status=status)
 
 
-@pytest.mark.parametrize("name", ["sum", "algorithm"])
+@pytest.mark.parametrize("name", ["sum", "asyncio", "algorithm"])
 def test_an_example_runs_with_four_libraries(name: str, unpacked: Path, tmp_path: Path) -> None:
     assert run_alone(page.example(name), unpacked, tmp_path).stdout == page.shown(name)
 
@@ -247,7 +247,7 @@ def test_commands_work_there_or_name_what_is_missing(core: Environment, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sum", "algorithm"])
+@pytest.mark.parametrize("name", ["sum", "asyncio", "algorithm"])
 def test_an_example_runs_in_the_core(name: str, core: Environment, tmp_path: Path) -> None:
     assert page.run_example(name, core.python, tmp_path) == page.shown(name)
 

@@ -6,10 +6,9 @@ daemon: if the main thread ends, the program and its workers end too (see `sims.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -18,10 +17,11 @@ import trio
 from protocols.algorithm import AnyAlgorithm
 from secagg import Identity, Trust
 from secagg.client_memory import AnswerEntry
-from secagg.errors import SecaggError
+from secagg.errors import Closed, SecaggError
 from secagg.insecure_seeds import seeded_identity
 from secagg.net.certificates import make_certificate
 from secagg.net.event_log import render
+from secagg.net.event_loop_thread import EventLoopThread
 from secagg.net.events import ClientExcluded, ServerNetworkEvent
 from secagg.net.server import Server, open_server
 from secagg.net.settings import Capacity, Patience
@@ -103,12 +103,8 @@ class WorkerSupervisor:
         self._certificate = make_certificate(self._identity, now=int(time.time()))
         self._credentials = {member: self._make_credentials(member) for member in clients.owned}
         self.keys = {k: Identity.from_secret(each.secret).public for k, each in self._credentials.items()}
-        self._thread = threading.Thread(target=self._run, name="clients' processes", daemon=True)
-        self._started = threading.Event()
-        self._failure: BaseException | None = None
-        self._token: trio.lowlevel.TrioToken
-        self._stopping: trio.Event
-        self._changed: trio.Event
+        self._loop: EventLoopThread[None] | None = None  # None until it has started
+        self._changed = trio.Event()
         self.pool: WorkerPool
         self.server: Server
         self.client_failure: str | None = None
@@ -126,49 +122,33 @@ class WorkerSupervisor:
         """Start the event loop's thread and the workers, and wait until they are ready. Raise `WorkersFailed`
         if a worker cannot start, and `ParameterError` if the system allows too few open files."""
         raise_open_file_limit(3 * len(self._credentials) + 2 * len(self.slots) + _DESCRIPTORS)
-        self._thread.start()
-        self._started.wait()
-        self._raise_failure()
+        try:
+            self._loop = EventLoopThread(self._running, name="the clients' processes")
+        except (WorkerStartError, OSError) as error:
+            raise WorkersFailed(f"the clients' processes cannot be started: {error}") from None
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Run an async function in the event loop and return its result, or raise why the loop has ended."""
+        if self._loop is None:
+            raise WorkersFailed("the clients' processes were not started")
         try:
-            return trio.from_thread.run(function, *args, trio_token=self._token)
-        except (trio.RunFinishedError, trio.Cancelled):
-            self._raise_failure()
+            return self._loop.call(function, *args)
+        except Closed:
             raise WorkersFailed("the clients' processes were ended") from None
+        except OSError as error:
+            raise WorkersFailed(f"the clients' processes cannot go on: {error}") from None
 
     def stop(self) -> None:
         """End all workers and the thread, and wait until they have ended."""
-        if self._thread.is_alive():
-            with suppress(trio.RunFinishedError):
-                trio.from_thread.run_sync(self._stopping.set, trio_token=self._token)
-            self._thread.join()
-
-    def _raise_failure(self) -> None:
-        match self._failure:
-            case None:
-                return
-            case WorkerStartError() | OSError():
-                raise WorkersFailed(f"the clients' processes cannot be started: {self._failure}") from None
-            case _:
-                raise self._failure
+        if self._loop is not None:
+            with suppress(Exception):  # nothing is wanted from them any more
+                self._loop.close()
 
     # --- in the event loop's thread ---
 
-    def _run(self) -> None:
-        try:
-            trio.run(self._main)
-        except BaseExceptionGroup as group:
-            self._failure = _first(group)
-        except BaseException as error:
-            self._failure = error
-        finally:
-            self._started.set()
-
-    async def _main(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
-        self._stopping, self._changed = trio.Event(), trio.Event()
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        """Run the server and the workers during the block, which begins when the workers are ready."""
         certificates = [each.certificate for each in self._credentials.values()]
         async with (
             open_server(
@@ -191,8 +171,7 @@ class WorkerSupervisor:
                 slot.indices.append(index)
             nursery.start_soon(self._listen)
             await self._prepare(self.slots)
-            self._started.set()
-            await self._stopping.wait()
+            yield
             nursery.cancel_scope.cancel()
 
     def _config(self, slot: WorkerSlot) -> messages.WorkerConfig:
@@ -327,9 +306,3 @@ class WorkerSupervisor:
 
 def _named(slot: WorkerSlot) -> str:
     return f"the process of {counted(len(slot.members), 'client')} from {slot.members[0]} on"
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 import ssl
-import time
 from functools import partial
 from typing import Any
 
 import pytest
 import trio
 
-from secagg.insecure_seeds import seeded_identity
-from secagg.net.certificates import make_certificate
 from secagg.net.event_log import EventLog
 from secagg.net.nursery_and_threads import in_thread
 from secagg.net.server import open_server
-from secagg.net.settings import Address, Patience
-from secagg.net.tls import client_context, server_context
+from secagg.net.settings import Address
 from secagg.trust_levels import Trust
-from tests.secagg.net.rig import SEED, Diary, World, run_live
-
-NOW = int(time.time())
-HOST = seeded_identity(SEED, 100)
-PATIENCE = Patience(farewell=0.5)
-
-
-def certificate(member: int) -> bytes:
-    return make_certificate(seeded_identity(SEED, member), now=NOW)
-
-
-def host_context(world: World) -> ssl.SSLContext:
-    certificates = [certificate(member) for member in range(world.clients)]
-    return server_context(HOST, certificate(100), certificates)
-
-
-def context_of(member: int, host: int = 100) -> ssl.SSLContext:
-    return client_context(seeded_identity(SEED, member), certificate(member), certificate(host))
+from tests.secagg.net.rig import Diary, World, run_live
+from tests.secagg.net.tls_contexts import PATIENCE, context_of, host_context
 
 
 def settings_of(member: int) -> dict[str, Any]:
