@@ -94,6 +94,11 @@ class Ledger(ABC):
         self._file.catch_up()
         return self._file.head
 
+    def check_writable(self) -> None:
+        """Raise `LedgerError` if the file is locked for long, was moved or deleted, or is damaged. This does
+        not tell whether the disk has room for another row."""
+        self._file.check_writable()
+
     def __repr__(self) -> str:
         end = "" if self._file.is_open else ", closed"
         return f"{type(self).__name__}(path={str(self._path)!r}, rows={self._file.head.rows}{end})"

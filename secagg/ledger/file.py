@@ -280,6 +280,14 @@ class LedgerFile:
             self._settle(resting=False)
             self._check_place()
 
+    def check_writable(self) -> None:
+        """Raise `LedgerError` if another process keeps the file locked, or it was moved, deleted or damaged.
+        Nothing is written, so this does not tell whether the disk has room for another row."""
+        self.check_process()
+        with self.mutex, self._clear_errors(), self._transaction("BEGIN IMMEDIATE"):
+            self._take_new()
+            self._check_place()
+
     def _settle(self, *, resting: bool) -> None:
         """Move SQLite's log into the file if no other process reads it, and write the seal. The seal gets a
         hash of the file only if the file is small or this is its opening or closing (`resting`)."""

@@ -175,7 +175,12 @@ def _server_side(event: net_events.ServerSideEvent) -> LogLine | None:
         case net_events.ClientNotice():
             topic, words = event.notice.topic.name.lower(), printable(event.notice.body)
             return LogLine("notice", {"member": event.member, "topic": topic, "reason": words})
-        case net_events.SessionClosed():
+        case (
+            net_events.SessionBegun()
+            | net_events.StageClosed()
+            | net_events.TrafficCounted()
+            | net_events.SessionClosed()
+        ):
             return None
     assert_never(event)
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from secagg.errors import PeerError, SecaggError
 from secagg.events import ClientEvent, ServerEvent
+from secagg.local_session import Stage
 from secagg.net.notices import Notice
 from secagg.net.packets import Reason
 from secagg.net.settings import Address
@@ -165,6 +166,31 @@ class ClientNotice:
 
 
 @dataclass(frozen=True)
+class SessionBegun:
+    """An event of the server: it begins to set up a session, and invites clients. `SessionReady` or
+    `SessionFailed` says what becomes of it, and `SessionClosed` follows in any case."""
+
+
+@dataclass(frozen=True)
+class StageClosed:
+    """An event of the server: a stage of its session is over. It took `seconds`, with the computation that
+    closed it. There is no such event for a stage that was abandoned."""
+
+    stage: Stage
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TrafficCounted:
+    """An event of the server: since the last event about this `stage`, clients sent frames of `bytes_up` in
+    total, and were sent frames of `bytes_down`. It comes when a stage is over, and when a session ends."""
+
+    stage: Stage
+    bytes_up: int
+    bytes_down: int
+
+
+@dataclass(frozen=True)
 class SessionClosed:
     """An event of the server: it has ended its session, even if the session was never set up."""
 
@@ -176,6 +202,9 @@ ServerSideEvent: TypeAlias = (
     | ClientLeft
     | ClientExcluded
     | ClientNotice
+    | SessionBegun
+    | StageClosed
+    | TrafficCounted
     | SessionClosed
 )
 ServerNetworkEvent: TypeAlias = ServerSideEvent | ServerEvent

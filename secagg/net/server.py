@@ -142,6 +142,7 @@ class Server:
             work=work,
         )
         try:
+            self._on_event(net_events.SessionBegun())
             # A client without a connection is invited when it reconnects, maybe as a new process.
             for member in self.connected:
                 session.invite(self._links[member])

@@ -20,7 +20,14 @@ from secagg.errors import Departed, Dispute, LargeCohort, Lie, LocalError, PeerE
 from secagg.events import Outgoing, ServerEvent, ServerStep, SumReleased
 from secagg.ledger import ServerLedger
 from secagg.local_session import STAGE_OF, Stage
-from secagg.net.events import ClientExcluded, ClientLeft, LeaveReason, OnServerEvent
+from secagg.net.events import (
+    ClientExcluded,
+    ClientLeft,
+    LeaveReason,
+    OnServerEvent,
+    StageClosed,
+    TrafficCounted,
+)
 from secagg.net.nursery_and_threads import RunFunction
 from secagg.net.reliable_link import Link, ReceivedFrame
 from secagg.net.settings import Deadlines
@@ -77,6 +84,7 @@ class Session:
         self.bytes_down: Counter[Stage] = Counter()
         self.frames_up: Counter[Stage] = Counter()
         self.frames_down: Counter[Stage] = Counter()
+        self._reported: dict[Stage, tuple[int, int]] = {}  # bytes up and down that an event has told of
 
     # --- for the owner of the session ---
 
@@ -137,6 +145,7 @@ class Session:
         self._abandon()
         self._send(self._machine.end().outgoing)
         self._dismiss_latecomers()
+        self._report_traffic()
 
     def invite(self, link: Link) -> None:
         """Invite a connected client, if it may take part and the session still accepts clients."""
@@ -185,6 +194,7 @@ class Session:
 
     async def _run_stage(self) -> tuple[ServerEvent, ...]:
         """Wait for all answers or the deadline of the stage. Close the stage, and return its events."""
+        begun, stage = trio.current_time(), self._stage_now()
         with trio.move_on_after(self._deadlines.of(self._machine.state)):
             await self._complete.wait()
         async with self._holding():
@@ -193,7 +203,18 @@ class Session:
             step = await self._work(self._machine.close_stage)
             self._act(step)
             self._dismiss_latecomers()
+        self._on_event(StageClosed(stage, trio.current_time() - begun))
+        self._report_traffic()
         return step.events
+
+    def _report_traffic(self) -> None:
+        """Report the bytes of each stage that were counted since the last report."""
+        for stage in Stage:
+            now = self.bytes_up[stage], self.bytes_down[stage]
+            up, down = self._reported.get(stage, (0, 0))
+            self._reported[stage] = now
+            if now != (up, down):
+                self._on_event(TrafficCounted(stage, now[0] - up, now[1] - down))
 
     def _dismiss_latecomers(self) -> None:
         """Send a farewell to the clients that were invited but did not join in time, and forget them."""

@@ -24,6 +24,8 @@ from secagg.trust_levels import Trust
 from sims.config_problems import Problems, shown, toml_tables
 
 STDOUT: Final = "-"
+OFF: Final = "off"
+METRICS_ADDRESS: Final = Address("127.0.0.1", 9464)
 
 
 def _file(value: object, info: ValidationInfo) -> Path:
@@ -56,11 +58,17 @@ def _server(value: object) -> Address:
     return address
 
 
+def _metrics(value: object) -> Address | None:
+    return None if value == OFF else _address(value)
+
+
 File = Annotated[Path, BeforeValidator(_file)]
 # None means the standard output.
 Log = Annotated[Path | None, BeforeValidator(_log)]
 Place = Annotated[Address, PlainValidator(_address)]
 ServerPlace = Annotated[Address, PlainValidator(_server)]
+# None means that there is none.
+MetricsPlace = Annotated[Address | None, PlainValidator(_metrics)]
 TrustName = Literal["curious_server", "malicious_server"]
 AgreementName = Literal["x25519", "x25519+ml-kem-768"]
 
@@ -169,6 +177,17 @@ class CapacitySection(ConfigSection):
         return Capacity(**self.model_dump())
 
 
+class MetricsSection(ConfigSection):
+    """The table [metrics] of `serve.toml`: where figures and health are served over HTTP."""
+
+    listen: MetricsPlace = METRICS_ADDRESS
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether the operator chose the address. Otherwise the server works without it, too."""
+        return "listen" in self.model_fields_set
+
+
 class ServeConfig(ConfigSection):
     """The content of `serve.toml`, the configuration of a server: one field for each table."""
 
@@ -178,6 +197,7 @@ class ServeConfig(ConfigSection):
     deadlines: DeadlinesSection = DeadlinesSection()
     patience: PatienceSection = PatienceSection()
     capacity: CapacitySection = CapacitySection()
+    metrics: MetricsSection = MetricsSection()
 
 
 class DeploySection(ConfigSection):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Final
 
 from secagg.net.events import OnServerEvent
 from secagg.net.server import Server, open_server
@@ -13,13 +11,7 @@ from secagg.net.settings import Address, Capacity, Patience
 from secagg.net.tls import server_context
 from sims.config_problems import ConfigError
 from sims.deploy.credentials import ServerCredentials
-
-# Hints for an address that cannot be used.
-_HINTS: Final = {
-    errno.EADDRINUSE: "; stop the program that listens there, or choose another port",
-    errno.EACCES: "; ports below 1024 need a privilege: choose a higher one",
-    errno.EADDRNOTAVAIL: "; name an address of this machine, or 0.0.0.0 for all of them",
-}
+from sims.deploy.listen_errors import cannot_listen
 
 
 @dataclass(frozen=True)
@@ -46,8 +38,5 @@ async def listen(
     )
     try:
         return await stack.enter_async_context(opened)
-    except OSError as error:
-        hint = _HINTS.get(error.errno or 0, "")
-        raise ConfigError(
-            f"{settings.where}: cannot listen on {settings.address}: {error.strerror or error}{hint}"
-        ) from None
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"{settings.where}: {cannot_listen(settings.address, error)}") from None

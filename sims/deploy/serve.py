@@ -12,18 +12,23 @@ from typing import Final
 
 import trio
 
-from secagg.errors import SumFailed
+from secagg.errors import LedgerError, SumFailed
+from secagg.identity_registry import Registry
 from secagg.ledger import ServerLedger
 from secagg.net.event_log import EventLog, Fact
 from secagg.net.server import Server
 from secagg.net.server_session import Session
 from sims.config_problems import ConfigError, Problems
+from sims.deploy.config import OFF
 from sims.deploy.evidence_directory import EvidenceDirectory, EvidenceKeeper
+from sims.deploy.health import Health
+from sims.deploy.http_endpoint import MAX_CONNECTIONS
 from sims.deploy.listening import ListenSettings, listen
 from sims.deploy.log import open_log
+from sims.deploy.monitoring import Monitoring, open_metrics
 from sims.deploy.process_control import allow_connections, run_watched
 from sims.deploy.server_setup import ServerSetup, load_server_setup
-from sims.deploy.sum_schedule import ScheduledSum, SumSchedule, round_after
+from sims.deploy.sum_schedule import NotAsked, ScheduledSum, SumSchedule, round_after
 from sims.deploy.totals_directory import TotalsDirectory
 from sims.process_resources import forbid_core_dumps
 
@@ -37,7 +42,8 @@ def serve(path: Path) -> None:
     plan = load_server_setup(path)
     problems = Problems(path)
     with problems.about("capacity.strangers"):
-        allow_connections(len(plan.credentials.registry.members) + plan.capacity.strangers)
+        members = len(plan.credentials.registry.members)
+        allow_connections(members + plan.capacity.strangers + MAX_CONNECTIONS)
     with ExitStack() as stack:
         with problems.about("server.totals"):
             stack.enter_context(_totals(plan))
@@ -60,6 +66,21 @@ def _totals(plan: ServerSetup) -> Iterator[None]:
         yield
 
 
+def make_monitoring(plan: ServerSetup, ledger: ServerLedger, log: EventLog) -> Monitoring:
+    """Return what shows the operator of a server its figures and its health."""
+
+    def registry() -> Registry:
+        return plan.credentials.registry
+
+    section, files = plan.config.metrics, plan.config.server
+    output = TotalsDirectory(files.totals).check_writable
+    health = Health(registry=registry, ledger=ledger, ledger_path=files.ledger, check_output=output, log=log)
+    metrics = open_metrics(
+        section, registry=registry, ledger=ledger, on_ledger_error=health.note_ledger_error
+    )
+    return Monitoring(plan.path, section, log=log, health=health, metrics=metrics)
+
+
 class ServeRunner:
     """Runs the sessions of a server: it listens, asks for the scheduled sums, and stores their totals."""
 
@@ -69,6 +90,7 @@ class ServeRunner:
         self._ledger = ledger
         self._log = log
         self._evidence = EvidenceKeeper(plan.config.server.evidence, log)
+        self._monitoring = make_monitoring(plan, ledger, log)
         self._totals = TotalsDirectory(plan.config.server.totals)
         # Rounds that have a total are not used again, even if the ledger was lost.
         known = round_after(plan.config.server.ledger), self._totals.round_after()
@@ -77,9 +99,10 @@ class ServeRunner:
 
     async def run(self) -> None:
         """Hold `session.sessions` sessions, or sessions without end if that is 0. Raise `ConfigError` if the
-        server cannot listen at the configured address."""
+        server cannot listen at a configured address."""
         held = 0
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._monitoring.serving())
             server = await listen(
                 stack,
                 ListenSettings(
@@ -89,8 +112,9 @@ class ServeRunner:
                     f"{self._plan.path}: server.listen",
                 ),
                 self._plan.credentials,
-                self._log,
+                self._monitoring,
             )
+            self._monitoring.count_connected(lambda: len(server.connected))
             self._log_start(server)
             while True:
                 held += await self._hold_session(server)
@@ -107,8 +131,10 @@ class ServeRunner:
             key_agreement=self._section.key_agreement,
             members=len(registry.members),
             registry=registry.version,
+            metrics=str(self._monitoring.address or OFF),
         )
-        for caution in (*self._plan.cautions, *self._plan.bar_cautions(self._ledger.barred)):
+        barred = self._plan.bar_cautions(self._ledger.barred)
+        for caution in (*self._plan.cautions, *self._monitoring.cautions, *barred):
             self._log.write("caution", reason=caution)
 
     async def _hold_session(self, server: Server) -> bool:
@@ -129,6 +155,9 @@ class ServeRunner:
                     await self._ask(session, question)
         except SumFailed:
             return False  # the log says why
+        except LedgerError as error:
+            self._monitoring.health.note_ledger_error(error)
+            raise
         return True
 
     async def _wait_for_clients(self, server: Server) -> frozenset[int]:
@@ -149,6 +178,7 @@ class ServeRunner:
     async def _ask(self, session: Session, question: ScheduledSum) -> None:
         about: dict[str, Fact] = {"kind": question.kind, "round": question.round_number}
         if len(session.members) < self._section.min_contributors:
+            self._monitoring.note_not_asked(NotAsked.TOO_FEW_CLIENTS)
             self._log.write("not asked", **about, reason="too few clients are left in the session")
             return
         self._totals.check_writable()
@@ -156,6 +186,7 @@ class ServeRunner:
         try:
             payload = question.payload()
         except ConfigError as error:
+            self._monitoring.note_not_asked(NotAsked.UNREADABLE_PAYLOAD)
             self._log.write("not asked", **about, reason=str(error))
             return
         self._log.write("asking", **about, clients=len(session.members))

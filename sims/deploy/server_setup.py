@@ -22,6 +22,7 @@ from sims.deploy.config import ServeConfig, SessionSection, check_server_files, 
 from sims.deploy.credentials import ServerCredentials, server_credentials
 from sims.deploy.evidence_directory import EvidenceDirectory
 from sims.deploy.log import check_log
+from sims.deploy.monitoring import check_metrics, metrics_cautions
 from sims.deploy.sum_schedule import check_asks, round_after
 from sims.deploy.sum_specs_file import read_table
 from sims.deploy.totals_directory import TotalsDirectory
@@ -50,8 +51,8 @@ class ServerSetup:
     @property
     def cautions(self) -> list[str]:
         """Warnings to the operator about settings that are valid but risky: so few parallel uploads that
-        corrupt clients can block others, sums without noise while clients may be missing, or so few clients
-        that liars can end sums."""
+        corrupt clients can block others, sums without noise while clients may be missing, so few clients
+        that liars can end sums, or figures that are not served, or to others."""
         section, found = self.config.session, []
         if self.capacity.uploads <= section.corrupt:
             found.append(
@@ -62,7 +63,7 @@ class ServerSetup:
         if kinds and (section.dropout > 0 or section.min_cohort < self.most):
             found.append(DIFFERENCING.format(kinds=kinds))
         found += preflight(self.table, self.most, section.params(self.sums)).cautions
-        return found
+        return found + metrics_cautions(self.config.metrics)
 
     @property
     def most(self) -> int:
@@ -129,6 +130,7 @@ def load_server_setup(path: Path, *, with_ledger: bool = True) -> ServerSetup:
         with problems.about("server.log"):
             check_log(config.server.log)
     _check_pace(config.session, problems)
+    check_metrics(config.metrics, problems)
     _check_totals(config.server.totals, problems)
     if config.server.evidence is not None:
         with problems.about("server.evidence"):

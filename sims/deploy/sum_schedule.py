@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,13 @@ from sims.deploy.config import AskSection
 from sims.deploy.repeatable_query_nonce import fresh
 
 PAYLOAD: Final = FileKind("a payload", "write it, or correct the path", ConfigError)
+
+
+class NotAsked(Enum):
+    """The reason why a server does not ask for a scheduled sum."""
+
+    TOO_FEW_CLIENTS = auto()
+    UNREADABLE_PAYLOAD = auto()
 
 
 @dataclass(frozen=True)

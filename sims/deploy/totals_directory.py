@@ -7,7 +7,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import secrets
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from secagg.ledger.file_lock import try_lock_file
 from secagg.net.atomic_files import PRIVATE, FileKind
 from secagg.sum_spec import Total
 from sims.config_problems import ConfigError
+from sims.deploy.disk_room import check_room
 from sims.deploy.sum_schedule import ScheduledSum
 
 _NAME: Final = re.compile(r"([0-9]{8,18})-[0-9]{2}-.*\.npz", re.DOTALL)
@@ -44,9 +44,7 @@ class TotalsDirectory:
     def check_writable(self) -> None:
         """Raise `ConfigError` if no total can be stored. This is checked before each sum, because a sum costs
         privacy even if its total is lost."""
-        probe = self.directory / f".probe-{secrets.token_hex(8)}"
-        TOTAL.create(probe, b"", mode=PRIVATE)
-        probe.unlink(missing_ok=True)
+        check_room(self.directory)
 
     def check_free(self, question: ScheduledSum) -> None:
         """Raise `ConfigError` if there is already a file for the total of this sum."""

@@ -192,3 +192,22 @@ def test_two_servers_may_share_a_ledger(path: Path) -> None:
             ledger.note(released(0))
         assert one.spend == two.spend == Spend(charge=2 * charge(7), noised=2)
     assert bodies(path)[-1]["charge so far"] == 2 * charge(7)
+
+
+def test_a_ledger_that_is_checked_stays_as_it_is(path: Path) -> None:
+    with ServerLedger.create(path) as ledger:
+        before = ledger.head
+        ledger.check_writable()
+        assert ledger.head == before
+        ledger.note(READY)
+    with pytest.raises(LedgerError, match="closed"):
+        ledger.check_writable()
+
+
+def test_a_ledger_that_was_moved_is_not_writable_until_it_is_back(path: Path) -> None:
+    with ServerLedger.create(path) as ledger:
+        path.rename(path.with_name("elsewhere"))
+        with pytest.raises(LedgerError):
+            ledger.check_writable()
+        path.with_name("elsewhere").rename(path)
+        ledger.check_writable()

@@ -65,6 +65,9 @@ min_contributors = 3
 sessions = 1
 pause = 0
 
+[metrics]
+listen = "off"
+
 [[ask]]
 kind = "mean"
 """

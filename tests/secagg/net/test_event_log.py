@@ -10,6 +10,7 @@ import pytest
 from secagg import events
 from secagg.errors import BadShare, TooFewClients, WrongShare
 from secagg.evidence import Evidence, Offence
+from secagg.local_session import Stage
 from secagg.net import event_log as module
 from secagg.net import events as net_events
 from secagg.net.connection import ConnectionLost
@@ -171,6 +172,9 @@ def test_without_a_sink_lines_go_to_the_standard_log(caplog: pytest.LogCaptureFi
         (events.SessionFailed(TooFewClients("few")), LogLine("failed", {"reason": "few"})),
         (events.StageFull(), None),
         (events.Excluded(1, BadShare(1, "bad")), None),  # `ClientExcluded` follows
+        (net_events.SessionBegun(), None),
+        (net_events.StageClosed(Stage.MASK, 1.5), None),
+        (net_events.TrafficCounted(Stage.MASK, 1, 2), None),
         (net_events.SessionClosed(), None),
         (refused("r"), LogLine("refused", {"host": "h", "reason": "r"})),
         (net_events.ClientConnected(1, False), LogLine("connected", {"member": 1})),

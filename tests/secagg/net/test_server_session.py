@@ -17,7 +17,15 @@ from secagg.hybrid_keys import KeyAgreement
 from secagg.ledger import ServerLedger, read_ledger
 from secagg.local_session import Stage
 from secagg.net.event_log import EventLog
-from secagg.net.events import ConnectionRefused
+from secagg.net.events import (
+    ConnectionRefused,
+    OnServerEvent,
+    ServerNetworkEvent,
+    SessionBegun,
+    SessionClosed,
+    StageClosed,
+    TrafficCounted,
+)
 from secagg.net.nursery_and_threads import inline
 from secagg.net.packets import PacketKind
 from secagg.net.server import Server
@@ -53,6 +61,58 @@ def test_session_after_session_every_sum_is_exact(trust: Trust, agreement: KeyAg
     world = play(World(trust=trust, agreement=agreement, sums=2), main)
     assert len(world.diary.facts("released")) == 4
     assert [event for event, _ in world.diaries[0]].count("session over") >= 1
+
+
+def recorder() -> tuple[list[ServerNetworkEvent], OnServerEvent]:
+    seen: list[ServerNetworkEvent] = []
+    return seen, seen.append
+
+
+def test_events_tell_of_every_stage_and_add_up_to_all_bytes() -> None:
+    seen, on_event = recorder()
+    held: list[Session] = []
+
+    async def main(world: World, network: Network) -> None:
+        async with (
+            world.server(on_event=on_event) as server,
+            world.all_clients(),
+            world.session(server) as session,
+        ):
+            held.append(session)
+            await world.ask(session)
+            await world.ask(session)
+
+    play(World(trust=Trust.MALICIOUS), main)
+
+    stages = [event.stage for event in seen if isinstance(event, StageClosed)]
+    assert stages == [Stage.ADVERTISE, Stage.SHARE, *2 * [Stage.MASK, Stage.CONFIRM, Stage.REVEAL]]
+    counted = [event for event in seen if isinstance(event, TrafficCounted)]
+    for stage in Stage:
+        of_stage = [event for event in counted if event.stage is stage]
+        assert sum(event.bytes_up for event in of_stage) == held[0].bytes_up[stage]
+        assert sum(event.bytes_down for event in of_stage) == held[0].bytes_down[stage]
+    ends = [event for event in seen if isinstance(event, SessionBegun | SessionClosed)]
+    assert ends == [SessionBegun(), SessionClosed()]
+    assert seen.index(ends[0]) < seen.index(counted[0])
+    assert seen.index(counted[-1]) < seen.index(ends[1])
+
+
+def test_a_stage_lasts_until_its_deadline_if_a_client_is_silent() -> None:
+    seen, on_event = recorder()
+
+    async def main(world: World, network: Network) -> None:
+        async with (
+            world.server(on_event=on_event) as server,
+            world.all_clients(0, 1, 2),
+            world.session(server, expected=None, deadlines=DEADLINES),
+        ):
+            pass
+
+    play(World(), main)
+
+    first = next(event for event in seen if isinstance(event, StageClosed))
+    assert first.stage is Stage.ADVERTISE
+    assert first.seconds == pytest.approx(DEADLINES.join)
 
 
 def test_a_session_begins_at_once_when_those_who_are_expected_are_there() -> None:

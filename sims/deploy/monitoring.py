@@ -1,0 +1,148 @@
+"""Connects a server with what is served to its operator over HTTP: `/metrics` for Prometheus and `/health`.
+
+Without the extra `metrics`, or if the default address is taken, the server works as well, and its log has a
+caution. If the operator has chosen an address, both are errors of the configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from enum import Enum
+from http import HTTPStatus
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from secagg.errors import LedgerError
+from secagg.identity_registry import Registry
+from secagg.ledger import ServerLedger
+from secagg.net.event_log import EventLog
+from secagg.net.events import ServerNetworkEvent
+from secagg.net.settings import Address
+from sims.config_problems import ConfigError, Problems
+from sims.deploy.config import MetricsSection
+from sims.deploy.health import Fault, Health
+from sims.deploy.http_endpoint import Reply, Route, open_endpoint
+from sims.deploy.listen_errors import cannot_listen
+
+if TYPE_CHECKING:
+    from sims.deploy.server_metrics import ServerMetrics
+
+KEY: Final = "metrics.listen"
+JSON: Final = "application/json"
+_INSTALL: Final = "pip install 'secagg[metrics]'"
+_OFF: Final = f'set {KEY} = "off" if you need neither'
+
+
+def is_installed() -> bool:
+    """Return whether the extra `metrics` is installed."""
+    return find_spec("prometheus_client") is not None
+
+
+def check_metrics(section: MetricsSection, problems: Problems) -> None:
+    """Add a problem if the operator has chosen an address, but the extra `metrics` is not installed."""
+    if section.is_explicit and section.listen is not None and not is_installed():
+        problems.add(KEY, f"needs the extra 'metrics': {_INSTALL}, or set it to \"off\"")
+
+
+def metrics_cautions(section: MetricsSection) -> list[str]:
+    """Return warnings if there will be no monitoring, or if others than this machine can read it."""
+    if section.listen is None:
+        return []
+    if not is_installed():
+        return [f"metrics and health are not served without the extra 'metrics': {_INSTALL}; {_OFF}"]
+    if not section.listen.is_loopback:
+        return [
+            f"{KEY} is not a loopback address: whoever can connect to it can read how many clients there are "
+            "and which sums fail; limit this by a firewall"
+        ]
+    return []
+
+
+class Monitoring:
+    """The figures and the health of a server. It is an `on_event` callback, which passes events on to the
+    log and counts them. `serving` answers requests. `path` is the configuration, which errors name."""
+
+    def __init__(
+        self,
+        path: Path,
+        section: MetricsSection,
+        *,
+        log: EventLog,
+        health: Health,
+        metrics: ServerMetrics | None,
+    ) -> None:
+        self._path = path
+        self._section = section
+        self._log = log
+        self._metrics = metrics
+        self.health = health
+        self.address: Address | None = None
+        self.cautions: list[str] = []
+
+    def __call__(self, event: ServerNetworkEvent) -> None:
+        self._log(event)
+        if self._metrics is not None:
+            self._metrics(event)
+
+    def note_not_asked(self, reason: Enum) -> None:
+        if self._metrics is not None:
+            self._metrics.note_not_asked(reason)
+
+    def count_connected(self, connected: Callable[[], int]) -> None:
+        if self._metrics is not None:
+            self._metrics.count_connected(connected)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Answer requests for as long as the block lasts, and keep the address in `address`. If this is not
+        possible, add to `cautions`, or raise `ConfigError` if the operator has chosen the address."""
+        async with AsyncExitStack() as stack:
+            if self._metrics is not None and self._section.listen is not None:
+                endpoint = open_endpoint(self._section.listen, self._routes(self._metrics))
+                try:
+                    self.address = await stack.enter_async_context(endpoint)
+                except (OSError, UnicodeError) as error:
+                    self._give_up(cannot_listen(self._section.listen, error))
+            yield
+
+    def _give_up(self, why: str) -> None:
+        if self._section.is_explicit:
+            raise ConfigError(f"{self._path}: {KEY}: {why}") from None
+        self.cautions.append(f"metrics and health are not served: {why}; {_OFF}")
+
+    def _routes(self, metrics: ServerMetrics) -> dict[str, Route]:
+        from sims.deploy.server_metrics import TEXT_FORMAT
+
+        async def figures() -> Reply:
+            return Reply(HTTPStatus.OK, metrics.text(), TEXT_FORMAT)
+
+        async def health() -> Reply:
+            return health_reply(await self.health.faults())
+
+        return {"/metrics": figures, "/health": health}
+
+
+def health_reply(faults: tuple[Fault, ...]) -> Reply:
+    """Return status 200, or 503 with the reasons: what is bad, and the name of an error class. The log has
+    the sentences, because they name files."""
+    reasons = [{"about": fault.subject.value, "error": fault.error} for fault in faults]
+    body = {"status": "bad", "reasons": reasons} if faults else {"status": "good"}
+    status = HTTPStatus.SERVICE_UNAVAILABLE if faults else HTTPStatus.OK
+    return Reply(status, json.dumps(body).encode() + b"\n", JSON)
+
+
+def open_metrics(
+    section: MetricsSection,
+    *,
+    registry: Callable[[], Registry],
+    ledger: ServerLedger,
+    on_ledger_error: Callable[[LedgerError], None],
+) -> ServerMetrics | None:
+    """Return the figures of a server, or None if they are off or the extra `metrics` is not installed."""
+    if section.listen is None or not is_installed():
+        return None
+    from sims.deploy.server_metrics import ServerMetrics
+
+    return ServerMetrics(registry=registry, ledger=ledger, on_ledger_error=on_ledger_error)
