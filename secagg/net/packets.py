@@ -14,7 +14,7 @@ from typing import Final
 
 from secagg.errors import MalformedMessage, Peer, WrongVersion
 
-TRANSPORT_VERSION: Final = 1
+TRANSPORT_VERSION: Final = 2
 LINK_BYTES: Final = 16
 MAX_BODY: Final = 1 << 16
 HEADER: Final = struct.Struct(">BI")

@@ -429,3 +429,10 @@ def test_a_total_is_read_by_the_name_of_its_part() -> None:
     assert total["x"].tolist() == [1.5]
     with pytest.raises(KeyError):
         total["y"]
+
+
+def test_terms_are_part_of_the_digest() -> None:
+    kinds = {"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))}
+    digests = {Table(kinds, terms=terms).digest for terms in (b"", b"one", b"other")}
+    assert len(digests) == 3
+    assert Table(kinds).digest in digests
