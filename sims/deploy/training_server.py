@@ -24,6 +24,7 @@ from secagg.events import ServerEvent
 from secagg.graph_parameters import GraphChoice
 from secagg.hybrid_keys import KeyAgreement
 from secagg.machine_hooks import ServerHooks
+from secagg.net.atomic_files import PRIVATE, FileKind
 from secagg.net.event_log import EventLog
 from secagg.net.notices import Notice, Topic
 from secagg.net.server import Server
@@ -43,7 +44,7 @@ from sims.deploy.served_metrics import ServedMetrics
 from sims.process_resources import forbid_core_dumps
 from sims.records import RunDirectory
 from sims.records.run_directory import FINISHED, SERVED
-from sims.records.run_file_names import MODEL
+from sims.records.run_file_names import MODEL, OUTCOME
 from sims.runtime.channel_interfaces import SessionPlan
 from sims.runtime.client_runtime import RunOutcome
 from sims.runtime.coordinator import Coordinator
@@ -53,6 +54,7 @@ from sims.scenario.loading_and_variants import Variant
 from sims.simulation.run_writer import Origin, RunShape, RunWriter, open_run
 
 T = TypeVar("T")
+_OUTCOME: Final = FileKind("the outcome of a run", "name another run directory", ConfigError)
 _LOOK: Final = 10.0  # seconds between two lines of the log while too few clients are there
 
 
@@ -83,39 +85,30 @@ def serve_training(path: Path) -> None:
     with ExitStack() as stack:
         log = EventLog(stack.enter_context(open_log(section.log)))
         if directory.exists and directory.status == FINISHED:
-            raise ConfigError(f"{directory} has a run that is finished; name another directory")
-        writer = stack.enter_context(
-            open_run(
+            work: Callable[[], Awaitable[None]] = FinishedRun(section, terms, credentials, log).run
+        else:
+            opened = open_run(
                 directory, terms.settings, origin, resume=directory.exists, identity=credentials.identity
             )
-        )
-        training = TrainingServer(section, terms, credentials, writer, log)
-        run_watched(training.run, registry=credentials.registry, log=log)
+            work = TrainingServer(section, terms, credentials, stack.enter_context(opened), log).run
+        run_watched(work, registry=credentials.registry, log=log)
 
 
-class TrainingServer:
-    """Serves one training run: it listens, runs the rounds, and tells clients the outcome."""
+class FinishedRun:
+    """Serves a run whose last round is over: it tells the outcome to the clients that come."""
 
     def __init__(
-        self,
-        section: DeploySection,
-        terms: RunTerms,
-        credentials: ServerCredentials,
-        writer: RunWriter,
-        log: EventLog,
+        self, section: DeploySection, terms: RunTerms, credentials: ServerCredentials, log: EventLog
     ) -> None:
         self._section = section
         self._terms = terms
         self._credentials = credentials
-        self._writer = writer
         self._log = log
-        self._evidence = EvidenceKeeper(section.evidence, log)
         self._barred: set[int] = set()
-        self._metrics = ServedMetrics(terms, writer)
-        self._done = 0
 
     async def run(self) -> None:
-        """Hold all rounds. Raise `ConfigError` if the server cannot listen at the configured address."""
+        """Hold all rounds that are left, and tell clients the outcome. Raise `ConfigError` if the server
+        cannot listen at the configured address."""
         async with AsyncExitStack() as stack:
             where = ListenSettings(
                 self._section.listen,
@@ -126,11 +119,13 @@ class TrainingServer:
             server = await listen(stack, where, self._credentials, self._log)
             self._log.write("started", address=str(server.address), rounds=self._terms.settings.rounds)
             server.post(Notice(Topic.TERMS, self._terms.text))
-            token = trio.lowlevel.current_trio_token()
-            call = partial(_call, token)
-            outcome = await trio.to_thread.run_sync(self._train, server, call, abandon_on_cancel=True)
-            server.post(Notice(Topic.RUN_ENDED, pack(outcome)))
+            outcome = await self._outcome(server)
+            server.post(Notice(Topic.RUN_ENDED, outcome))
             await self._tell_everybody(server)
+
+    async def _outcome(self, _server: Server) -> bytes:
+        """Return the outcome of the run, packed."""
+        return _OUTCOME.read(self._section.run / OUTCOME)
 
     async def _tell_everybody(self, server: Server) -> None:
         """Wait until all clients of the registry have been told the outcome, but no longer than `linger`."""
@@ -139,9 +134,31 @@ class TrainingServer:
             await server.wait_for_clients(members, barred=self._barred)
             await server.flush()
 
+
+class TrainingServer(FinishedRun):
+    """Serves a training run: it runs the rounds, and then tells clients the outcome."""
+
+    def __init__(
+        self,
+        section: DeploySection,
+        terms: RunTerms,
+        credentials: ServerCredentials,
+        writer: RunWriter,
+        log: EventLog,
+    ) -> None:
+        super().__init__(section, terms, credentials, log)
+        self._writer = writer
+        self._evidence = EvidenceKeeper(section.evidence, log)
+        self._metrics = ServedMetrics(terms, writer)
+        self._done = 0
+
+    async def _outcome(self, server: Server) -> bytes:
+        call = partial(_call, trio.lowlevel.current_trio_token())
+        return await trio.to_thread.run_sync(self._train, server, call, abandon_on_cancel=True)
+
     # --- in the thread of the algorithm ---
 
-    def _train(self, server: Server, call: Any) -> RunOutcome:
+    def _train(self, server: Server, call: Any) -> bytes:
         terms, settings = self._terms, self._settings()
         transport = ConnectedClients(self._section, terms, self._credentials, server, call, self._on_event)
         coordinator = Coordinator(terms.algorithm, transport, settings)
@@ -152,8 +169,10 @@ class TrainingServer:
             if not run.round_info.completed(run.round_info.number - 1):
                 call(trio.sleep, self._section.rest)
         coordinator.end_session()
+        outcome = pack(RunOutcome(run.round_info, run.model))
+        _OUTCOME.replace(self._section.run / OUTCOME, outcome, mode=PRIVATE)
         self._metrics.finish(run)
-        return RunOutcome(run.round_info, run.model)
+        return outcome
 
     def _hold_round(self, run: Run[Any], coordinator: Coordinator) -> None:
         """Run a round and keep its outcome. A round in which nobody was asked does not count."""

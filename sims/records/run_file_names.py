@@ -17,6 +17,8 @@ SPEND: Final = "spend.json"  # privacy spending of server and clients
 CANARIES: Final = "canaries.json"  # lower bounds on epsilon
 CHECKPOINT: Final = "checkpoint"
 MODEL: Final = "model.npz"
+NAMED_MODEL: Final = "model.safetensors"  # of a served run: the same by parameter name
+OUTCOME: Final = "outcome"  # of a served run: what its clients are told at the end
 RESULT: Final = "result.json"
 REPORT: Final = "report.html"
 LOCK: Final = ".lock"  # a file, because ledgers lock the directory itself while they are created
@@ -24,7 +26,7 @@ LOCK: Final = ".lock"  # a file, because ledgers lock the directory itself while
 # All files that a run writes. They are removed when the run starts anew.
 RUN_FILES: Final = (
     SCENARIO, RUN, LEDGER, LEDGER_SEAL, f"{LEDGER}-wal", f"{LEDGER}-shm", LEDGER_HEAD, SUMS, METRICS,
-    METRICS_TABLE, CLIENTS, SPEND, CHECKPOINT, MODEL, RESULT, CANARIES, REPORT,
+    METRICS_TABLE, CLIENTS, SPEND, CHECKPOINT, MODEL, NAMED_MODEL, OUTCOME, RESULT, CANARIES, REPORT,
 )  # fmt: skip
 
 

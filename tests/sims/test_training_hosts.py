@@ -97,6 +97,14 @@ def test_the_run_directory_is_that_of_a_finished_run(tmp_path: Path) -> None:
         load_deployment(tmp_path / "join-0.toml")
 
 
+def test_a_client_that_missed_the_end_is_told_later(tmp_path: Path) -> None:
+    site = TrainingSite(tmp_path)
+    site.train()
+    (site / "final-2.npz").unlink()
+    site.hand_out()
+    assert np.array_equal(site.model("final-2.npz"), site.model())
+
+
 # --- terms ---
 
 

@@ -13,7 +13,7 @@ from secagg.net.event_log import EventLog
 from sims.config_problems import ConfigError
 from sims.deploy.client_setup import load_client_setup
 from sims.deploy.join import JoinRunner
-from sims.deploy.training_server import TrainingServer, load_deployment
+from sims.deploy.training_server import FinishedRun, TrainingServer, load_deployment
 from sims.records import RunDirectory
 from sims.scenario.loading_and_variants import Variant, load
 from sims.simulation.progress import no_progress
@@ -131,6 +131,17 @@ class TrainingSite(Site):
         self.diaries = {member: Diary() for member in self.clients}
         trio.run(self._train, log, until)
         return log
+
+    def hand_out(self) -> None:
+        """Serve a run that is finished."""
+        self.write_all(0)
+        self.diaries = {member: Diary() for member in self.clients}
+        trio.run(self._hand_out, Diary())
+
+    async def _hand_out(self, log: Diary) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._join_all, log)
+            await FinishedRun(*load_deployment(self / "train.toml"), EventLog(log)).run()
 
     async def _train(self, log: Diary, until: Callable[[Diary], bool] | None) -> None:
         section, terms, credentials = load_deployment(self / "train.toml")
