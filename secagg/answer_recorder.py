@@ -23,17 +23,17 @@ class AnswerRecorder:
         self._policy = policy
         self._memory = memory
         self._groups = groups
-        self._last_sum = -1  # sum indices ascend in a session
+        self._recorded: Question | None = None  # the last question whose answer was recorded
 
     def record(self, question: Question, sequences: tuple[SumSequence, ...]) -> None:
         """Record the answer to `question` and its cost. Return when both are stored safely; do nothing if
         they were recorded before. `sequences` are those to which the sum belongs. Raises `PolicyError`
         beyond the budget, and what the memory raises if it cannot store the answer."""
-        if question.sum_index == self._last_sum:
+        if question is self._recorded:
             return
         query = question.query
         group, adjacency = self._table.group_of(query.kind), self._policy.adjacency
         entry = AnswerEntry.to(question, group=group, adjacency=adjacency, sequences=sequences)
         self._memory.remember_answer(entry, self._policy.budget)
         self._groups.answer(query.kind, query.round)
-        self._last_sum = question.sum_index
+        self._recorded = question
