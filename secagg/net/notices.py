@@ -19,7 +19,11 @@ MAX_CLIENT_NOTICE: Final = 2048
 
 
 class Topic(IntEnum):
-    """What a notice is about."""
+    """What a notice is about.
+
+    >>> Topic.REFUSAL.name
+    'REFUSAL'
+    """
 
     TERMS = 1  # from a server: the terms of its run; from a client: how its own terms differ
     RUN_ENDED = 2  # from a server: the outcome of its run
@@ -28,7 +32,12 @@ class Topic(IntEnum):
 
 @dataclass(frozen=True, repr=False)
 class Notice:
-    """A notice: its topic, and its content, which the receiver must not trust."""
+    """A notice: its topic, and its content, which the receiver must not trust.
+
+    >>> from secagg.net import Topic
+    >>> Notice(Topic.REFUSAL, b"WrongTable")
+    Notice(REFUSAL, 10 bytes)
+    """
 
     topic: Topic
     body: bytes

@@ -139,6 +139,7 @@ class SessionChannel:
         return tuple(self.participants)
 
     def session(self, plan: SessionPlan) -> SumSession:
+        """Return a session with the simulated clients in `plan.members`, which is not open yet."""
         if self._setting.insecure_replay:
             self._memories = {member: SimulatedMemory() for member in self._memories}
         self._answering = {}
