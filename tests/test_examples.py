@@ -17,7 +17,11 @@ def test_every_program_is_in_the_table() -> None:
     assert [path.name for path in PROGRAMS if f"| `{path.name}` |" not in table] == []
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=[path.stem for path in PROGRAMS])
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(each, marks=[pytest.mark.slow] * (each.stem == "robust_training")) for each in PROGRAMS],
+    ids=[path.stem for path in PROGRAMS],
+)
 def test_it_runs(program: Path, tmp_path: Path) -> None:
     found = subprocess.run(
         [sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False

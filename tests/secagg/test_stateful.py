@@ -359,7 +359,7 @@ EVERY_KIND = pytest.mark.parametrize("session", KINDS_OF_SESSION, ids=name_of)
 
 @EVERY_KIND
 def test_a_hostile_world(session: SessionKind) -> None:
-    run_world(session, 15, 50)
+    run_world(session, 8, 50)
 
 
 @pytest.mark.slow

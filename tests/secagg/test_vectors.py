@@ -96,7 +96,7 @@ def test_verifier_shares_no_code() -> None:
     assert {name for name in names if name.startswith("secagg")} == set()
 
 
-LONG_PLAYS = {"noise", "liars", "ring", "hybrid-curious"}
+LONG_PLAYS = {"noise", "liars", "ring", "ring-named", "hybrid-curious"}
 THE_LONGEST_LATER = [
     pytest.param(name, marks=pytest.mark.slow) if name in LONG_PLAYS else name for name in PLAYS
 ]

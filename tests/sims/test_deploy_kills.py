@@ -26,7 +26,6 @@ MOMENTS = [
     ("curious_server", "revealed"),
     ("curious_server", "unmasked"),
 ]
-FAST = ("malicious_server", "unmasked")  # the others take as long
 
 
 @pytest.fixture
@@ -99,10 +98,8 @@ def write_values(site: Site, shift: float) -> None:
         (site / "next.npz").rename(site / f"values-{member}.npz")
 
 
-@pytest.mark.parametrize(
-    ("level", "moment"),
-    [pytest.param(*each, marks=[] if each == FAST else pytest.mark.slow) for each in MOMENTS],
-)
+@pytest.mark.slow  # waits for sessions
+@pytest.mark.parametrize(("level", "moment"), MOMENTS)
 def test_static_values_are_summed_over_the_same_clients_or_not_at_all(
     site: Site, start: Start, level: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -287,7 +287,8 @@ def start_five(five: Site) -> Iterator[Start]:
         process.end()
 
 
-@pytest.mark.parametrize("sessions", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow  # waits for sessions
+@pytest.mark.parametrize("sessions", [2, 20])
 def test_unchanged_values_are_not_summed_without_a_killed_client(
     five: Site, start_five: Start, sessions: int
 ) -> None:
@@ -309,6 +310,7 @@ def test_unchanged_values_are_not_summed_without_a_killed_client(
     assert {total(five, name)["_clients"] for name in os.listdir(five / "totals")} == {5}
 
 
+@pytest.mark.slow  # waits for sessions
 def test_changed_values_are_summed_without_the_killed_client(five: Site, start_five: Start) -> None:
     server = serve(start_five, five)
     clients = [start_five("join", f"join-{member}.toml") for member in FIVE]

@@ -153,7 +153,8 @@ def killed(tmp_path: Path, document: dict[str, Any], moments: list[int]) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow  # starts many processes
+@pytest.mark.parametrize("count", [3, 20])
 def test_sigkill_at_any_moment_loses_no_more_than_a_round(count: int, tmp_path: Path) -> None:
     """Every event is a moment: a stage that begins, a write, a sync, a file that takes another's place."""
     rounds = 4 if count == 3 else 12

@@ -34,7 +34,7 @@ ALGORITHMS = {
     "fedalt": 'name = "fedalt"\nclip = 10.0\npersonal_part = "0:320"',
 }
 REFUSED = {("fedpi", MALICIOUS)}  # a malicious server could single out one client
-QUICK = {("fedgeomed+", "curious_server"), ("scaffold", MALICIOUS), ("fedavg", MALICIOUS)}
+QUICK = {("fedgeomed+", "curious_server"), ("scaffold", MALICIOUS)}
 CASES = [
     pytest.param(name, trust, marks=[] if (name, trust) in QUICK else pytest.mark.slow)
     for name in ALGORITHMS
@@ -121,9 +121,9 @@ def test_what_cannot_be_trained_is_refused_by_both_sides(tmp_path: Path, algorit
     ("old", "new", "key"),
     [
         ("clip = 5.0", "clip = 6.0", "algorithm.algorithm.clip"),
-        ("rounds = 3", "rounds = 4", "rounds"),
+        pytest.param("rounds = 3", "rounds = 4", "rounds", marks=pytest.mark.slow),
         ('kind = "softmax"', 'kind = "mlp"\nhidden = [4]', "model.kind"),
-        ("rate = 0.1", "rate = 0.2", "training.rate"),
+        pytest.param("rate = 0.1", "rate = 0.2", "training.rate", marks=pytest.mark.slow),
     ],
 )
 def test_other_terms_are_told_on_both_sides_before_anything_is_trained(
