@@ -157,7 +157,7 @@ def _free_port() -> int:
 
 def run_example(name: str, python: Path, directory: Path, extra: Mapping[str, str] | None = None) -> str:
     """What an example prints, run by `python` in `directory`."""
-    script = directory / f"{name}.py"
+    script = directory / f"example_{name}.py"  # a name that shadows no library
     script.write_text(example(name), encoding="utf-8")
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     ended = subprocess.run(
