@@ -13,6 +13,9 @@ STAMP := $(VENV)/.installed-$(KEY)
 PEERS := $(VENV)/.peers-$(KEY)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Where the environment forbids bytecode, every process that a test starts would compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all bench figures mutants lint clean
 
 demo: $(STAMP)

@@ -54,7 +54,7 @@ class FlatModel:
     the vector. `draws` says whether training the module uses randomness, as dropout does."""
 
     def __init__(self, module: nn.Module, *, device: torch.device, dtype: torch.dtype) -> None:
-        _check_stateless(module)
+        check_stateless(module)
         self.module = module.to(device=device, dtype=dtype)
         self.slots = parameter_slices(module)
         self.dim = self.slots[-1].stop
@@ -123,7 +123,7 @@ def _states(device: torch.device) -> list[Tensor]:
     return [torch.get_rng_state(), *own]
 
 
-def _check_stateless(module: nn.Module) -> None:
+def check_stateless(module: nn.Module) -> None:
     """Raise `TrainingError` if a layer keeps batch statistics, because these would be lost between rounds."""
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm) or getattr(part, "track_running_stats", False):

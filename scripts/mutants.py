@@ -15,13 +15,13 @@ import argparse
 import contextlib
 import os
 import queue
+import re
 import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -52,6 +52,9 @@ PYTEST = (
     *(sys.executable, "-m", "pytest", "-x", "-q"),
     *("-p", "no:cacheprovider", "--hypothesis-profile=ci"),
 )
+
+# "0.02s call     tests/secagg/test_a.py::test_b[some case]"
+DURATION = re.compile(r"^(\d+\.\d+)s (?:setup|call|teardown) +(.+?) *$", re.MULTILINE)
 
 
 class Outcome(Enum):
@@ -158,30 +161,38 @@ class Baseline:
     """What a run of the tests on the unchanged sources showed."""
 
     tests: Mapping[tuple[str, int], frozenset[str]]  # by path and line
-    seconds: float
+    seconds: Mapping[str, float]  # by test
 
     def tests_of(self, guard: Guard) -> list[str]:
+        """Return the tests that execute ``guard``, the quickest first: most guards need only one of them."""
         # Which line of a statement counts as executed differs between versions of Python.
         lines = range(guard.line, guard.end_line + 1)
-        return sorted({test for line in lines for test in self.tests.get((guard.path, line), ())})
+        found = {test for line in lines for test in self.tests.get((guard.path, line), ())}
+        return sorted(found, key=lambda test: (self.seconds.get(test, 0), test))
 
-    @property
-    def timeout(self) -> float:
-        """Far more than any set of the tests takes, even on a busy machine."""
-        return 30 + 5 * self.seconds
+    def timeout(self, tests: Iterable[str]) -> float:
+        """Return far more seconds than ``tests`` take together, even on a busy machine."""
+        return 60 + 10 * sum(self.seconds.get(test, 0) for test in tests)
 
 
 def measure(copy: Copy, paths: Iterable[str], run: Run) -> Baseline:
     """Run all tests that are not slow, and record which of them execute which lines."""
-    started = time.monotonic()
     status, output = copy.pytest(
         f"--numprocesses={run.workers}",
         *run.tests,
-        *("--cov", "--cov-context=test", "--cov-report=", "--cov-fail-under=0"),
+        *("--cov", "--cov-context=test", "--cov-report=", "--cov-fail-under=0", "--durations=0"),
     )
     if status != 0:
         raise BrokenBaseline(f"the tests fail with every guard there:\n{output}")
-    return Baseline(_tests_by_line(copy, paths), time.monotonic() - started)
+    return Baseline(_tests_by_line(copy, paths), seconds_by_test(output))
+
+
+def seconds_by_test(output: str) -> dict[str, float]:
+    """Return how long each test took, with what it set up, from what pytest printed of durations."""
+    seconds: dict[str, float] = {}
+    for taken, test in DURATION.findall(output):
+        seconds[test] = seconds.get(test, 0) + float(taken)
+    return seconds
 
 
 def _tests_by_line(copy: Copy, paths: Iterable[str]) -> dict[tuple[str, int], frozenset[str]]:
@@ -209,7 +220,7 @@ def judge(copy: Copy, guard: Guard, baseline: Baseline) -> Outcome:
     listing.write_text("\n".join(tests), encoding="utf-8")
     with copy.mutated(guard):
         try:
-            status, _ = copy.pytest(f"@{listing}", timeout=baseline.timeout)
+            status, _ = copy.pytest(f"@{listing}", timeout=baseline.timeout(tests))
         except subprocess.TimeoutExpired:
             return Outcome.TIMED_OUT
     return _outcome(status)
@@ -309,17 +320,18 @@ def _limit_memory() -> None:
 
 
 def _progress(total: int) -> Report:
-    """Return what shows progress on a terminal, and nothing elsewhere."""
+    """Return what shows progress: one line on a terminal, a line for every tenth guard elsewhere."""
+    terminal = sys.stderr.isatty()
 
     def show(outcomes: Mapping[Guard, Outcome]) -> None:
-        survived = sum(not outcome.killed for outcome in outcomes.values())
         done = len(outcomes)
-        end = "\n" if done == total else ""
-        print(f"\r{done} of {total} guards, {survived} survived", end=end, file=sys.stderr, flush=True)
+        if not (terminal or done == total or done % 10 == 0):
+            return
+        survived = sum(not outcome.killed for outcome in outcomes.values())
+        start, end = ("\r", "\n" if done == total else "") if terminal else ("", "\n")
+        print(f"{start}{done} of {total} guards, {survived} survived", end=end, file=sys.stderr, flush=True)
 
-    if not sys.stderr.isatty():
-        return lambda _outcomes: None
-    print("first, the tests with every guard there ...", file=sys.stderr)
+    print("first, the tests with every guard there ...", file=sys.stderr, flush=True)
     return show
 
 

@@ -187,8 +187,10 @@ SIMS_LAYERS = (
     ("cli",),
     ("demo", "drill", "deploy", "report", "sweep"),
     ("audit", "simulation"),
-    ("scenario", "runtime"),
-    ("plan", "workers", "records", "noise_audit"),
+    ("runtime",),
+    ("coordination",),
+    ("scenario",),
+    ("plan", "workers", "records", "noise_audit", "imported_object"),
     ("config_problems", "console_progress", "text_format", "process_resources"),
 )
 

@@ -213,13 +213,31 @@ def test_tests_of_a_guard_are_those_of_all_its_lines() -> None:
     (guard,) = guards_in("if x:\n    raise PeerError(\n        'why'\n    )\n")
     lines = {("secagg/x.py", line): frozenset({f"t{line}"}) for line in range(1, 6)}
 
-    assert Baseline(lines, seconds=1).tests_of(guard) == ["t2", "t3", "t4"]
+    baseline = Baseline(lines, seconds={"t2": 3.0, "t3": 0.5, "t4": 1.0, "t5": 7.0})
+
+    assert baseline.tests_of(guard) == ["t3", "t4", "t2"]  # the quickest first
+    assert baseline.timeout(["t2", "t4"]) == 60 + 10 * 4
+
+
+def test_time_of_a_test_counts_what_it_sets_up() -> None:
+    output = """
+=== slowest durations ===
+1.50s call     tests/test_a.py::test_b[x y]
+0.25s setup    tests/test_a.py::test_b[x y]
+0.00s teardown tests/test_a.py::test_c
+=== 2 passed in 3.00s ===
+"""
+
+    assert mutants.seconds_by_test(output) == {
+        "tests/test_a.py::test_b[x y]": 1.75,
+        "tests/test_a.py::test_c": 0.0,
+    }
 
 
 def test_guard_that_no_test_executes_survives(tmp_path: Path) -> None:
     (guard,) = guards_in("raise PeerError")
 
-    outcome = mutants.judge(Copy(tmp_path), guard, Baseline({}, seconds=1))
+    outcome = mutants.judge(Copy(tmp_path), guard, Baseline({}, seconds={}))
 
     assert outcome is Outcome.NEVER_EXECUTED
     assert not outcome.killed
@@ -242,8 +260,8 @@ def test_outcome_of_a_run(
     (tmp_path / "guarded.py").write_text("raise PeerError\n")
     (tmp_path / "test_x.py").write_text(test)
     (guard,) = mutant_guards.find_guards({"guarded.py": "raise PeerError\n"}, CLASSES)
-    monkeypatch.setattr(Baseline, "timeout", timeout)
-    baseline = Baseline({("guarded.py", 1): frozenset({"test_x.py::test_x"})}, seconds=1)
+    monkeypatch.setattr(Baseline, "timeout", lambda *_: timeout)
+    baseline = Baseline({("guarded.py", 1): frozenset({"test_x.py::test_x"})}, seconds={})
 
     assert mutants.judge(Copy(tmp_path), guard, baseline) is outcome
 

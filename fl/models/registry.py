@@ -46,15 +46,21 @@ _SEEDS: Final = 2**63
 def build(name: str, *, seed: int = 0, **parameters: Any) -> nn.Module:
     """Return the model called `name` on the CPU; its weights depend only on `seed` and the parameters. Raise
     `TrainingError` for an unknown name, or an unknown, missing or invalid parameter."""
+    check_parameters(name, parameters)
+    return build_from(MODELS[name], seed=seed, **parameters)
+
+
+def build_from(make: Callable[..., nn.Module], *, seed: int = 0, **parameters: Any) -> nn.Module:
+    """Return the model that `make` makes with these parameters, on the CPU. Its weights depend only on `seed`
+    and the parameters. Raise `TrainingError` for an invalid seed, and what `make` raises."""
     if type(seed) is not int or not 0 <= seed < _SEEDS:
         raise TrainingError(
             f"seed must be a whole number from 0 to 2**63 - 1, not {seed!r}", parameter="seed"
         )
-    check_parameters(name, parameters)
     # Layers draw their weights from torch's default generator, which is restored afterwards.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
-        return MODELS[name](**parameters)
+        return make(**parameters)
 
 
 def size_of(name: str, **parameters: Any) -> int:

@@ -46,7 +46,7 @@ from secagg.net.trio_check import check_trio_runs
 from secagg.policy import Policy
 from secagg.sum_spec import Table
 from secagg.transitions import ClientState
-from secagg.usable_values import usable_values
+from secagg.usable_values import Unusable, UsableValues, Zeros, usable_values, zero_values
 
 _REPLACEMENT_WINDOW: Final = 600.0  # seconds; a process that is replaced twice within them fails
 _OVER: Final = (ClientState.ENDED, ClientState.FAILED)
@@ -121,10 +121,19 @@ class Client:
         if not await self._charge(asked):
             return False
         found = await trio.to_thread.run_sync(usable_values, asked.spec, compute, abandon_on_cancel=True)
+        self._report(asked, found)
+        try:
+            return await self.answer(asked, found.values)
+        except InputError as error:
+            # The owner's code has changed the arrays since, or no rounding brings them within their bound.
+            zeros = UsableValues(zero_values(asked.spec), zeros=Zeros(Unusable.UNFIT_PART, str(error)))
+        self._report(asked, zeros)
+        return await self.answer(asked, zeros.values)
+
+    def _report(self, asked: Asked, found: UsableValues) -> None:
         if found.changed:
             event = net_events.ValuesChanged(asked.sum_index, asked.kind, found.clipped, found.zeros)
             self._on_event(event)
-        return await self.answer(asked, found.values)
 
     async def _charge(self, asked: Asked) -> bool:
         def charge(machine: ClientMachine) -> None:

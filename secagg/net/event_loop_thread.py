@@ -13,6 +13,7 @@ calls that wait and all later ones raise the exception that caused this, without
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
@@ -31,7 +32,7 @@ OpenFunction = Callable[[], AbstractAsyncContextManager[T]]
 
 class OpenContext(Generic[T]):
     """An asynchronous context manager that is open in another thread's event loop; `value` is what it yields.
-    All threads except the loop's own may use it. `name` is its name in errors."""
+    All threads except the loop's own may use it, in the same process. `name` is its name in errors."""
 
     value: T
 
@@ -40,6 +41,7 @@ class OpenContext(Generic[T]):
         self._name = name
         self._token: trio.lowlevel.TrioToken | None = None  # of the event loop; None until this one begins
         self._loop_thread: threading.Thread | None = None
+        self._process = os.getpid()  # a fork has no event loop that could answer
         self._nursery: trio.Nursery  # the calls
         self._accepts_calls = False
         self._closing = False
@@ -105,6 +107,8 @@ class OpenContext(Generic[T]):
                 raise
 
     def _check_thread(self) -> None:
+        if os.getpid() != self._process:
+            raise StateError(f"{self._name} belongs to the process that opened it, and this is a fork of it")
         if threading.current_thread() is self._loop_thread:  # identifiers of threads are used again
             raise StateError(
                 f"a callback in the event loop of {self._name} must not wait for it: use another thread"

@@ -98,25 +98,21 @@ def new_ledger(path: Path) -> Path:
 def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
     """Return the verified configuration at `path`, or raise one `ConfigError` that lists all problems. If
     `with_ledger`, the ledger must exist and is verified, too."""
-    config = load(path, JoinConfig)
+    return client_setup(load(path, JoinConfig), path, with_ledger=with_ledger)
+
+
+def client_setup(
+    config: JoinConfig, path: Path, *, training: TrainingClient | None = None, with_ledger: bool = True
+) -> ClientSetup:
+    """Return a verified configuration as `load_client_setup` does. `path` is the file of `config`. With
+    `training`, a program has made the client that trains, and `config` names neither table nor scenario."""
     problems = Problems(path)
     clear = check_client_files(path, config, problems)
-    table = policy = source = training = None
-    patience = Patience()
-    with problems.about("client"):
-        if (config.client.table is None) == (config.client.scenario is None):
-            raise ConfigError("needs either table, for single sums, or scenario, for training, and not both")
-    if config.client.table is not None:
-        with problems.about("client.table"):
-            table = read_table(config.client.table)
-        with problems.about("input"):
-            source = open_source(config.input, path.parent)
-    elif config.client.scenario is not None:
-        with problems.about("input"):
-            from sims.deploy.training_client import training_client  # needs torch
-
-            training = training_client(config, path.parent)
-            table, source = training.terms.table, training.answer
+    if training is None:
+        table, source, training = _values(config, path.parent, problems)
+    else:
+        table, source = training.terms.table, training.answer
+    policy, patience = None, Patience()
     with problems.about("policy"):
         policy = config.policy.made()
     with problems.about("patience"):
@@ -135,6 +131,29 @@ def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
     assert credentials is not None
     assert source is not None
     return ClientSetup(config, table, policy, credentials, patience, source, training)
+
+
+def _values(
+    config: JoinConfig, directory: Path, problems: Problems
+) -> tuple[Table | None, Source | None, TrainingClient | None]:
+    """Return the sums of a client, the source of its values, and the client that trains; None for what is
+    unusable, which is added to `problems`."""
+    table = source = training = None
+    with problems.about("client"):
+        if (config.client.table is None) == (config.client.scenario is None):
+            raise ConfigError("needs either table, for single sums, or scenario, for training, and not both")
+    if config.client.table is not None:
+        with problems.about("client.table"):
+            table = read_table(config.client.table)
+        with problems.about("input"):
+            source = open_source(config.input, directory)
+    elif config.client.scenario is not None:
+        with problems.about("input"):
+            from sims.deploy.training_client import training_client  # needs torch
+
+            training = training_client(config, directory)
+            table, source = training.terms.table, training.answer
+    return table, source, training
 
 
 def _check_machine(

@@ -5,10 +5,8 @@ values: if the function raises an exception, only its type is reported."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import stat
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +22,7 @@ from secagg.sum_spec import SumSpec
 from sims.config_problems import ConfigError
 from sims.deploy.config import InputSection
 from sims.deploy.repeatable_query_nonce import without_nonce
+from sims.imported_object import imported
 
 Source: TypeAlias = Callable[[Asked], Mapping[str, Any]]
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -38,7 +37,10 @@ def open_source(section: InputSection, directory: Path) -> Source:
     if section.values is not None:
         return _from_file(section.values)
     assert section.answer is not None
-    return _imported(section.answer, directory)
+    try:
+        return imported(section.answer, directory)
+    except ConfigError as error:
+        raise ConfigError(f"answer: {error}") from None
 
 
 def is_static(section: InputSection, source: Source) -> bool:
@@ -98,21 +100,3 @@ def _opened(path: Path) -> BinaryIO:
         return os.fdopen(handle, "rb")
     os.close(handle)
     raise InputError(f"{path} is a directory or a special file, not one of numpy.savez")
-
-
-def _imported(name: str, directory: Path) -> Source:
-    module_name, colon, function_name = name.partition(":")
-    if not (colon and module_name and function_name):
-        raise ConfigError(f"answer must be 'package.module:function', not {name!r}")
-    # At the end of the path, so that no file there can replace an installed library.
-    sys.path.append(str(directory.resolve()))
-    try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # not KeyboardInterrupt
-        what = f"{error}" if isinstance(error, ModuleNotFoundError) else type(error).__name__
-        raise ConfigError(f"answer: {module_name} cannot be imported ({what})") from None
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise ConfigError(f"answer: {module_name} has no function {function_name!r}")
-    source: Source = function
-    return source

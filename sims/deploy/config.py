@@ -4,9 +4,9 @@ error, because a misspelt limit would have no effect. File names are relative to
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError, ValidationInfo
 
@@ -203,7 +203,8 @@ class ServeConfig(ConfigSection):
 class DeploySection(ConfigSection):
     """The table [deploy] of a scenario: how `secagg serve` trains with real clients. `run` is the directory
     of the run. A round begins with at least `min_cohort` clients; `rest` seconds are left after a failed one.
-    After the last round, the server stays for up to `linger` seconds, so that clients get the final model."""
+    After the last round, the server stays for up to `linger` seconds, so that clients get the final model.
+    With `clients`, the most clients of the run, server and clients do not read the scenario's data set."""
 
     listen: Place
     key: File
@@ -212,6 +213,7 @@ class DeploySection(ConfigSection):
     registry: File
     run: File
     min_cohort: int
+    clients: int | None = None  # None: as many as the data set has
     min_contributors: int | None = None  # None: as many as the protocol needs
     log: Log = None
     evidence: File | None = None
@@ -307,8 +309,14 @@ M = TypeVar("M", bound=BaseModel)
 
 def load(path: Path, model: type[M]) -> M:
     """Return the file at `path`, parsed as a `model`. Raise one `ConfigError` that lists all problems."""
+    return validated(toml_tables(path), model, path)
+
+
+def validated(tables: Mapping[str, Any], model: type[M], path: Path) -> M:
+    """Return `tables` as a `model`. File names are relative to the directory of `path`. Raise one
+    `ConfigError` that lists all problems, of the file `path`."""
     try:
-        return model.model_validate(toml_tables(path), context={"directory": path.parent})
+        return model.model_validate(tables, context={"directory": path.parent})
     except ValidationError as error:
         problems = Problems(path)
         problems.add_all(error, model)

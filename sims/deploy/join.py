@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -21,6 +21,9 @@ from sims.deploy.client_setup import ClientSetup, load_client_setup
 from sims.deploy.log import open_log
 from sims.deploy.process_control import run_watched
 from sims.process_resources import forbid_core_dumps
+
+if TYPE_CHECKING:
+    from sims.coordination.client_runtime import RunOutcome
 
 
 def join(path: Path, *, sessions: int = 0) -> None:
@@ -51,6 +54,8 @@ class JoinRunner:
         self._client: Client | None = None
         self._failure: str | None = None  # why this client does not train with its server
         self._told: Notice | None = None  # the same, for the server
+        self._agreed = False  # whether the server's terms are this client's
+        self._outcome: RunOutcome | None = None  # of the run, when it has ended
 
     def _on_event(self, event: ClientNetworkEvent) -> None:
         self._log(event)
@@ -67,19 +72,21 @@ class JoinRunner:
                 self._enough.set()
 
     def _take_notice(self, notice: Notice) -> None:
-        """Compare the server's terms with this client's, or take the end of the run. Ignore other notices."""
+        """Compare the server's terms with this client's, or take the end of the run. Ignore other notices,
+        and the end of a run with other terms. Raise `MalformedMessage` if it cannot be that of this run."""
         training = self._plan.training
         if training is None:
             return
         match notice.topic:
             case Topic.TERMS:
-                if differences := training.terms.differences(notice.body):
+                differences = training.terms.differences(notice.body)
+                self._agreed = not differences
+                if differences:
                     self._failure = told(differences)
                     self._told = Notice(Topic.TERMS, self._failure.encode()[: MAX_CLIENT_NOTICE // 2])
                     self._enough.set()
-            case Topic.RUN_ENDED:
-                training.finish(notice.body)
-                self._log.write("run ended")
+            case Topic.RUN_ENDED if self._agreed and self._outcome is None:
+                self._outcome = training.outcome(notice.body)
                 self._enough.set()
 
     async def run(self) -> None:
@@ -88,10 +95,14 @@ class JoinRunner:
             nursery.start_soon(self._leave_when_done, nursery.cancel_scope)
             await self._take_part()
         if self._failure is not None:
-            raise ConfigError(f"{self._plan.config.client.scenario}: {self._failure}")
+            scenario = self._plan.config.client.scenario
+            raise ConfigError(self._failure if scenario is None else f"{scenario}: {self._failure}")
 
     async def _leave_when_done(self, scope: trio.CancelScope) -> None:
         await self._enough.wait()
+        if self._outcome is not None and self._plan.training is not None:
+            await trio.to_thread.run_sync(self._plan.training.finish, self._outcome, abandon_on_cancel=True)
+            self._log.write("run ended")
         if self._told is not None and self._client is not None:
             self._client.tell(self._told)
             with trio.move_on_after(self._plan.patience.farewell):
@@ -148,7 +159,7 @@ class JoinRunner:
             await client.decline(asked)
             return
         if not answered and self._plan.training is not None:
-            self._plan.training.runtime.too_late()
+            self._plan.training.runtime.too_late(asked)
         self._log.write("answered" if answered else "too late", **about)
 
 

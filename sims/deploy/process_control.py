@@ -30,7 +30,7 @@ def run_watched(
     try:
         trio.run(_watched, work, registry, log, clock)
     except BaseExceptionGroup as group:
-        error = _one_of(group)
+        error = single_error(group)
         if isinstance(error, SecaggError):
             log.write("gave up", error=type(error).__name__, reason=str(error))
         raise error from None
@@ -42,10 +42,17 @@ async def _watched(
 ) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(_stop_on_signal, nursery.cancel_scope, log)
-        nursery.start_soon(_stop_on_expiry, registry, clock)
-        nursery.start_soon(_log_repeats, log)
+        start_watching(nursery, registry, log, clock)
         await work()
         nursery.cancel_scope.cancel()
+
+
+def start_watching(
+    nursery: trio.Nursery, registry: Registry, log: EventLog, clock: Clock = time.time
+) -> None:
+    """Start tasks that raise `ExpiredRegistry` when the registry expires, and log repeated events."""
+    nursery.start_soon(_stop_on_expiry, registry, clock)
+    nursery.start_soon(_log_repeats, log)
 
 
 async def _stop_on_signal(
@@ -72,7 +79,7 @@ async def _log_repeats(log: EventLog) -> None:
         log.write_repetitions()
 
 
-def _one_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def single_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the exception to raise for `group`: a `KeyboardInterrupt` if there is one, else the first error
     if all are `SecaggError`s, else the group itself."""
     leaves = list(_leaves(group))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -19,22 +19,23 @@ from torch import nn
 
 from fl.errors import FLError
 from fl.federation import Federation
+from fl.flat_model import check_stateless
 from protocols.algorithm import AnyAlgorithm
 from protocols.evaluation import EvaluationMetrics, WithEvaluation
 from protocols.serialisation import Vector
 from secagg.errors import LocalError, SecaggError
 from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
-from sims.config_problems import ConfigError
-from sims.scenario.algorithm_builder import build as build_algorithm
-from sims.scenario.initial_model import first_model
+from sims.config_problems import ConfigError, toml_tables
+from sims.scenario import federated_data
 from sims.scenario.loading_and_variants import load as load_scenario
 from sims.scenario.settings import Settings
-from sims.simulation import client_data
-from sims.simulation.learners import first_module, make_crowd, training_of
+from sims.scenario.training_task import DataFacts, TrainingTask
 
 _LARGEST_LOSS: Final = 10.0  # larger losses count as this one in evaluations
-_LONGEST: Final = 80  # characters of a value that a message shows
+_LONGEST: Final = 80  # characters of a name or a value that a message shows
+_MOST_BYTES: Final = 1 << 20  # of a server's terms that differ
+_FEWEST: Final = 2  # clients of a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,14 +44,25 @@ class RunTerms:
 
     name: str
     settings: Settings
-    federation: Federation  # the clients that a simulation would invent; gives the shapes of model and data
-    module: nn.Module
-    algorithm: AnyAlgorithm
-    initial: Vector
+    facts: DataFacts
+    task: TrainingTask
+    federation: Federation | None  # the clients that a simulation would invent; None if no data were read
+
+    @property
+    def module(self) -> nn.Module:
+        return self.task.module
+
+    @property
+    def algorithm(self) -> AnyAlgorithm:
+        return self.task.algorithm
+
+    @property
+    def initial(self) -> Vector:
+        return self.task.initial
 
     @property
     def clients(self) -> int:
-        return len(self.federation.clients)
+        return self.facts.clients
 
     @cached_property
     def document(self) -> dict[str, str]:
@@ -58,7 +70,7 @@ class RunTerms:
         given = self.settings
         parts = {
             "algorithm": self.algorithm,
-            "training": given.training.model_dump(),
+            "training": {**given.training.model_dump(), "loss": self.task.training.loss},
             "rounds": given.rounds,
             "model": {"kind": given.model.kind, **dict(_parameters(self.module))},
             "trust": given.channel.trust,
@@ -80,57 +92,73 @@ class RunTerms:
         return Table(self.algorithm.table.kinds, terms=self.digest)
 
     def differences(self, other: bytes) -> list[str]:
-        """Return how the terms `other`, a text of the server's, differ from these; [] if they are equal."""
+        """Return how the terms `other`, a text of the server's, differ from these; [] if they are equal.
+        Raise `LocalError` if `other` cannot be read."""
+        if other == self.text:
+            return []
         theirs, own = _parsed(other), self.document
         names = sorted(theirs.keys() | own.keys())
         return [
-            f"{name}: the server has {_shown(theirs.get(name))}, this client {_shown(own.get(name))}"
+            f"{_shown(name)}: the server has {_shown(theirs.get(name))}, this client {_shown(own.get(name))}"
             for name in names
             if theirs.get(name) != own.get(name)
         ]
 
 
 def run_terms(path: Path, root: Path) -> RunTerms:
-    """Return the terms of the scenario at `path`. `root` contains the directories of data sets. Raise
-    `ConfigError` if the scenario is invalid, or describes several runs."""
-    scenario = load_scenario(path, data=root)
+    """Return the terms of the scenario at `path`. `root` contains the directories of data sets, which are not
+    read if the scenario's table [deploy] says how many clients there are. Raise `ConfigError` if the scenario
+    is invalid, or describes several runs."""
+    clients = _deployed_clients(path)
+    scenario = load_scenario(path, data=root, with_data=clients is None)
     if len(scenario.variants) != 1:
         raise ConfigError(f"{path}: a sweep of {len(scenario.variants)} runs; serve and join take one")
     settings = scenario.variants[0].settings
     try:
-        terms = _made(scenario.name, settings, root)
-        terms.algorithm.check_trust(Trust(settings.channel.trust))
-        if terms.algorithm.table is None:
-            raise ConfigError("algorithm.name: its clients train alone, so there is nothing to serve or join")
-        return terms
+        federation = federated_data.federation(settings, root) if clients is None else None
+        return terms_of(scenario.name, settings, clients=clients, federation=federation)
     except (FLError, SecaggError) as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _made(name: str, settings: Settings, root: Path) -> RunTerms:
-    federation = client_data.federation(settings, root)
-    module = first_module(settings, federation)
-    initial = first_model(settings, module)
-    crowd = make_crowd(settings, federation, training_of(settings, federation), federation.clients)
-    algorithm = build_algorithm(
-        settings,
-        dim=crowd.dim,
-        initial=initial,
-        module=module,
-        clients=settings.cohort.per_round or len(crowd),
-        known={
-            "rate": settings.training.rate,
-            "steps": max(member.steps for member in crowd.values()),
-            "population": len(crowd),
-        },
-    )
-    return RunTerms(name, settings, federation, module, _evaluated(algorithm, settings, federation), initial)
+def terms_of(
+    name: str,
+    settings: Settings,
+    *,
+    clients: int | None = None,
+    federation: Federation | None = None,
+    module: nn.Module | None = None,
+) -> RunTerms:
+    """Return the terms of a run called `name`, for the clients of `federation` or, without data, for at most
+    `clients` clients. `module` is the untrained model; by default, that of the settings. Raise `FLError` or
+    `SecaggError` if the settings allow no such run."""
+    if federation is not None:
+        facts = DataFacts.of(settings, federation)
+    else:
+        assert clients is not None
+        facts = DataFacts.without_data(settings, clients)
+    task = TrainingTask.of(settings, facts, module)
+    check_stateless(task.module)
+    task.algorithm.check_trust(Trust(settings.channel.trust))
+    if task.algorithm.table is None:
+        raise ConfigError("algorithm.name: its clients train alone, so there is nothing to serve or join")
+    algorithm = _evaluated(task.algorithm, settings, has_classes=facts.has_classes)
+    return RunTerms(name, settings, facts, replace(task, algorithm=algorithm), federation)
 
 
-def _evaluated(algorithm: AnyAlgorithm, settings: Settings, federation: Federation) -> AnyAlgorithm:
+def _deployed_clients(path: Path) -> int | None:
+    """Return how many clients the table [deploy] of a scenario expects; None if it does not say so."""
+    table = toml_tables(path).get("deploy")
+    clients = table.get("clients") if isinstance(table, dict) else None
+    if clients is not None and (type(clients) is not int or clients < _FEWEST):
+        raise ConfigError(f"{path}: deploy.clients: must be a whole number from {_FEWEST}")
+    return clients
+
+
+def _evaluated(algorithm: AnyAlgorithm, settings: Settings, *, has_classes: bool) -> AnyAlgorithm:
     """Return the algorithm with a sum after every round that evaluates the model, unless its sums have noise:
     an evaluation without noise would not be covered by its budget."""
-    if algorithm.table is None or federation.classes is None:
+    if algorithm.table is None or not has_classes:
         return algorithm
     if any(spec.is_private for spec in algorithm.table.values()):
         return algorithm
@@ -159,17 +187,17 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, repr(value)
 
 
-def _parsed(text: bytes) -> dict[str, Any]:
+def _parsed(text: bytes) -> dict[str, str]:
     try:
-        found = json.loads(text)
-    except ValueError:
+        found = json.loads(text) if len(text) <= _MOST_BYTES else None
+    except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
         raise LocalError("the server's terms cannot be read; does it run another version?")
     return found
 
 
-def _shown(value: Any) -> str:
-    text = "nothing" if value is None else str(value)
+def _shown(value: str | None) -> str:
+    text = "nothing" if value is None else value
     clean = "".join(each if each.isprintable() else "?" for each in text)
     return clean if len(clean) <= _LONGEST else f"{clean[:_LONGEST]}..."

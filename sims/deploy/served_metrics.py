@@ -13,14 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from protocols.run import RoundReport, Run
+from sims.coordination.coordinator import Coordinator
+from sims.coordination.run_writer import Line, RunWriter, plain
+from sims.coordination.spending import Spending, delta_of, spend_facts
 from sims.deploy.run_terms import RunTerms
 from sims.records.checkpoint import PartState
 from sims.records.run_file_names import SPEND
 from sims.records.sum_records import TRAINING, SessionRecord, StageRecord, SumRecord, by_stage
-from sims.runtime.coordinator import Coordinator
-from sims.simulation.metrics_recorder import Line, plain
-from sims.simulation.run_writer import RunWriter
-from sims.simulation.spending import Spending, delta_of, spend_facts
 
 
 class ServedSumLog:

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from fl.errors import FLError
-from fl.federation import ClientData, Federation
-from fl.samples import Samples
+from fl.federation import ClientData
+from fl.torch_datasets import client_data_of
 from protocols.learner import Learner
 from protocols.participant import Participant
-from protocols.serialisation import RecordError, unpack
-from secagg.errors import InputError, SecaggError
+from protocols.query_encoding import LARGEST
+from protocols.serialisation import Vector, largest_of, unpack
+from secagg.errors import SERVER, InputError, LocalError, MalformedMessage, SecaggError
 from secagg.events import Asked
 from secagg.net.atomic_files import PRIVATE
 from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError
+from sims.coordination.client_runtime import BeginRound, ClientRuntime, RunOutcome, no_schedule
 from sims.deploy.client_state_file import StateFile
 from sims.deploy.config import InputSection, JoinConfig
-from sims.deploy.imported_object import imported
 from sims.deploy.model_files import write_model
 from sims.deploy.run_terms import RunTerms, run_terms
-from sims.runtime.client_runtime import BeginRound, ClientRuntime, RunOutcome, no_schedule
-from sims.simulation.learners import make_crowd, training_of
+from sims.imported_object import called, imported
+from sims.scenario.training_task import make_crowd
+
+R = TypeVar("R")
+OnEnd: TypeAlias = Callable[[Vector, Vector], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,47 +38,76 @@ class TrainingClient:
     terms: RunTerms
     runtime: ClientRuntime
     section: InputSection
+    on_end: OnEnd  # receives the final models, as vectors: the common one and this client's
 
     def answer(self, asked: Asked) -> Mapping[str, Any]:
         """Return the values for a sum. Raise `InputError` if there is no answer, because training diverged,
-        failed, or was interrupted by a restart."""
+        failed, or was interrupted by a restart. Its text does not quote errors of the owner's code, which
+        could contain values. Raise other `SecaggError`s if the query or the state file is at fault."""
         try:
             values = self.runtime.answer(asked)
         except FLError as error:
             raise InputError(f"training failed: {error}") from None
+        except SecaggError:
+            raise
+        except BaseException as error:  # including sys.exit() in the owner's code
+            raise InputError(f"training failed: {type(error).__name__} was raised") from None
         if values is None:
             raise InputError("there is no answer: training diverged, or a restart has lost it")
         return values
 
-    def finish(self, body: bytes) -> None:
-        """Keep the outcome of the run that the server sent, and write the final models. Raise `ConfigError`
-        if a file cannot be written, and `RecordError` if the outcome cannot be read."""
-        outcome = unpack(RunOutcome, body)
-        if len(outcome.model) != self.terms.algorithm.dim:
-            raise RecordError("the final model has another length than the terms say")
+    def outcome(self, body: bytes) -> RunOutcome:
+        """Return the outcome of the run in a notice of the server. Raise `MalformedMessage` if it cannot be
+        read, or cannot be the outcome of this run. It is what the server says: no other client checks it."""
+        try:
+            outcome = unpack(RunOutcome, body)
+        except LocalError as error:
+            raise MalformedMessage(SERVER, f"an outcome that cannot be read: {error}") from None
+        if len(outcome.model) != self.terms.algorithm.dim or largest_of(outcome) > LARGEST:
+            raise MalformedMessage(SERVER, "a final model of another length, or with huge numbers")
+        if outcome.round_info.number < self.terms.settings.rounds:
+            raise MalformedMessage(SERVER, f"an outcome after {outcome.round_info.number} rounds")
+        return outcome
+
+    def finish(self, outcome: RunOutcome) -> None:
+        """Keep the outcome of the run, and write the final models. This may wait for training that still
+        runs. Raise `ConfigError` if a file cannot be written."""
         personal = self.runtime.finish(outcome)
         if self.section.model is not None:
             write_model(self.section.model, outcome.model, self.terms.module)
         if self.section.personal is not None:
             write_model(self.section.personal, personal, self.terms.module, mode=PRIVATE)
+        self.on_end(outcome.model, personal)
 
 
 def training_client(config: JoinConfig, directory: Path) -> TrainingClient:
     """Return the client that `config` describes. Raise `ConfigError` if its scenario, its data or its state
     cannot be used."""
-    section, member = config.input, config.client.member
     if config.client.scenario is None:
         raise ConfigError("client.scenario: name the scenario to train")
-    if section.state is None:
-        raise ConfigError("input.state: name a file for the client's personal model and memory")
     terms = run_terms(config.client.scenario, directory)
     try:
-        learner, begin_round = _learner(section, terms, member, directory)
-        participant = Participant(terms.algorithm, learner, trust=Trust(config.policy.trust), member=member)
-        store = StateFile(section.state, member, terms.digest)
-        return TrainingClient(terms, ClientRuntime(participant, store, begin_round), section)
+        learner = _learner(config.input, terms, config.client.member, directory)
+        return client_with(terms, learner, config)
     except (FLError, SecaggError) as error:
         raise ConfigError(f"{config.client.scenario}: {error}") from None
+
+
+def no_end(_common: Vector, _personal: Vector) -> None:
+    pass
+
+
+def client_with(
+    terms: RunTerms, learner: tuple[Learner, BeginRound], config: JoinConfig, on_end: OnEnd = no_end
+) -> TrainingClient:
+    """Return a client that trains with `learner`, and a function that adapts its learning rate to a round.
+    `on_end` receives the final models. Raise `SecaggError` if its state cannot be used."""
+    section, member = config.input, config.client.member
+    if section.state is None:
+        raise ConfigError("input.state: name a file for the client's personal model and memory")
+    participant = Participant(terms.algorithm, learner[0], trust=Trust(config.policy.trust), member=member)
+    store = StateFile(section.state, member, terms.digest)
+    return TrainingClient(terms, ClientRuntime(participant, store, learner[1]), section, on_end)
 
 
 def _learner(
@@ -85,26 +118,43 @@ def _learner(
     if len(given) != 1:
         raise ConfigError("input: name exactly one of share, data and learner for training")
     if section.learner is not None:
-        made: Learner = imported("input.learner", section.learner, directory)()
-        return made, no_schedule
-    data = _data(section, terms, directory)
-    settings = terms.settings
-    federation = Federation({member: data}, classes=terms.federation.classes, name=terms.federation.name)
-    crowd = make_crowd(settings, federation, training_of(settings, federation), federation.clients)
+        make = _imported("learner", section.learner, directory)
+        learner: Learner = _called("learner", section.learner, make)
+        return learner, no_schedule
+    return learner_of(_data(section, terms, directory), terms, member)
+
+
+def learner_of(data: ClientData, terms: RunTerms, member: int) -> tuple[Learner, BeginRound]:
+    """Return what trains the model of `terms` on the data of client `member`, and a function that adapts its
+    learning rate to a round. Raise `FLError` if the data do not fit the model."""
+    crowd = make_crowd(terms.settings, terms.module, terms.task.training, {member: data})
     return crowd[member], crowd.begin_round
 
 
 def _data(section: InputSection, terms: RunTerms, directory: Path) -> ClientData:
     if section.share is not None:
-        if section.share not in terms.federation.clients:
-            raise ConfigError(
-                f"input.share: the scenario has shares 0 to {len(terms.federation.clients) - 1}"
-            )
-        return terms.federation.clients[section.share]
+        return _share(section.share, terms)
     assert section.data is not None
-    made = imported("input.data", section.data, directory)()
-    if isinstance(made, ClientData):
-        return made
-    if isinstance(made, Samples):
-        return ClientData(train=made, validation=made, test=made)
-    raise ConfigError("input.data: its function must return fl.federation.ClientData or fl.samples.Samples")
+    load = _imported("data", section.data, directory)
+    return _called("data", section.data, lambda: client_data_of(load()))
+
+
+def _share(number: int, terms: RunTerms) -> ClientData:
+    if terms.federation is None:
+        raise ConfigError(
+            "input.share: the scenario is served without its data set (deploy.clients): name input.data"
+        )
+    if number not in terms.federation.clients:
+        raise ConfigError(f"input.share: the scenario has shares 0 to {len(terms.federation.clients) - 1}")
+    return terms.federation.clients[number]
+
+
+def _imported(key: str, name: str, directory: Path) -> Callable[..., Any]:
+    try:
+        return imported(name, directory)
+    except ConfigError as error:
+        raise ConfigError(f"input.{key}: {error}") from None
+
+
+def _called(key: str, name: str, function: Callable[..., R]) -> R:
+    return called(f"input.{key}: {name}", function, private=True)

@@ -8,11 +8,11 @@ no round again that it may have asked before.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import trio
 
@@ -32,6 +32,12 @@ from secagg.server import ServerMachine
 from secagg.session_params import SessionParams
 from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError, Problems
+from sims.coordination.client_runtime import RunOutcome
+from sims.coordination.coordinator import Coordinator
+from sims.coordination.network_session import NetworkSession, NetworkSessionSettings
+from sims.coordination.run_writer import Origin, RunShape, RunWriter, open_run
+from sims.coordination.sum_settings import SumSettings
+from sims.coordination.transport import SessionPlan
 from sims.deploy.config import DeploySection, ScenarioDeployment, load
 from sims.deploy.credentials import ServerCredentials, server_credentials
 from sims.deploy.evidence_directory import EvidenceKeeper
@@ -45,15 +51,10 @@ from sims.process_resources import forbid_core_dumps
 from sims.records import RunDirectory
 from sims.records.run_directory import FINISHED, SERVED
 from sims.records.run_file_names import MODEL, OUTCOME
-from sims.runtime.channel_interfaces import SessionPlan
-from sims.runtime.client_runtime import RunOutcome
-from sims.runtime.coordinator import Coordinator
-from sims.runtime.network_session import NetworkSession, NetworkSessionSettings
-from sims.runtime.sum_settings import SumSettings
 from sims.scenario.loading_and_variants import Variant
-from sims.simulation.run_writer import Origin, RunShape, RunWriter, open_run
 
 T = TypeVar("T")
+OnRound: TypeAlias = Callable[[RoundReport], None]
 _OUTCOME: Final = FileKind("the outcome of a run", "name another run directory", ConfigError)
 _LOOK: Final = 10.0  # seconds between two lines of the log while too few clients are there
 
@@ -62,11 +63,19 @@ def load_deployment(path: Path) -> tuple[DeploySection, RunTerms, ServerCredenti
     """Return the table [deploy] of the scenario at `path`, the terms of its run, and its credentials.
     Raise `ConfigError` with all problems that were found."""
     section = load(path, ScenarioDeployment).deploy
+    return checked_deployment(path, section, lambda: run_terms(path, path.parent))
+
+
+def checked_deployment(
+    path: Path, section: DeploySection, make_terms: Callable[[], RunTerms]
+) -> tuple[DeploySection, RunTerms, ServerCredentials]:
+    """Return `section`, the terms and the credentials. Raise `ConfigError` with all problems that were found;
+    `path` is the file that they are in."""
     problems = Problems(path)
     credentials = server_credentials(section, problems, now=int(time.time()), name="deploy")
     problems.check()
     assert credentials is not None
-    terms = run_terms(path, path.parent)
+    terms = make_terms()
     with problems.about("deploy"):
         _machine(section, terms, credentials, ServerHooks())
     problems.check()
@@ -78,20 +87,48 @@ def serve_training(path: Path) -> None:
     operator has to repair something."""
     forbid_core_dumps()
     section, terms, credentials = load_deployment(path)
+    with open_log(section.log) as writer:
+        log = EventLog(writer)
+        with open_server_run(section, terms, credentials, log) as server:
+            run_watched(server.run, registry=credentials.registry, log=log)
+
+
+def no_report(_report: RoundReport) -> None:
+    pass
+
+
+@contextmanager
+def open_server_run(
+    section: DeploySection,
+    terms: RunTerms,
+    credentials: ServerCredentials,
+    log: EventLog,
+    on_round: OnRound = no_report,
+) -> Iterator[FinishedRun]:
+    """Open the run directory, new or with an earlier run, and yield what serves it. `on_round` is called in
+    another thread with the report of every round. Raise `ConfigError` if the directory cannot be used."""
     allow_connections(len(credentials.registry.members) + section.capacity.strangers)
     directory = RunDirectory(section.run)
     digest = Variant({}, terms.settings).digest
+    if directory.exists and directory.status == FINISHED:
+        _check_settings(directory, digest)
+        yield FinishedRun(section, terms, credentials, log)
+        return
     origin = Origin(name=terms.name, digest=digest)
-    with ExitStack() as stack:
-        log = EventLog(stack.enter_context(open_log(section.log)))
-        if directory.exists and directory.status == FINISHED:
-            work: Callable[[], Awaitable[None]] = FinishedRun(section, terms, credentials, log).run
-        else:
-            opened = open_run(
-                directory, terms.settings, origin, resume=directory.exists, identity=credentials.identity
-            )
-            work = TrainingServer(section, terms, credentials, stack.enter_context(opened), log).run
-        run_watched(work, registry=credentials.registry, log=log)
+    opened = open_run(
+        directory, terms.settings, origin, resume=directory.exists, identity=credentials.identity
+    )
+    with opened as writer:
+        yield TrainingServer(section, terms, credentials, writer, log, on_round)
+
+
+def _check_settings(directory: RunDirectory, digest: str) -> None:
+    """Raise `ConfigError` unless the settings of the finished run in `directory` have this digest: clients
+    would take its model for that of a run with the new settings."""
+    if directory.facts()["digest"] != digest:
+        raise ConfigError(
+            f"deploy.run: {directory.path} has a finished run with other settings; name another directory"
+        )
 
 
 class FinishedRun:
@@ -105,10 +142,11 @@ class FinishedRun:
         self._credentials = credentials
         self._log = log
         self._barred: set[int] = set()
+        self.outcome: bytes | None = None  # a packed `RunOutcome`, when the last round is over
 
-    async def run(self) -> None:
-        """Hold all rounds that are left, and tell clients the outcome. Raise `ConfigError` if the server
-        cannot listen at the configured address."""
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hold all rounds that are left, and tell clients the outcome. The task has started when the server
+        listens. Raise `ConfigError` if it cannot listen at the configured address."""
         async with AsyncExitStack() as stack:
             where = ListenSettings(
                 self._section.listen,
@@ -118,9 +156,10 @@ class FinishedRun:
             )
             server = await listen(stack, where, self._credentials, self._log)
             self._log.write("started", address=str(server.address), rounds=self._terms.settings.rounds)
+            task_status.started()
             server.post(Notice(Topic.TERMS, self._terms.text))
-            outcome = await self._outcome(server)
-            server.post(Notice(Topic.RUN_ENDED, outcome))
+            self.outcome = await self._outcome(server)
+            server.post(Notice(Topic.RUN_ENDED, self.outcome))
             await self._tell_everybody(server)
 
     async def _outcome(self, _server: Server) -> bytes:
@@ -145,8 +184,10 @@ class TrainingServer(FinishedRun):
         credentials: ServerCredentials,
         writer: RunWriter,
         log: EventLog,
+        on_round: OnRound = no_report,
     ) -> None:
         super().__init__(section, terms, credentials, log)
+        self._on_round = on_round
         self._writer = writer
         self._evidence = EvidenceKeeper(section.evidence, log)
         self._metrics = ServedMetrics(terms, writer)
@@ -235,6 +276,7 @@ class TrainingServer(FinishedRun):
         line = self._metrics.keep(run, coordinator, report, self._done, seconds, self._barred)
         facts = {name: round(value, 4) for name, value in line["facts"].items() if isinstance(value, float)}
         self._log.write("round", round=report.number, clients=report.clients, **facts)
+        self._on_round(report)
 
     def _on_event(self, event: ServerEvent) -> None:
         self._evidence.keep(event)
@@ -297,7 +339,7 @@ def _machine(
     least = channel.corrupt + 2
     if section.min_cohort < least:
         raise ParameterError(
-            f"must be at least {least}, two more than channel.corrupt", parameter="min_cohort"
+            f"min_cohort must be at least {least}, two more than channel.corrupt", parameter="min_cohort"
         )
     params = SessionParams(
         trust=Trust(channel.trust),

@@ -10,12 +10,14 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import trio
 from numpy.typing import NDArray
 
+from protocols.participant import Participant
+from protocols.query_encoding import query_content
 from secagg import Identity, Registry, Trust, VolatileMemory
 from secagg import messages as m
 from secagg.errors import SERVER
@@ -27,7 +29,8 @@ from secagg.net.events import ClientDismissed, ClientNetworkEvent, SessionLost, 
 from secagg.net.nursery_and_threads import inline
 from secagg.net.settings import Address, Patience
 from secagg.net.tls import client_context
-from sims.drill.config import PART, DrillConfig
+from sims.coordination.client_runtime import ClientRuntime
+from sims.drill.config import DrillConfig
 from sims.drill.kill_schedule import SETUP, ScheduledKill, point_of
 from sims.workers import MessagePipe
 
@@ -116,6 +119,10 @@ class DrillClient:
         self._identity = identity
         self._certificate = certificate
         self._sum_index = SETUP
+        known: Any = partial(numbers, config.drill, member)
+        self._runtime = ClientRuntime(
+            Participant(config.drill.algorithm, known, trust=config.drill.trust, member=member)
+        )
 
     async def run(self, contact: ServerContact, pipe: MessagePipe, lock: trio.Lock) -> None:
         """Connect to the server and answer its queries until cancelled; clients with the same `lock` take
@@ -135,6 +142,7 @@ class DrillClient:
                 memory=VolatileMemory(),
                 identity=self._identity if signed else None,
                 registry=contact.registry if signed else None,
+                content_of=query_content,
                 patience=contact.patience,
                 on_event=partial(self._on_event, ends),
                 progress=self.kill_if_due,
@@ -158,10 +166,15 @@ class DrillClient:
         async for asked in client:
             async with lock:
                 self._sum_index = asked.sum_index
-                await client.answer(asked, {PART: numbers(self._drill, self._member, asked.sum_index)})
-                await client.flush()
+                values = self._runtime.answer(asked)
+                assert values is not None  # There are always numbers.
+                if await client.answer(asked, values):
+                    await client.flush()
+                else:
+                    self._runtime.too_late(asked)
 
     def _on_event(self, ends: trio.MemorySendChannel[ClientSessionEnd], event: ClientNetworkEvent) -> None:
+        self._runtime.on_event(event)
         if isinstance(event, SessionOver | SessionLost | SessionRefused | ClientDismissed):
             completed = isinstance(event, SessionOver)
             ends.send_nowait(ClientSessionEnd(self._member, completed, str(render(event))))

@@ -1,20 +1,77 @@
-"""Defines the parameters of a drill: a session in which some client processes are killed."""
+"""Defines a drill: a session in which clients add known numbers, and some client processes are killed."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Final
+from typing import Any, ClassVar, Final, TypeAlias, cast
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from protocols.algorithm import Algorithm, ClientRound, NoMemory, Sum
+from protocols.learner import Learner
+from protocols.query_encoding import query_content
+from protocols.rounds import Outcome, Query, Round
 from secagg import Count, Part, Policy, Registry, ServerMachine, SumSpec, Table, Trust
 from secagg.errors import ParameterError
 from secagg.graph_parameters import GraphChoice
+from secagg.machine_hooks import SERVER_DEFAULTS, ServerHooks
 from secagg.session_params import SessionParams
+from sims.coordination.sum_settings import SumSettings
 
 KIND: Final = "drill"
 PART: Final = "numbers"
 _BITS: Final = 32
+
+NumbersOf: TypeAlias = Callable[[int], NDArray[np.uint32]]  # the index of a sum -> what a client adds to it
+
+
+@dataclass(frozen=True)
+class NumbersQuery(Query):
+    """Asks clients for the numbers that they add to sum `index`."""
+
+    kind: ClassVar[str] = KIND
+    index: int
+
+
+@dataclass(frozen=True)
+class LastTotal:
+    """The state of a drill's server: the index of the next sum, and the last total."""
+
+    index: int
+    total: NDArray[Any] = field(default_factory=lambda: np.zeros(0))
+
+
+class _NumbersClient(ClientRound[NoMemory]):
+    def __init__(self, numbers: NumbersOf) -> None:
+        self._numbers = numbers
+
+    def answer(self, query: Query) -> Mapping[str, ArrayLike]:
+        assert isinstance(query, NumbersQuery)
+        return {PART: self._numbers(query.index)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumbersAlgorithm(Algorithm[LastTotal, NoMemory]):
+    """Asks for one sum in every round. A client's learner is a `NumbersOf`, so every total is known."""
+
+    state_type: ClassVar[type] = LastTotal
+
+    limit: int  # the largest number
+
+    def sums(self) -> tuple[Sum, ...]:
+        part = Part(name=PART, size=self.dim, bits=_BITS, bound=Count(self.limit))
+        return (Sum(query=NumbersQuery, spec=SumSpec(parts=(part,)), reveals="the sum of known numbers"),)
+
+    def round(self, state: LastTotal) -> Round[LastTotal]:
+        total = yield NumbersQuery(state.index)
+        return Outcome(LastTotal(state.index + 1, total[PART]))
+
+    def client(self, learner: Learner, memory: NoMemory) -> ClientRound[NoMemory]:  # noqa: ARG002
+        return _NumbersClient(cast(NumbersOf, learner))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +123,14 @@ class DrillConfig:
         return (1 << (((1 << _BITS) - 1) // self.clients).bit_length() - 1) - 1
 
     @property
+    def algorithm(self) -> NumbersAlgorithm:
+        return NumbersAlgorithm(dim=self.dim, clients=self.clients, limit=self.limit)
+
+    @property
     def table(self) -> Table:
-        part = Part(name=PART, size=self.dim, bits=_BITS, bound=Count(self.limit))
-        return Table({KIND: SumSpec(parts=(part,))})
+        table = self.algorithm.table
+        assert table is not None
+        return table
 
     @property
     def policy(self) -> Policy:
@@ -83,7 +145,22 @@ class DrillConfig:
             key_agreement=self.params.key_agreement,
         )
 
-    def make_server(self, registry: Registry) -> ServerMachine:
+    @property
+    def sum_settings(self) -> SumSettings:
+        return SumSettings(
+            trust=self.trust,
+            corrupt=self.corrupt,
+            dropout=self.dropout,
+            graph=self._graph,
+            key_agreement=self.params.key_agreement,
+            sums=self.sums,
+        )
+
+    @property
+    def _graph(self) -> GraphChoice:
+        return GraphChoice.RING if self.neighbours else GraphChoice.AUTO
+
+    def make_server(self, registry: Registry, hooks: ServerHooks = SERVER_DEFAULTS) -> ServerMachine:
         """Return the server's state machine. `registry` (public keys) is used only for `malicious_server`."""
         return ServerMachine(
             table=self.table,
@@ -91,10 +168,12 @@ class DrillConfig:
                 self.params,
                 dropout=self.dropout,
                 max_cohort=self.clients,
-                graph=GraphChoice.RING if self.neighbours else GraphChoice.AUTO,
+                graph=self._graph,
                 min_neighbours=self.neighbours or 2,
             ),
             registry=registry if self.trust is Trust.MALICIOUS else None,
+            content_of=query_content,
+            hooks=hooks,
         )
 
     @property

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias, cast
 
 import trio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from protocols.rounds import RoundInfo, run_round
 from secagg import Identity, Registry
 from secagg.errors import Departed, SumFailed, TooFewClients
 from secagg.events import Convicted, Excluded, Missing, ServerEvent, SessionReady, SumAborted, SumReleased
@@ -20,9 +22,11 @@ from secagg.net.certificates import certificate_key, make_certificate
 from secagg.net.event_log import render
 from secagg.net.events import ClientExcluded, ClientLeft, ConnectionRefused, ServerNetworkEvent
 from secagg.net.server import Server, open_server
-from secagg.net.server_session import Session
 from secagg.net.settings import Capacity, Deadlines, Patience
 from secagg.net.tls import server_context
+from sims.coordination.coordinator import Coordinator
+from sims.coordination.network_session import CallInLoop, NetworkSession, NetworkSessionSettings
+from sims.coordination.transport import SessionPlan
 from sims.drill.client_worker import (
     PRELOAD,
     ClientCertificates,
@@ -32,7 +36,7 @@ from sims.drill.client_worker import (
     host_clients,
     plain_sum,
 )
-from sims.drill.config import KIND, PART, DrillConfig
+from sims.drill.config import DrillConfig, LastTotal
 from sims.drill.kill_schedule import draw_kills
 from sims.drill.report import DrillReport, SumOutcome, fingerprint
 from sims.process_resources import peak_bytes, raise_open_file_limit
@@ -205,36 +209,50 @@ class Drill:
             self._note(str(render(event)))
 
     async def _session(self, server: Server, registry: Registry) -> None:
-        setting = self._setting
         self._begin_phase("exchanging keys")
-        machine = setting.make_server(registry)
+        settings = NetworkSessionSettings(
+            make_machine=partial(self._setting.make_server, registry),
+            least=self._setting.policy.min_cohort,
+            deadlines=_DEADLINES,
+            on_event=self._observe,
+        )
+        transport = DrillTransport(tuple(range(self._setting.clients)), server, settings)
         started = time.perf_counter()
-        limit = (3 + 3 * setting.sums) * _DEADLINES.mask
-        with trio.move_on_after(limit):
-            try:
-                async with server.session(
-                    machine,
-                    deadlines=_DEADLINES,
-                    expected=setting.clients - len(self._gone),
-                    on_event=self._observe,
-                ) as session:
-                    self._report.setup_seconds = time.perf_counter() - started
-                    for index in range(setting.sums):
-                        self._report.sums.append(await self._sum(session, index))
-                    await self._until_killed()
-                    self._report.bytes_up = {stage.value: n for stage, n in session.bytes_up.items()}
-                    self._report.bytes_down = {stage.value: n for stage, n in session.bytes_down.items()}
-            except SumFailed as error:  # Without a session there is no sum.
-                self._report.sums += [self._failure(k, error) for k in range(setting.sums)]
-        self._report.hung += setting.sums - len(self._report.sums)
+        with trio.move_on_after((3 + 3 * self._setting.sums) * _DEADLINES.mask):
+            await trio.to_thread.run_sync(self._hold_session, transport)
+        self._report.hung += self._setting.sums - len(self._report.sums)
         self._report.elapsed_seconds = time.perf_counter() - started
 
-    async def _sum(self, session: Session, index: int) -> SumOutcome:
-        self._begin_phase(f"sum {index + 1} of {self._setting.sums}, {len(session.members)} clients")
-        self._schedule_kills(index)
-        started = time.perf_counter()
+    # --- in the thread of the coordinator ---
+
+    def _hold_session(self, transport: DrillTransport) -> None:
+        """Run all sums in one session. An aborted sum does not end it: later sums must be exact, too."""
+        setting, round_info, started = self._setting, RoundInfo(), time.perf_counter()
+        coordinator = Coordinator(setting.algorithm, transport, setting.sum_settings)
         try:
-            total = await session.ask(KIND, index.to_bytes(4, "big"), round_number=index)
+            coordinator.begin(round_info)
+        except SumFailed as error:  # Without a session there is no sum.
+            self._report.sums += [self._failure(k, error) for k in range(setting.sums)]
+            return
+        self._report.setup_seconds = time.perf_counter() - started
+        try:
+            for index in range(setting.sums):
+                coordinator.begin(round_info)
+                self._report.sums.append(self._sum(coordinator, index))
+                round_info = round_info.next(completed=not self._report.sums[-1].aborted)
+            trio.from_thread.run(self._until_killed)
+        finally:
+            coordinator.end_session()
+        self._report.bytes_up = {stage.value: n for stage, n in coordinator.bytes_up.items()}
+        self._report.bytes_down = {stage.value: n for stage, n in coordinator.bytes_down.items()}
+
+    def _sum(self, coordinator: Coordinator, index: int) -> SumOutcome:
+        session, started = coordinator.session, time.perf_counter()
+        assert isinstance(session, NetworkSession)
+        self._begin_phase(f"sum {index + 1} of {self._setting.sums}, {len(session.members)} clients")
+        trio.from_thread.run_sync(self._schedule_kills, index)
+        try:
+            outcome = run_round(self._setting.algorithm.round(LastTotal(index)), coordinator.ask)
         except SumFailed as error:
             return replace(self._failure(index, error), seconds=time.perf_counter() - started)
         seconds = time.perf_counter() - started
@@ -244,7 +262,7 @@ class Drill:
             contributor_ids=session.contributors,
             dropped=self._setting.clients - len(session.contributors),
             expected_sha256=fingerprint(plain_sum(self._setting, session.contributors, index)),
-            total_sha256=fingerprint(total[PART]),
+            total_sha256=fingerprint(outcome.state.total),
             seconds=seconds,
         )
 
@@ -259,6 +277,8 @@ class Drill:
             threshold=error.needed if isinstance(error, TooFewClients) else None,
             reason=str(error),
         )
+
+    # --- the end ---
 
     def _observe(self, event: ServerEvent) -> None:
         match event:
@@ -280,6 +300,27 @@ class Drill:
 
     def _waited_for(self) -> set[int]:
         return set(range(self._setting.clients)) - self._gone - self._over
+
+
+class DrillTransport:
+    """Invites all clients of a drill to one session, those that were killed as well: it is never renewed.
+    Implements `Transport`."""
+
+    needs_new_session = False
+
+    def __init__(self, members: tuple[int, ...], server: Server, settings: NetworkSessionSettings) -> None:
+        self._members = members
+        self._server = server
+        self._settings = settings
+
+    def clients(self) -> tuple[int, ...]:
+        return self._members
+
+    def session(self, plan: SessionPlan) -> NetworkSession:
+        return NetworkSession(plan, self._server, cast(CallInLoop, trio.from_thread.run), self._settings)
+
+    def announce(self, _round_info: RoundInfo) -> None:
+        """Do nothing: clients of a drill keep nothing from a round to the next."""
 
 
 def run_drill(setting: DrillConfig, on_progress: OnProgress) -> DrillReport:

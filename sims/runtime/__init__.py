@@ -9,11 +9,10 @@ the server and all clients in this process. `insecure_plain_sum` computes the sa
 from the same arguments, faster and without any protection.
 """
 
-from sims.runtime.channel_interfaces import ObservedChannel
 from sims.runtime.plain import insecure_plain_sum
 from sims.runtime.residue_tampering import Tamper
 from sims.runtime.secure import secure_sum
-from sims.runtime.session_channel import SessionChannel
+from sims.runtime.session_channel import ObservedChannel, SessionChannel
 from sims.runtime.sum_and_dropout_settings import DropoutLaw, DropoutSchedule, Setting, no_dropouts
 
 __all__ = [

@@ -21,7 +21,7 @@ from secagg.client_budget import check_priced, sum_charge
 from secagg.client_memory import AnswerEntry
 from secagg.differencing_rules import refuse
 from secagg.errors import CohortChanged, ParameterError, PeerError, TooFewClients
-from secagg.events import Abandoned, Asked, Confirmed
+from secagg.events import Abandoned, Asked, Confirmed, Joined
 from secagg.hashing import digest
 from secagg.hybrid_keys import KeyAgreement
 from secagg.input_encoding import Encoding
@@ -36,8 +36,8 @@ from secagg.sum_group_rules import Agenda, GroupBook
 from secagg.sum_spec import SumSpec, Total
 from secagg.topology import plan
 from secagg.trust_levels import Trust
+from sims.coordination.transport import SessionGraph, SumStats
 from sims.records.sum_records import Refusal
-from sims.runtime.channel_interfaces import SessionGraph, SumStats
 from sims.runtime.residue_tampering import tampered
 from sims.runtime.session_channel import SessionChannel, SimulatedSessionPlan
 from sims.runtime.sum_and_dropout_settings import Setting
@@ -116,6 +116,8 @@ class PlainSession:
             self._members = self._positions(Stage.DEPOSIT, self._members, _SET_UP)
             if len(self._members) < self._least:
                 raise TooFewClients.only(len(self._members), "made deposits", self._least)
+        for member in self._ids(self._members):
+            self._plan.listener(member, Joined(_NO_SESSION, len(self._cohort), self._threshold))
 
     def end(self) -> None:
         """Do nothing: there are no secrets to erase."""

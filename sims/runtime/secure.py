@@ -17,8 +17,8 @@ from secagg.local_session import LocalSession, local_machines
 from secagg.messages import MaskedInput, Reveal, message_type
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
+from sims.coordination.transport import SessionGraph, SumStats, rows_of
 from sims.records.sum_records import Exclusion, Refusal
-from sims.runtime.channel_interfaces import SessionGraph, SumStats, rows_of
 from sims.runtime.insecure_seed_hooks import client_hooks, server_hooks
 from sims.runtime.session_channel import SessionChannel, SimulatedSessionPlan
 from sims.runtime.sum_and_dropout_settings import Setting

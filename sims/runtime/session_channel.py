@@ -14,21 +14,53 @@ from numpy.typing import ArrayLike
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from protocols.rounds import Query, RoundInfo
+from protocols.run import SumChannel
 from secagg.client_budget import Spend
 from secagg.client_memory import AnswerEntry
 from secagg.differencing_rules import SetLog
-from secagg.events import Abandoned, Asked, ClientEvent, Confirmed
+from secagg.events import Asked, ClientEvent
 from secagg.hybrid_keys import KeyAgreement
 from secagg.local_session import Absent, AnswerOrDecline, Listener, Prepare, Stage
 from secagg.policy import Policy
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust
+from sims.coordination.client_runtime import ClientRuntime
+from sims.coordination.coordinator import Coordinator
+from sims.coordination.transport import SessionPlan, SumSession
 from sims.records.sum_records import SumRecord
-from sims.runtime.channel_interfaces import SessionPlan, SumSession
 from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
-from sims.runtime.coordinator import Coordinator
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.sum_and_dropout_settings import Setting, check_cohort, with_budget
+
+
+class ObservedChannel(SumChannel, Protocol):
+    """Asks simulated clients for sums. Observers can read the state of clients; the simulated server cannot.
+
+    `asked`       records of all sums so far.
+    `bytes_up`    the bytes that all clients have sent so far, by stage.
+    `bytes_down`  the bytes that all clients have received so far, by stage.
+    `memories`    returns by client id what clients keep from completed rounds, such as personal models.
+    `save`        returns the state of every client by id, between two rounds, in a format of this channel.
+    `restore`     sets these states before the first round; `sessions` is the number of earlier sessions.
+    `take_lost`   charges every client for a sum that it may have answered after its state was saved.
+    `spends`      returns the privacy cost that every client has recorded, by client id.
+    `sessions`    the number of sessions so far.
+    """
+
+    @property
+    def asked(self) -> list[SumRecord]: ...
+    @property
+    def bytes_up(self) -> Counter[Stage]: ...
+    @property
+    def bytes_down(self) -> Counter[Stage]: ...
+    @property
+    def sessions(self) -> int: ...
+    def memories(self) -> dict[int, Any]: ...
+    def spends(self) -> dict[int, Spend]: ...
+    def save(self) -> dict[int, bytes]: ...
+    def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None: ...
+    def take_lost(self, answer: AnswerEntry) -> None: ...
+    def close(self) -> None: ...
 
 
 class PreparedAnswer(Protocol):
@@ -99,10 +131,10 @@ class SessionChannel:
             member: SimulatedParticipant(algorithm, learner, trust=setting.trust, member=member)
             for member, learner in learners.items()
         }
+        self.runtimes = {member: ClientRuntime(each) for member, each in self.participants.items()}
         self._memories = {member: SimulatedMemory() for member in learners}
         self._left: set[int] = set()  # clients that `dropout_law` removed, until the next round
-        self._answering: dict[int, int] = {}  # the last sum of this session that each client was asked
-        self.coordinator = Coordinator(algorithm, self, self._setting)
+        self.coordinator = Coordinator(algorithm, self, self._setting.of_server())
 
     # --- called by a run ---
 
@@ -136,13 +168,12 @@ class SessionChannel:
         return bool(self._left)
 
     def clients(self) -> tuple[int, ...]:
-        return tuple(self.participants)
+        return tuple(self.runtimes)
 
     def session(self, plan: SessionPlan) -> SumSession:
         """Return a session with the simulated clients in `plan.members`, which is not open yet."""
         if self._setting.insecure_replay:
             self._memories = {member: SimulatedMemory() for member in self._memories}
-        self._answering = {}
         return self._make_session(
             SimulatedSessionPlan(
                 **vars(plan),
@@ -158,16 +189,14 @@ class SessionChannel:
 
     def announce(self, round_info: RoundInfo) -> None:
         """Report to all clients which rounds before `round_info.number` were completed."""
-        self._all(
-            {member: partial(each.apply_history, round_info) for member, each in self.participants.items()}
-        )
+        self._all({member: partial(each.announce, round_info) for member, each in self.runtimes.items()})
 
     def _forget(self, round_info: RoundInfo) -> None:
         """Make clients forget this round and later ones, so that these can be repeated, in a new session if
         the round has begun before."""
         for participant in self.participants.values():
             participant.insecure_rewind(round_info.number)
-        self.coordinator.forget_history()
+        self.coordinator.history = SetLog(all_clients=self._algorithm.needs_all_clients)
         if round_info.number <= self.coordinator.round_info.number:
             self.coordinator.end_session()
 
@@ -222,20 +251,14 @@ class SessionChannel:
         nothing if the learners cannot compute in batches."""
         self._prepared = {}
         if self._together is not None:
-            jobs = {member: partial(self._compute, member, each) for member, each in asked.items()}
+            jobs = {member: partial(self.runtimes[member].answer, each) for member, each in asked.items()}
             self._prepared = self._together(jobs)
 
     def _answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
-        self._answering[member] = asked.sum_index
         if member not in self._prepared:
-            return self._compute(member, asked)
+            return self.runtimes[member].answer(asked)
         values: Mapping[str, ArrayLike] | None = self._prepared[member].result()
         return values
-
-    def _compute(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
-        return self.participants[member].answer(
-            asked.kind, asked.payload, round_number=asked.round, invited=asked.invited
-        )
 
     def _all(self, jobs: Mapping[int, Callable[[], None]]) -> None:
         """Call one function per client (`jobs`, by id), in one batch if the learners support it."""
@@ -267,8 +290,4 @@ class SessionChannel:
         )
 
     def _on_event(self, member: int, event: ClientEvent) -> None:
-        match event:
-            case Confirmed():
-                self.participants[member].confirmed()
-            case Abandoned(sum_index) if self._answering.get(member) == sum_index:
-                self.participants[member].abandoned()
+        self.runtimes[member].on_event(event)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final, TypeAlias
 
 from protocols.algorithm import AnyAlgorithm
@@ -13,8 +13,8 @@ from secagg.hashing import digest
 from secagg.local_session import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.zcdp_cost import Adjacency
+from sims.coordination.sum_settings import SumSettings
 from sims.runtime.residue_tampering import Tamper
-from sims.runtime.sum_settings import SumSettings
 
 # (member, stage, round, sum within the round or -1 in set-up) -> whether the client drops out there.
 DropoutSchedule: TypeAlias = Callable[[int, Stage, int, int], bool]
@@ -60,6 +60,10 @@ class Setting(SumSettings):
         super().__post_init__()
         if self.insecure_seed is not None and not isinstance(self.insecure_seed, bytes):
             raise ParameterError("insecure_seed must be bytes")
+
+    def of_server(self) -> SumSettings:
+        """Return the settings that a server knows, without those of the clients' behaviour."""
+        return SumSettings(**{each.name: getattr(self, each.name) for each in fields(SumSettings)})
 
     @property
     def unnoised_sums(self) -> int:

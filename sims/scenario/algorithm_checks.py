@@ -17,7 +17,7 @@ from secagg.client_budget import Budget, Spend, sum_charge
 from secagg.errors import BudgetExceeded, ParameterError, SecaggError, SpecError
 from secagg.noise.zcdp_cost import charge, rho_of
 from secagg.trust_levels import Trust
-from sims.config_problems import Problems, nearest, shown
+from sims.config_problems import ConfigError, Problems, nearest, shown
 from sims.scenario import cohort_checks
 from sims.scenario.algorithm_builder import build, optimiser
 from sims.scenario.data_and_model_checks import model
@@ -133,6 +133,9 @@ def _built(entry: CatalogueEntry, settings: Settings, problems: Problems) -> Any
         module = model(settings)
     except FLError as error:
         problems.add("model", f"{settings.model.kind}: {error}")
+        module = None
+    except ConfigError as error:  # of the user's own code
+        problems.add("model.kind", str(error))
         module = None
     if module is not None:
         _check_start(settings, module, problems)

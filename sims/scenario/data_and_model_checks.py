@@ -14,9 +14,11 @@ from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
 from fl.federation import Federation
 from sims.config_problems import Problems
+from sims.imported_object import is_reference
 from sims.scenario.initial_model import start_of
 from sims.scenario.kind_parameters import DATA, MODELS, partitions
 from sims.scenario.settings import PartitionSection, Settings
+from sims.scenario.training_task import module_with
 
 _GIVEN = "given"
 
@@ -24,8 +26,8 @@ _GIVEN = "given"
 def check(settings: Settings, problems: Problems) -> None:
     """Add a problem for each contradiction between the scenario's tables `[data]` and `[partition]`."""
     kind, partition = settings.data.kind, settings.partition
-    if not DATA.has(kind):
-        return  # `kind_parameters.check` reports the unknown kind.
+    if not DATA.has(kind) or is_reference(kind):
+        return  # `kind_parameters.check` reports an unknown kind, and only a call tells what own code gives.
     gives = get_type_hints(_plain(DATA.find(kind))).get("return")
     if gives is Federation and partition is not None:
         problems.add("partition", f"{kind} makes its own clients: leave out [partition]")
@@ -62,7 +64,11 @@ def check_files(settings: Settings, root: Path, problems: Problems) -> None:
             '(--set output.keep=run), or name another run; "" begins with new weights',
         )
     kind = settings.data.kind
-    if not DATA.has(kind) or "directory" not in inspect.signature(DATA.find(kind)).parameters:
+    if (
+        not DATA.has(kind)
+        or is_reference(kind)
+        or "directory" not in inspect.signature(DATA.find(kind)).parameters
+    ):
         return
     directory = root / str(settings.data.parameters.get("directory", kind))
     if why := _missing(kind.replace("_", "-"), directory, tuple(sorted(_looked_for(settings).items()))):
@@ -98,18 +104,27 @@ def _digits() -> tuple[int, ...]:
 
 
 def model(settings: Settings) -> nn.Module | None:
-    """Return the model if the data is "digits". Return None for other data, whose shape is only in files, or
-    if `[model]` has problems, which other checks report. Raise `FLError` if model and data do not fit."""
-    from fl.models import build
-
+    """Return the model if it is of the user's own code, or if the data is "digits". Return None for other
+    data, whose shape is only in files, or if `[model]` has problems, which other checks report. Raise
+    `FLError` or `ConfigError` if model and data do not fit."""
     kind, amiss = settings.model.kind, Problems(Path())
-    if settings.data.kind != "digits" or not MODELS.has(kind):
+    if not MODELS.has(kind):
         return None
-    own = MODELS.arguments(settings.model, kind, amiss)
+    MODELS.arguments(settings.model, kind, amiss)
     if amiss.found:
         return None
+    if settings.data.kind != "digits":
+        return None if _needs_sizes(settings) else module_with(settings, {})
     channels, side, _ = _digits()
-    follows = {"features": channels * side * side, "classes": 10, "channels": channels, "size": side}
-    accepted = MODELS.parameters(MODELS.find(kind))
-    fitting = {name: value for name, value in follows.items() if name in accepted}
-    return build(kind.replace("_", "-"), **{**fitting, **own})
+    return module_with(
+        settings, {"features": channels * side * side, "classes": 10, "channels": channels, "size": side}
+    )
+
+
+def _needs_sizes(settings: Settings) -> bool:
+    """Return whether the model has parameters that follow from the data, which are not known here."""
+    kind = settings.model.kind
+    if not is_reference(kind):
+        return True
+    follow = MODELS.likely & MODELS.parameters(MODELS.find(kind)).keys()
+    return bool(follow - settings.model.parameters.keys())

@@ -17,7 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
 from sims.config_problems import ConfigError, Problems, nearest, shown
-from sims.scenario.settings import AttackSection, OpenSection, Settings
+from sims.imported_object import imported, is_reference
+from sims.scenario.settings import NO_DATA, AttackSection, OpenSection, Settings
 
 Maker = Callable[..., Any]
 _VARIABLE: Final = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
@@ -33,16 +34,20 @@ class KindTable:
     kinds: Callable[[], Mapping[str, Maker]]
     given: frozenset[str]  # parameters of functions that the simulation provides; they cannot be set
     likely: frozenset[str] = frozenset()  # parameters that the simulation provides unless they are set
+    own_code: bool = False  # whether a kind may also be "module:object", a function of the user's own
 
     def has(self, kind: str) -> bool:
-        return kind.replace("_", "-") in self._dashed()
+        return (self.own_code and is_reference(kind)) or kind.replace("_", "-") in self._dashed()
 
     def _dashed(self) -> dict[str, Maker]:
         """Return a mapping from kinds, with dashes for underscores, to the functions that make them."""
         return {name.replace("_", "-"): maker for name, maker in self.kinds().items()}
 
     def find(self, kind: str) -> Maker:
-        """Return the function that makes objects of this kind. Raise `ConfigError` for an unknown kind."""
+        """Return the function that makes objects of this kind. Raise `ConfigError` for an unknown kind, or
+        for a function of the user's own that cannot be imported."""
+        if self.own_code and is_reference(kind):
+            return imported(kind)
         kinds = self._dashed()
         if not self.has(kind):
             raise ConfigError(f"{shown(kind)} is not known; {nearest(kind, sorted(kinds))}")
@@ -59,7 +64,7 @@ class KindTable:
         values = section.parameters
         found: dict[str, Any] = {}
         known = self.parameters(maker)
-        taken = inspect.signature(_target(maker)).parameters.values()
+        taken = signature_of(maker).parameters.values()
         is_open = any(each.kind is each.VAR_KEYWORD for each in taken)
         for name, value in values.items():
             if name in known:
@@ -83,9 +88,9 @@ class KindTable:
 
     def parameters(self, maker: Maker) -> dict[str, Any]:
         """Return the parameters of the function `maker` that a scenario can set: name -> type."""
-        parameters = inspect.signature(_target(maker)).parameters.items()
+        parameters = signature_of(maker).parameters.items()
         names = (name for name, each in parameters if name not in self.given and each.kind not in _VARIABLE)
-        hints = get_type_hints(_annotated(maker))
+        hints = _hints(maker)
         fixed = maker.keywords if isinstance(maker, partial) else {}
         return {name: hints.get(name, Any) for name in names if name not in fixed}
 
@@ -103,7 +108,11 @@ _SPLIT: Final = frozenset({"validation", "test", "held_out", "name"})
 _INPUTS: Final = frozenset({"features", "classes", "channels", "size"})
 
 DATA: Final = KindTable(
-    "data", lambda: _imported("fl.data").SOURCES, frozenset({"rng"}), frozenset({"seed", "directory"})
+    "data",
+    lambda: _imported("fl.data").SOURCES,
+    frozenset({"rng"}),
+    frozenset({"seed", "directory"}),
+    own_code=True,
 )
 PARTITIONS: Final = KindTable(
     "partition",
@@ -117,7 +126,9 @@ RECIPES: Final = KindTable(
     frozenset({"samples", "clients", "rng"}) | _SPLIT,
 )
 # The inputs of a model follow from the data, but may be set.
-MODELS: Final = KindTable("model", lambda: _imported("fl.models").MODELS, frozenset({"seed"}), _INPUTS)
+MODELS: Final = KindTable(
+    "model", lambda: _imported("fl.models").MODELS, frozenset({"seed"}), _INPUTS, own_code=True
+)
 ATTACKS: Final = KindTable("attack", lambda: _imported("fl.attacks").ATTACKS, frozenset({"learner", "rng"}))
 TAMPERINGS: Final = KindTable("attack", lambda: _imported("fl.attacks").TAMPERINGS, frozenset({"rng"}))
 
@@ -132,7 +143,8 @@ def attacks(level: str) -> KindTable:
 
 def check(settings: Settings, problems: Problems) -> None:
     """Add a problem for each unknown kind, and for each parameter that its kind does not accept or lacks."""
-    DATA.arguments(settings.data, settings.data.kind, problems)
+    if settings.data != NO_DATA:
+        DATA.arguments(settings.data, settings.data.kind, problems)
     if settings.partition is not None:
         kind = settings.partition.kind
         partitions(kind).arguments(settings.partition, kind, problems)
@@ -153,6 +165,23 @@ def _check_attack(attack: AttackSection, problems: Problems) -> None:
 
 
 # --- parameters by signature ---
+
+
+def signature_of(maker: Maker) -> inspect.Signature:
+    """Return the signature of the callable whose parameters a scenario can set. If Python cannot tell, as for
+    some callables of libraries, it takes any keywords."""
+    try:
+        return inspect.signature(_target(maker))
+    except (TypeError, ValueError):
+        return inspect.Signature([inspect.Parameter("parameters", inspect.Parameter.VAR_KEYWORD)])
+
+
+def _hints(maker: Maker) -> dict[str, Any]:
+    """Return the types of parameters; {} if an annotation of the user's own code cannot be evaluated."""
+    try:
+        return get_type_hints(_annotated(maker))
+    except (AttributeError, NameError, TypeError):
+        return {}
 
 
 def _target(maker: Maker) -> Maker:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails
 
 from sims.config_problems import ConfigError, Problem, Problems, shown, toml_tables
+from sims.imported_object import is_reference, search_modules_in
 from sims.scenario.overrides_and_axes import (
     Assignments,
     Axis,
@@ -25,7 +26,7 @@ from sims.scenario.overrides_and_axes import (
     combinations,
     flat,
 )
-from sims.scenario.settings import Settings
+from sims.scenario.settings import NO_DATA, Settings
 
 _AXIS: Final = "sweep."
 _QUICK_ROUNDS: Final = 2
@@ -33,6 +34,7 @@ _MOST_VARIANTS: Final = 100_000
 # Increment this if the same settings give new results (as after a new default): old cells then run again.
 FORMAT: Final = 1
 _DIGITS: Final = 20
+_OF_DATA: Final = ("data", "partition")  # tables that describe the data of a simulation
 _ASIDE: Final = {"output", "audit", "insecure_seed"}  # settings that are not part of a digest
 
 # A function that adds the problems of settings, after pydantic has checked tables, keys and basic types.
@@ -86,6 +88,7 @@ def load(
     quick: bool = False,
     check: Check | None = None,
     data: Path | None = None,
+    with_data: bool = True,
 ) -> Scenario:
     """Return the scenario in the TOML file `path`. Raise a `ConfigError` that lists all problems, if any.
 
@@ -95,12 +98,18 @@ def load(
     `quick`    use only the first value of every axis, at most two rounds, and the settings in `[quick]`.
     `check`    checks the settings of every variant; by default, their kinds and then their consistency.
     `data`     contains the directories of data sets; if None, files are not checked.
+    `with_data`  if False, the tables of the data set are not read and may be missing.
+
+    Modules of the user's own code are looked for in the directory of `path`, too.
     """
     changes = {} if changes is None else changes
     swept = {key.removeprefix(_AXIS): value for key, value in changes.items() if key.startswith(_AXIS)}
     fixed = {key: value for key, value in changes.items() if not key.startswith(_AXIS)}
     document, problems = toml_tables(path), Problems(path)
     document.pop("deploy", None)  # for `secagg serve`, which checks it (`sims.deploy.config`)
+    if not with_data:
+        for table in _OF_DATA:
+            document.pop(table, None)
     name = _name(fixed.pop("name", document.pop("name", path.stem)), problems)
     few = _quick(document, problems, quick=quick)
     found = axes(document.pop("sweep", {}), problems, swept)
@@ -108,14 +117,20 @@ def load(
     problems.check()
     fixed = {**few, **fixed}
     found = _varied(found, fixed, quick=quick)
-    variants = _variants(path, assigned(document, fixed), found, fixed, _checks(check, data))
+    variants = _variants(
+        path, assigned(document, fixed), found, fixed, _checks(path, check, data, with_data=with_data)
+    )
     return Scenario(name if not quick else f"{name}-quick", path, variants)
 
 
-def _checks(check: Check | None, data: Path | None) -> Check:
+def _checks(path: Path, check: Check | None, data: Path | None, *, with_data: bool) -> Check:
     """Return a function that runs `check` (or the default) and, with `data`, also checks that files exist."""
 
     def all_checks(settings: Settings, problems: Problems) -> None:
+        if is_reference(settings.model.kind) or is_reference(settings.data.kind):
+            search_modules_in(path.parent)
+        if with_data and settings.data == NO_DATA:
+            problems.add("data", "is missing")
         if check is None:
             from sims.scenario import consistency_checks, kind_parameters
 

@@ -43,9 +43,12 @@ class OpenSection(Section):
 
 
 class DataSection(OpenSection):
-    """The data set from which the samples of all clients are taken."""
+    """The data set from which the samples of all clients are taken: its name, or "module:object"."""
 
     kind: str
+
+
+NO_DATA: Final = DataSection(kind="")  # a scenario that is only served may have no data set
 
 
 class PartitionSection(OpenSection):
@@ -61,8 +64,9 @@ class PartitionSection(OpenSection):
 
 
 class ModelSection(OpenSection):
-    """The model that is trained. `start` is the directory of a run of the same model, or its file model.npz,
-    with whose weights this run starts; `{seed}` in it stands for the seed. By default, weights are new."""
+    """The model that is trained: its name, or "module:object". `start` is the directory of a run of the same
+    model, or its file model.npz, with whose weights this run starts; `{seed}` in it stands for the seed. By
+    default, weights are new."""
 
     kind: str
     start: str | None = None
@@ -267,7 +271,7 @@ class Settings(Section):
     seed: Whole = 0
     insecure_seed: bool | None = None
     rounds: Count
-    data: DataSection
+    data: DataSection = NO_DATA
     partition: PartitionSection | None = None
     model: ModelSection
     training: TrainingSection

@@ -9,8 +9,8 @@ from typing import Any, Final
 from protocols.algorithm import AnyAlgorithm
 from secagg.noise.zcdp_cost import sum_rho
 from secagg.sum_spec import SumSpec
+from sims.coordination.spending import delta_of
 from sims.scenario.settings import Settings
-from sims.simulation.spending import delta_of
 
 _DELTA: Final = 1e-5
 _SIZE: Final = 64  # elements of the all-zero vectors of the other clients

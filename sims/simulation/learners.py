@@ -3,59 +3,19 @@ The same functions make all clients in one process, or the clients of one worker
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from fl.attacks import corrupt_learners, slow_down, tampering
 from fl.crowd import Crowd
 from fl.federation import ClientData, Federation
-from fl.models import build as build_model
-from fl.training_settings import Schedule, Training
 from sims.runtime.processes import ClientFactory, WorkerClients
-from sims.scenario.kind_parameters import MODELS, attacks
+from sims.scenario.kind_parameters import attacks
 from sims.scenario.settings import Settings
-
-
-def training_of(settings: Settings, federation: Federation) -> Training:
-    given = settings.training
-    return Training(
-        rate=given.rate,
-        steps=given.steps,
-        epochs=given.epochs,
-        batch=given.batch,
-        momentum=given.momentum,
-        weight_decay=given.weight_decay,
-        clip=given.clip,
-        schedule=Schedule(**given.schedule.model_dump()),
-        loss=given.loss or ("squared" if federation.classes is None else "cross-entropy"),
-        precision=given.precision,
-    )
-
-
-def first_module(settings: Settings, federation: Federation) -> nn.Module:
-    """Return the untrained model. Its input and output sizes fit the data unless the settings give them."""
-    kind = settings.model.kind
-    shape = next(iter(federation.clients.values())).train.x.shape[1:]
-    follows: dict[str, int | None] = {"features": math.prod(shape), "classes": federation.classes}
-    if len(shape) == 3:
-        follows |= {"channels": shape[0], "size": shape[1]}
-    accepted = MODELS.parameters(MODELS.find(kind))
-    fitting = {name: value for name, value in follows.items() if name in accepted and value is not None}
-    own = MODELS.arguments_or_raise(settings.model, kind)
-    return build_model(kind, seed=settings.seed, **{**fitting, **own})
-
-
-def make_crowd(
-    settings: Settings, federation: Federation, training: Training, data: Mapping[int, Any]
-) -> Crowd:
-    given = settings.training
-    module = first_module(settings, federation)
-    return Crowd(module, data, training, seed=settings.seed, device=given.device, batching=given.way)
+from sims.scenario.training_task import DataFacts, first_module, make_crowd, training_of
 
 
 def make_learners(settings: Settings, crowd: Crowd, who: frozenset[int]) -> Mapping[int, Any]:
@@ -105,7 +65,8 @@ def worker_clients(common: WorkerSettings, owned: Mapping[int, ClientData]) -> W
     torch.set_num_threads(1)  # As `fl.device_and_threads.one_thread`, but for the rest of the process.
     settings = Settings.model_validate(common.settings)
     federation = Federation(owned, classes=common.classes, name=common.name)
-    crowd = make_crowd(settings, federation, training_of(settings, federation), owned)
+    module = first_module(settings, DataFacts.of(settings, federation))
+    crowd = make_crowd(settings, module, training_of(settings, federation.classes is not None), owned)
     who = common.corrupt & owned.keys()
     return WorkerClients(
         make_learners(settings, crowd, who), make_tamper(settings, who), begin_round=crowd.begin_round

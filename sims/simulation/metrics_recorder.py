@@ -3,22 +3,20 @@ Except for clients' last scores, the result is made from lines alone, so a resum
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from fl.errors import DataError
 from protocols.run import RoundReport
+from sims.coordination.run_writer import Line, plain
+from sims.coordination.spending import Spending, delta_of
 from sims.records.sum_records import by_stage
 from sims.scenario.settings import insecure_seed
 from sims.simulation import client_metrics
 from sims.simulation.metric_observers import OBSERVERS
 from sims.simulation.setup import SimulationSetup
-from sims.simulation.spending import Spending, delta_of
 from sims.text_format import counted
-
-Line: TypeAlias = dict[str, Any]
 
 # The default values of a line.
 _NOTHING: Final[Mapping[str, Any]] = {
@@ -218,10 +216,3 @@ def _why(report: RoundReport, silenced: int) -> str:
 
 def _by_name(sent: Mapping[str, int]) -> dict[str, int]:
     return {f"Stage.{stage.upper()}": count for stage, count in sent.items() if count}
-
-
-def plain(value: Any) -> Any:
-    """Return a value for JSON: NumPy scalars as Python numbers, NaN and infinity as None, else unchanged."""
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value

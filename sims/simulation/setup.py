@@ -14,24 +14,17 @@ from protocols.run import Run
 from secagg.errors import ParameterError
 from secagg.hashing import digest
 from secagg.ledger import ServerLedger
+from sims.coordination.sum_settings import CohortSampler
 from sims.records.sum_records import SumLogger, no_sum_logger
 from sims.runtime import DropoutLaw, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.processes import processes_sum
-from sims.runtime.sum_settings import CohortSampler
-from sims.scenario.algorithm_builder import build as build_algorithm
-from sims.scenario.initial_model import first_model
+from sims.scenario import federated_data
+from sims.scenario.federated_data import stream
 from sims.scenario.settings import CHANNEL_KINDS, Settings, insecure_seed
-from sims.simulation import client_data
-from sims.simulation.client_data import stream
-from sims.simulation.learners import (
-    clients_of,
-    first_module,
-    make_crowd,
-    make_learners,
-    make_tamper,
-    training_of,
-)
+from sims.scenario.training_task import DataFacts, TrainingTask, make_crowd
+from sims.simulation.attacked_data import corrupt
+from sims.simulation.learners import clients_of, make_learners, make_tamper
 from sims.simulation.private_error_histogram import PeriodicErrorHistogram
 
 # (part of the run, "training" or "tail"; its algorithm) -> the logger of its sums.
@@ -79,26 +72,13 @@ class SimulationSetup:
         sets. `make_log(part, algorithm)` returns the logger of the sums of one part of the run: "training",
         or "tail" (error histogram). `open_ledger()` opens the ledger for one channel, or returns None. All
         channels add clients that lied to `barred`, and invite none of them."""
-        federation, who = client_data.corrupt(settings, client_data.federation(settings, root))
-        training = training_of(settings, federation)
-        crowd = make_crowd(settings, federation, training, federation.clients)
+        federation, who = corrupt(settings, federated_data.federation(settings, root))
+        task = TrainingTask.of(settings, DataFacts.of(settings, federation))
+        crowd = make_crowd(settings, task.module, task.training, federation.clients)
         strangers = None
         if federation.held_out:
-            strangers = make_crowd(settings, federation, training, federation.held_out)
-        module = first_module(settings, federation)
-        initial = first_model(settings, module)
-        algorithm = build_algorithm(
-            settings,
-            dim=crowd.dim,
-            initial=initial,
-            module=module,
-            clients=settings.cohort.per_round or len(crowd),
-            known={
-                "rate": settings.training.rate,
-                "steps": max(member.steps for member in crowd.values()),
-                "population": len(crowd),
-            },
-        )
+            strangers = make_crowd(settings, task.module, task.training, federation.held_out)
+        algorithm = task.algorithm
         learners = make_learners(settings, crowd, who)
         barred = set() if barred is None else barred
         channels = _ChannelFactory(settings, federation, learners, who, make_log, open_ledger, barred)
@@ -111,7 +91,7 @@ class SimulationSetup:
         tail = PeriodicErrorHistogram.of(settings, dim=crowd.dim, clients=len(crowd), make=channels.tail)
         return cls(
             settings, federation, who, crowd, strangers, algorithm, channel, watched,
-            Run(algorithm, channel, algorithm.start(initial)), tail,
+            Run(algorithm, channel, algorithm.start(task.initial)), tail,
         )  # fmt: skip
 
     @property

@@ -15,6 +15,8 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.run import Run
 from secagg.client_memory import AnswerEntry
 from secagg.errors import SecaggError
+from sims.coordination.run_writer import Line, Origin, RunShape, RunWriter, open_run
+from sims.coordination.spending import Spending, delta_of, spend_facts
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, PartState
 from sims.records.run_file_names import CANARIES, CLIENTS, SPEND
@@ -22,11 +24,9 @@ from sims.records.sum_records import TRAINING, SessionRecord, StageRecord, SumLo
 from sims.scenario.loading_and_variants import Variant
 from sims.scenario.settings import Settings
 from sims.simulation.canary_audit import canary_facts
-from sims.simulation.metrics_recorder import Line, MetricsRecorder
+from sims.simulation.metrics_recorder import MetricsRecorder
 from sims.simulation.progress import OnProgress, Progress, no_progress
-from sims.simulation.run_writer import Origin, RunShape, RunWriter, open_run
 from sims.simulation.setup import SimulationSetup, no_ledger
-from sims.simulation.spending import Spending, delta_of, spend_facts
 from sims.simulation.sums_after_checkpoint import leave_out, lost_sums
 
 _HERE: Final = Path()

@@ -12,7 +12,7 @@ from protocols.run import Run
 from secagg.client_budget import sum_charge
 from secagg.client_memory import AnswerEntry
 from secagg.noise.zcdp_cost import Adjacency
-from sims.simulation.run_writer import RunWriter
+from sims.coordination.run_writer import RunWriter
 
 
 def lost_sums(writer: RunWriter, algorithms: Mapping[str, AnyAlgorithm]) -> dict[str, list[AnswerEntry]]:

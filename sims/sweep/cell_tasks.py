@@ -134,7 +134,7 @@ def _planned(
 def run_task(task: CellTask, on_progress: ReportProgress, *, root: Path) -> dict[str, Any]:
     """Simulate one cell and return its result. Raises `TaskStopped` after `on_progress` returned True, and
     `TaskError` if the simulation is impossible. `root` contains the directories of data sets."""
-    from sims.simulation.run_writer import Origin
+    from sims.coordination.run_writer import Origin
     from sims.simulation.simulate import SimulationError, SimulationStopped, simulate
 
     reporter = _ProgressReporter(on_progress)

@@ -32,6 +32,7 @@ from secagg.local_session import Stage
 from secagg.mask_keystream import KeyStream
 from secagg.sum_spec import Total
 from secagg.trust_levels import Trust
+from sims.coordination.client_runtime import ClientRuntime
 from sims.runtime import DropoutSchedule, SessionChannel
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from tests.protocols.contract import (
@@ -282,6 +283,7 @@ def test_clients_that_restart_before_they_hear_of_the_end_keep_the_same(case: Ca
                     fresh = SimulatedParticipant(case.algorithm(), learner, trust=Trust.CURIOUS)
                     fresh.restore(saved[member])
                     channel.participants[member] = fresh
+                    channel.runtimes[member] = ClientRuntime(fresh)
                 return  # nobody tells them
             super().finish(round_info)
 

@@ -22,6 +22,7 @@ from secagg.distributed_noise import NoiseAssumptions
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger
 from secagg.noise.privacy_goal import Goal
+from sims.coordination.run_writer import as_toml, described
 from sims.records import RunDirectory
 from sims.records.ledger_signature import SignedHead, write_head
 from sims.records.run_directory import FORMAT, LinesFile
@@ -29,7 +30,6 @@ from sims.records.sum_records import SessionRecord, StageRecord, SumRecord
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.scenario.loading_and_variants import Variant
 from sims.scenario.settings import Settings
-from sims.simulation.run_writer import as_toml, described
 
 DIM = 3
 DELTA = 1e-5

@@ -89,7 +89,7 @@ class Hosts:
 
     def __init__(self, directory: Path, programs: Path) -> None:
         self._directory = directory
-        self._port = _free_port()
+        self._port = free_port()
         self._environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
         self._environment.pop("PYTHONPATH", None)
 
@@ -149,7 +149,7 @@ class Hosts:
                 process.communicate()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
         return port

@@ -14,12 +14,12 @@ from secagg.ledger import Head
 from sims.audit.audit_run import as_json, audit_run
 from sims.cli import main
 from sims.config_problems import ConfigError
+from sims.coordination.run_writer import as_toml
 from sims.records import RunDirectory
 from sims.records.ledger_signature import SignedHead, write_head
 from sims.runtime import Setting
 from sims.scenario.loading_and_variants import Variant
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
-from sims.simulation.run_writer import as_toml
 from tests.sims.audit_run import make_run, noisy
 
 SEEDED = {

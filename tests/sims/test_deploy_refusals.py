@@ -553,11 +553,11 @@ def test_an_older_registry_than_one_seen_before(site: Site, capsys: pytest.Captu
         ("[input]", "[patience]\nsilence = 0\n[input]", "patience: silence must be a number of seconds"),
         ("[input]", "[input]\nanswer = 'a:b'", "input: needs either values, a file, or answer, a function"),
         ('values = "values-1.npz"', "", "input: needs either values, a file, or answer, a function"),
-        ('values = "values-1.npz"', "answer = 'a'", "answer must be 'package.module:function', not 'a'"),
+        ('values = "values-1.npz"', "answer = 'a'", "answer: must be 'package.module:object', not 'a'"),
         ('values = "values-1.npz"', "answer = 'no_such:f'", "cannot be imported (No module named 'no_such')"),
-        ('values = "values-1.npz"', "answer = 'math:no_such'", "math has no function 'no_such'"),
-        ('values = "values-1.npz"', "answer = 'broken:f'", "broken cannot be imported (ZeroDivisionError)"),
-        ('values = "values-1.npz"', "answer = 'leaving:f'", "leaving cannot be imported (SystemExit)"),
+        ('values = "values-1.npz"', "answer = 'math:no_such'", "has no function or class 'no_such'"),
+        ('values = "values-1.npz"', "answer = 'broken:f'", "(ZeroDivisionError in broken.py, line 1)"),
+        ('values = "values-1.npz"', "answer = 'leaving:f'", "(SystemExit in leaving.py, line 1)"),
     ],
 )
 def test_what_a_client_cannot_work_with(

@@ -16,6 +16,8 @@ from secagg.errors import ParameterError
 from secagg.hybrid_keys import KeyAgreement
 from secagg.session_params import SessionParams
 from sims.cli import main
+from sims.coordination.network_session import NetworkSession
+from sims.drill import run
 from sims.drill.client_worker import DrillClient, DrillWorkerConfig, numbers, plain_sum
 from sims.drill.config import DrillConfig
 from sims.drill.kill_schedule import SETUP, ScheduledKill, draw_kills, point_of, protocol_points
@@ -96,6 +98,22 @@ def test_a_worker_takes_its_clients_with_it() -> None:
     check(report)
     assert report.killed == 2
     assert all(each.dropped in (0, 2) for each in report.sums)
+
+
+def test_sums_that_hang_are_counted_and_their_clients_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session ends for the clients, although the sum never does."""
+
+    async def hang(*_: object) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(NetworkSession, "_ask", hang)
+    monkeypatch.setattr(run, "_DEADLINES", replace(run._DEADLINES, mask=0.5))
+
+    report = run_drill(replace(SETTING, clients=4, kill=Fraction(0)), silent)
+
+    assert (report.hung, report.refused, report.orphans) == (2, 0, 0)
+    assert report.sums == []
+    assert not report.as_promised
 
 
 @pytest.mark.slow

@@ -12,11 +12,11 @@ from secagg.errors import GroupReopened
 from secagg.ledger import read_ledger
 from secagg.sum_group_rules import GroupBook
 from sims.audit.audit_run import audit_run
+from sims.coordination.run_writer import RunWriter
 from sims.records import RunDirectory
 from sims.runtime.client_state import SimulatedMemory
 from sims.scenario.settings import Settings
 from sims.simulation import simulate
-from sims.simulation.run_writer import RunWriter
 from tests.sims.audit_run import noisy
 from tests.sims.small_runs import PRIVATE, Gone, crash, settings
 

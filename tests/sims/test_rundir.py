@@ -14,13 +14,13 @@ import pytest
 from secagg.keys import Identity
 from secagg.ledger import Row, ServerLedger, read_ledger
 from sims.config_problems import ConfigError
+from sims.coordination.run_writer import as_toml
 from sims.records import RunDirectory, find_runs
 from sims.records.checkpoint import PartState
 from sims.records.ledger_signature import AlteredLedger, SignedHead, verify, write_head
 from sims.records.run_directory import FORMAT, LinesFile, read_lines, replace_file
 from sims.runtime.processes.supervisor import WorkerSlot
 from sims.simulation import simulate
-from sims.simulation.run_writer import as_toml
 from sims.simulation.simulate import SimulationError, SimulationStopped
 from tests.sims.small_runs import settings
 

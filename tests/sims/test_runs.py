@@ -18,12 +18,12 @@ from secagg.ledger import read_ledger
 from secagg.noise.rho_and_epsilon import epsilon
 from sims.cli import main
 from sims.console_progress import ProgressLines
+from sims.coordination.run_writer import as_toml
 from sims.records import RunDirectory, find_runs
 from sims.records.ledger_signature import verify
 from sims.records.run_file_names import RUN_FILES
 from sims.simulation import simulate
 from sims.simulation.progress import Progress
-from sims.simulation.run_writer import as_toml
 from sims.simulation.simulate import SimulationStopped
 from sims.sweep.parallel_tasks import StopRequest
 from sims.sweep.run import stopped_by_signals

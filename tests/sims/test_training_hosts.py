@@ -17,7 +17,7 @@ from sims.config_problems import ConfigError
 from sims.deploy.client_setup import load_client_setup
 from sims.deploy.client_state_file import StateFile, key_path
 from sims.deploy.run_terms import run_terms
-from sims.deploy.training_server import TrainingServer, load_deployment
+from sims.deploy.training_server import TrainingServer, load_deployment, serve_training
 from sims.records import RunDirectory
 from sims.records.run_directory import FINISHED
 from tests.sims.training_site import TrainingSite
@@ -103,6 +103,14 @@ def test_a_client_that_missed_the_end_is_told_later(tmp_path: Path) -> None:
     (site / "final-2.npz").unlink()
     site.hand_out()
     assert np.array_equal(site.model("final-2.npz"), site.model())
+
+
+def test_a_finished_run_is_not_handed_out_as_one_with_other_settings(tmp_path: Path) -> None:
+    site = TrainingSite(tmp_path, rounds=1)
+    site.train()
+    site.change("train.toml", "rate = 0.1", "rate = 0.2")
+    with pytest.raises(ConfigError):
+        serve_training(site / "train.toml")
 
 
 # --- terms ---

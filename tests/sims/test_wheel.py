@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from collections.abc import Iterator, Sequence
 from email.message import Message
@@ -25,6 +26,8 @@ import pytest
 from sims.cli import commands
 from sims.cli.commands import COMMANDS
 from tests.sims import embedding_page as page
+from tests.sims.hospitals import Hospitals
+from tests.sims.test_hospitals import train_and_kill
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("secagg", "protocols", "fl", "sims")
@@ -263,3 +266,25 @@ def test_the_hosts_of_the_page_run_with_the_extra_that_it_names(wheel: Path, tmp
 
     assert expected
     assert printed == expected
+
+
+@pytest.mark.slow
+def test_the_hospitals_train_with_an_installed_wheel(wheel: Path, tmp_path: Path) -> None:
+    """The libraries are those of this environment. Only the wheel is installed into the new one."""
+    programs = tmp_path / "venv" / "bin"
+    run([sys.executable, "-m", "venv", str(tmp_path / "venv")], cwd=tmp_path)
+    install = (programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    run((*install, "--no-deps", "--no-index", wheel), cwd=tmp_path)
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    own = Path(run([programs / "python", "-c", code], cwd=tmp_path).stdout.strip())
+    (own / "libraries.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
+    place = run([programs / "python", "-c", "import secagg; print(secagg.__file__)"], cwd=tmp_path).stdout
+    assert Path(place.strip()).is_relative_to(own)
+
+    directory = tmp_path / "hosts"
+    directory.mkdir()
+    hospitals = Hospitals(directory, programs)
+    try:
+        train_and_kill(hospitals)
+    finally:
+        hospitals.end()

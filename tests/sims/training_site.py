@@ -11,13 +11,13 @@ import trio
 
 from secagg.net.event_log import EventLog
 from sims.config_problems import ConfigError
+from sims.coordination.run_writer import Origin, open_run
 from sims.deploy.client_setup import load_client_setup
 from sims.deploy.join import JoinRunner
 from sims.deploy.training_server import FinishedRun, TrainingServer, load_deployment
 from sims.records import RunDirectory
 from sims.scenario.loading_and_variants import Variant, load
 from sims.simulation.progress import no_progress
-from sims.simulation.run_writer import Origin, open_run
 from sims.simulation.simulate import Simulation
 from tests.secagg.net.rig import Diary
 from tests.sims.deploy_site import Site
@@ -95,6 +95,9 @@ personal = "personal-{member}.npz"
 class TrainingSite(Site):
     """An authority, a server and clients 0 to `clients` - 1, which train the same scenario."""
 
+    scenario_text = SCENARIO
+    join_text = JOIN
+
     def __init__(
         self,
         directory: Path,
@@ -116,9 +119,9 @@ class TrainingSite(Site):
         self.write_all(port)
 
     def write_all(self, port: int) -> None:
-        self.write("train.toml", SCENARIO.format(port=port, **self.settings))
+        self.write("train.toml", self.scenario_text.format(port=port, **self.settings))
         for member in self.clients:
-            text = JOIN.format(port=port or 1, member=member, **self.settings)
+            text = self.join_text.format(port=port or 1, member=member, **self.settings)
             scenario = self.scenarios.get(member, "train.toml")
             self.write(f"join-{member}.toml", text.replace("train.toml", scenario))
 

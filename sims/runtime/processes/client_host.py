@@ -25,7 +25,7 @@ from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.client_memory import AnswerEntry
 from secagg.errors import PeerError, SecaggError
-from secagg.events import Abandoned, Asked, Confirmed
+from secagg.events import Asked
 from secagg.hybrid_keys import KeyAgreement
 from secagg.local_session import Stage
 from secagg.net.client import Client
@@ -42,6 +42,7 @@ from secagg.net.nursery_and_threads import inline
 from secagg.net.reliable_link import no_progress
 from secagg.net.tls import client_context
 from secagg.policy import Policy
+from sims.coordination.client_runtime import ClientRuntime
 from sims.records.sum_records import Refusal
 from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
@@ -83,6 +84,7 @@ class _Host:
             member: SimulatedParticipant(self.algorithm, learner, trust=config.trust, member=member)
             for member, learner in worker_clients.learners.items()
         }
+        self.runtimes = {member: ClientRuntime(each) for member, each in self.participants.items()}
         self.memories = {member: _ReportingMemory(member, pipe) for member in self.participants}
         self._hosted = {member: _HostedClient(member, config, pipe, self) for member in self.participants}
         self._silent: set[int] = set()  # clients that declined to answer in this round
@@ -126,8 +128,8 @@ class _Host:
                 nursery.start_soon(self._hosted[member].connect, self._nursery)
 
     async def _finish(self, command: messages.FinishRound) -> messages.RoundFinished:
-        for participant in self.participants.values():
-            await self._compute(partial(participant.apply_history, command.round_info))
+        for runtime in self.runtimes.values():
+            await self._compute(partial(runtime.announce, command.round_info))
         saved = save_clients(self.participants, self.memories, self.worker_clients.tamper)
         return messages.RoundFinished(saved, tuple(sorted(self._silent)))
 
@@ -142,14 +144,9 @@ class _Host:
 
     async def compute_answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
         """Return a client's answer to a query (values by part name), or None if it declines to answer."""
-        answer = partial(
-            self.participants[member].answer,
-            asked.kind,
-            asked.payload,
-            round_number=asked.round,
-            invited=asked.invited,
+        values: Mapping[str, ArrayLike] | None = await self._compute(
+            partial(self.runtimes[member].answer, asked)
         )
-        values: Mapping[str, ArrayLike] | None = await self._compute(answer)
         if values is None:
             self._silent.add(member)
         return values
@@ -172,7 +169,7 @@ class _HostedClient:
         self._identity = Identity.from_secret(credentials.secret)
         self._context = client_context(self._identity, credentials.certificate, config.server)
         self._registry = Registry(0, config.keys)
-        self._answering = -1  # the index of the last query
+        self._runtime = host.runtimes[member]
         self._scope: trio.CancelScope | None = None
         self._connected = trio.Event()
         self._is_connected = False
@@ -247,14 +244,14 @@ class _HostedClient:
 
     async def _take_part(self, client: Client) -> None:
         async for asked in client:
-            self._answering = asked.sum_index
             try:
                 values = await self._host.compute_answer(self._member, asked)
                 if values is None:
                     await client.decline(asked)
-                else:
-                    await client.answer(asked, values)
+                elif await client.answer(asked, values):
                     await client.flush()
+                else:
+                    self._runtime.too_late(asked)
             except PeerError as error:  # The client refuses the query.
                 self._report_refusal(error)
                 await client.close()
@@ -263,11 +260,8 @@ class _HostedClient:
                 await self._host.fail(f"client {self._member}: {error}")
 
     def _on_event(self, event: ClientNetworkEvent) -> None:
+        self._runtime.on_event(event)
         match event:
-            case Confirmed():
-                self._host.participants[self._member].confirmed()
-            case Abandoned(sum_index) if self._answering == sum_index:
-                self._host.participants[self._member].abandoned()
             case ServerConnected():
                 self._is_connected = True
                 self._connected.set()

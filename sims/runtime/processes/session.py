@@ -12,7 +12,7 @@ import trio
 from protocols.query_encoding import query_content
 from secagg import Registry, Trust
 from secagg.errors import Departed
-from secagg.events import Confirmed, Excluded, ServerEvent
+from secagg.events import Excluded, ServerEvent
 from secagg.hybrid_keys import KeyAgreement
 from secagg.local_session import Stage
 from secagg.machine_hooks import ServerHooks
@@ -20,8 +20,8 @@ from secagg.net.nursery_and_threads import inline
 from secagg.net.settings import DAY, Deadlines
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
+from sims.coordination.network_session import NetworkSession, NetworkSessionSettings
 from sims.runtime.insecure_seed_hooks import server_hooks
-from sims.runtime.network_session import NetworkSession, NetworkSessionSettings
 from sims.runtime.processes.messages import JoinSession, ScheduleDropouts
 from sims.runtime.processes.supervisor import WorkerSupervisor
 from sims.runtime.session_channel import SimulatedSessionPlan
@@ -104,9 +104,7 @@ class ProcessSession(NetworkSession):
         with trio.CancelScope() as scope:
             self._supervisor.on_client_failure = scope.cancel
             try:
-                total = await super()._ask(kind, payload, round_number)
-                self._confirm(len(self.contributors))
-                return total
+                return await super()._ask(kind, payload, round_number)
             finally:
                 self._supervisor.on_client_failure = lambda: None
                 self.dropped |= dropouts - set(self._machine.members)
@@ -119,11 +117,6 @@ class ProcessSession(NetworkSession):
     async def _cancel_dropouts(self, members: set[int]) -> None:
         """Cancel the drop-outs of these clients, because the sum ended before the stage of their drop-out."""
         await self._supervisor.command({self._slot(member): ScheduleDropouts({}) for member in members})
-
-    def _confirm(self, contributors: int) -> None:
-        """Tell the copies of the clients in this process which of them know that they are in the total."""
-        for member in sorted(self.informed):
-            self._simulated.listener(member, Confirmed(self._machine.sums_asked - 1, contributors))
 
     async def _record_refusals(self) -> None:
         """Record why clients refused a message. Wait 2 seconds at most for their reasons."""

@@ -96,13 +96,11 @@ class ProcessesChannel(SessionChannel):
                 self._take_answered(slot)
         self._begun = True
 
-    def finish(self, round_info: RoundInfo) -> None:
-        """Report the round's outcome to all clients. After a failed round or drop-outs, end the session,
-        because clients that lost their connection can only come back in a new one."""
-        super().finish(round_info)
+    @property
+    def needs_new_session(self) -> bool:
+        """Whether clients dropped out: they lost their connection, and come back in a new session only."""
         session = self.coordinator.session
-        if isinstance(session, ProcessSession) and session.lost:
-            self.coordinator.end_session()
+        return isinstance(session, ProcessSession) and session.lost
 
     def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None:
         super().restore(saved, sessions=sessions)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -103,6 +106,50 @@ def test_a_call_from_the_event_loop_itself_would_wait_for_ever() -> None:
         for function in (call, close, open_inner):
             with pytest.raises(StateError, match="another thread"):
                 loop.call(function)
+        assert loop.call(echo, 5) == 5
+
+
+FORK = """
+import os
+from contextlib import asynccontextmanager
+from secagg.errors import StateError
+from secagg.net.event_loop_thread import EventLoopThread
+
+@asynccontextmanager
+async def nothing():
+    yield
+
+async def echo():
+    return 5
+
+with EventLoopThread(nothing, name="this") as loop:
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for act in (lambda: loop.call(echo), lambda: loop.open_inner(nothing, name="inner"), loop.close):
+            try:
+                act()
+            except StateError:
+                refused += 1
+        os._exit(refused)
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), loop.call(echo))
+"""
+
+
+def test_a_fork_is_refused_and_does_not_wait_for_an_event_loop_that_it_does_not_have() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["3", "5"]
+
+
+def test_another_process_is_known_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened([]) as loop:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(StateError):
+                loop.call(echo, 5)
         assert loop.call(echo, 5) == 5
 
 

@@ -10,7 +10,7 @@ import trio.testing
 
 from secagg.errors import SERVER, MalformedMessage
 from secagg.net import events as net_events
-from secagg.net.event_log import printable, render
+from secagg.net.event_log import EventLog, printable, render
 from secagg.net.notices import MAX_CLIENT_NOTICE, Notice, Topic, is_notice, parse_notice
 from secagg.net.reliable_link import MAX_UNREAD
 from tests.secagg.net.rig import Network, World, on_network
@@ -107,6 +107,22 @@ def test_too_many_too_long_or_unknown_notices_exclude_a_client(frame: bytes, tim
     assert world.diary.facts("excluded")
 
 
+def test_a_session_that_allows_longer_messages_allows_no_longer_notices() -> None:
+    async def main(world: World, network: Network) -> None:
+        async with (
+            world.server() as server,
+            world.all_clients(0, 1, 2),
+            world.client(3) as client,
+            world.session(server) as session,
+        ):
+            assert session.members == (0, 1, 2, 3)
+            client._link.send(bytes([0xC1, Topic.REFUSAL]) + bytes(MAX_CLIENT_NOTICE))
+            await world.diary.has("excluded")
+
+    world = play(World(size=2 * MAX_CLIENT_NOTICE), main)
+    assert [facts["error"] for facts in world.diary.facts("excluded")] == ["OversizeMessage"]
+
+
 def test_client_and_server_tell_each_other() -> None:
     async def main(world: World, network: Network) -> None:
         async with world.server() as server, world.all_clients(0, 1, 2), world.client(3) as client:
@@ -135,3 +151,26 @@ def test_a_server_that_is_away_or_reads_nothing_gets_no_notice() -> None:
                 await trio.testing.wait_all_tasks_blocked()
 
     assert play(World(), main).diary.facts("notice") == []
+
+
+def test_a_client_that_refuses_a_notice_closes_the_connection_and_comes_again() -> None:
+    refusals: list[Notice] = []
+
+    async def main(world: World, network: Network) -> None:
+        log = EventLog(world.diaries[3])
+
+        def refuse_first(event: net_events.ClientNetworkEvent) -> None:
+            log(event)
+            if isinstance(event, net_events.NoticeReceived) and not refusals:
+                refusals.append(event.notice)
+                raise MalformedMessage(SERVER, "a false end")
+
+        async with world.server() as server, world.client(3, on_event=refuse_first):
+            server.post(ENDED)
+            await world.diaries[3].has("disconnected")
+            await world.diaries[3].has("reconnected")
+            await server.flush()
+
+    world = play(World(), main)
+    assert refusals == [ENDED]
+    assert len(world.diaries[3].facts("disconnected")) == 1

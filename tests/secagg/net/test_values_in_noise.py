@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import trio
 
@@ -19,7 +20,7 @@ from secagg.events import Asked
 from secagg.net.client import Client
 from secagg.net.server import Server, open_server
 from secagg.net.settings import Address
-from secagg.sum_spec import Count, Part, SumSpec, Table
+from secagg.sum_spec import Count, LInf, Part, SumSpec, Table
 from secagg.usable_values import Unusable
 from tests.secagg.net.rig import KIND, PART, World, run_live
 
@@ -113,6 +114,28 @@ def test_code_that_fails_results_in_zeros() -> None:
     assert asked_once(world, main).contributors == (0, 1, 2, 3)
     (facts,) = world.diaries[MEMBER].facts("zeros")
     assert (facts["reason"], facts["detail"]) == (Unusable.FAILED, "KeyError")
+
+
+def test_arrays_that_change_after_they_were_checked_result_in_zeros() -> None:
+    """The owner's code may go on with the arrays that it has returned, in another thread."""
+    world, mine = noisy_world(), np.zeros(1)
+    part = Part(name=PART, size=1, bits=20, bound=LInf(LIMIT), noise=Noise(scale=1, variance=Fraction(100)))
+    promise = NoiseAssumptions(clients=4, dropouts=0, colluders=0)
+    world.table = Table({KIND: SumSpec(parts=(part,), times=64, promise=promise)})
+
+    async def main(client: Client, asked: Asked) -> None:
+        answer = client.answer
+
+        async def diverged(asked: Asked, values: Mapping[str, Any]) -> bool:
+            mine[:] = np.nan
+            return await answer(asked, values)
+
+        client.answer = diverged  # type: ignore[method-assign]
+        assert await client.answer_with(asked, lambda: {PART: mine})
+
+    assert asked_once(world, main).contributors == (0, 1, 2, 3)
+    (facts,) = world.diaries[MEMBER].facts("zeros")
+    assert facts["reason"] == Unusable.UNFIT_PART
 
 
 def test_values_that_fit_are_not_reported() -> None:

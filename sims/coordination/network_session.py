@@ -26,8 +26,8 @@ from secagg.net.settings import Deadlines
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
 from secagg.transitions import ServerState
+from sims.coordination.transport import SessionGraph, SessionPlan, SumStats, rows_of
 from sims.records.sum_records import Exclusion
-from sims.runtime.channel_interfaces import SessionGraph, SessionPlan, SumStats, rows_of
 
 T = TypeVar("T")
 

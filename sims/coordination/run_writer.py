@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import platform
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tomli_w
@@ -43,6 +44,8 @@ from sims.records.run_file_names import (
 )
 from sims.records.sum_records import ResumeRecord, SessionRecord, SumHistory, SumRecord
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
+
+Line: TypeAlias = dict[str, Any]  # the metrics of a round, as JSON
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,3 +369,10 @@ def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{name}.")
         else:
             yield name, json.dumps(value) if isinstance(value, list | bool) else value
+
+
+def plain(value: Any) -> Any:
+    """Return a value for JSON: NumPy scalars as Python numbers, NaN and infinity as None, else unchanged."""
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

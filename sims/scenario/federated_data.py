@@ -1,4 +1,4 @@
-"""Loads and partitions the data of the clients of a scenario, and applies attacks on data."""
+"""Loads and partitions the data of the clients of a scenario."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from torch.utils.data import Dataset
 
-from fl.attacks import by_count, by_samples, corrupt_data
 from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError
 from fl.federation import Federation
 from fl.partition import federate, federate_pair, matching
 from fl.samples import Samples
-from sims.scenario.kind_parameters import DATA, attacks, partitions
-from sims.scenario.settings import AttackSection, PartitionSection, Settings
+from fl.torch_datasets import federation_of, samples_of
+from sims.config_problems import ConfigError
+from sims.imported_object import called, is_reference
+from sims.scenario.kind_parameters import DATA, partitions, signature_of
+from sims.scenario.settings import PartitionSection, Settings
 
 Source: TypeAlias = Samples | OwnedSamples | Federation
 
@@ -40,48 +43,44 @@ def federation(settings: Settings, root: Path) -> Federation:
     return _spread(settings, partition, source)
 
 
-def corrupt(settings: Settings, clean: Federation) -> tuple[Federation, frozenset[int]]:
-    """Choose the attackers. Return the data of all clients after attacks on data, and the attackers' ids.
-    With a fraction of 0 there are none. Raise `DataError` if a larger one gives none, or all clients."""
-    attack = settings.attack
-    if attack is None or attack.fraction == 0:
-        return clean, frozenset()
-    if attack.selection == "samples":
-        who = by_samples(clean.samples, attack.fraction, settings.seed)
-    else:
-        who = by_count(clean.clients, attack.fraction, settings.seed)
-    _check_corrupt(attack, who, clean)
-    if attack.level == "message":
-        return clean, who
-    registry = attacks(attack.level)
-    made = registry.find(attack.kind)(**registry.arguments_or_raise(attack, attack.kind))
-    return corrupt_data(clean, made, who, stream("attack", settings.seed)), who
-
-
-def _check_corrupt(attack: AttackSection, who: frozenset[int], clean: Federation) -> None:
-    """Raise `DataError` if none of the clients is an attacker (in `who`), or if all are."""
-    if not who or len(who) == len(clean.clients):
-        which = "all of them" if who else "none of them"
-        raise DataError(
-            f"attack.fraction: {attack.fraction} of {len(clean.clients)} clients is {which}: set it to "
-            f"{'less' if who else 'more, or leave out [attack]'}"
-        )
-
-
 # --- sources ---
 
 
 def _source(settings: Settings, root: Path, **more: Any) -> Source:
-    maker = DATA.find(settings.data.kind)
-    parameters = DATA.arguments_or_raise(settings.data, settings.data.kind) | more
-    accepted = inspect.signature(maker).parameters
+    kind, maker = settings.data.kind, DATA.find(settings.data.kind)
+    parameters = DATA.arguments_or_raise(settings.data, kind) | more
+    accepted, own = signature_of(maker).parameters, is_reference(kind)
     if "directory" in accepted:
-        parameters["directory"] = root / parameters.get("directory", settings.data.kind)
+        parameters["directory"] = root / parameters.get("directory", "" if own else kind)
     if "rng" in accepted:
-        return _made(maker, {**parameters, "rng": stream("data", settings.seed)})
-    if "seed" in accepted:
-        return _made(maker, {"seed": settings.seed, **parameters})
-    return _read(settings.data.kind, tuple(sorted(parameters.items())))
+        parameters["rng"] = stream("data", settings.seed)
+    elif "seed" in accepted:
+        parameters = {"seed": settings.seed, **parameters}
+    elif not own:
+        return _read(kind, tuple(sorted(parameters.items())))
+    return _own(kind, maker, parameters) if own else _made(maker, parameters)
+
+
+def _own(kind: str, maker: Any, parameters: Mapping[str, Any]) -> Source:
+    """Return the data that a function of the user's own returns. Raise `ConfigError` if they are invalid."""
+
+    def made() -> Source:
+        found = maker(**parameters)
+        if isinstance(found, Samples | OwnedSamples | Federation):
+            return found
+        if isinstance(found, Dataset):
+            return samples_of(found)
+        if isinstance(found, Mapping):
+            return federation_of(found, name=kind)
+        raise ConfigError(
+            "must return a torch Dataset, a mapping of client ids to Datasets, or Samples, OwnedSamples or "
+            f"a Federation of fl, not {type(found).__name__}"
+        )
+
+    try:
+        return called(kind, made, private=True)
+    except ConfigError as error:
+        raise ConfigError(f"data.kind: {error}") from None
 
 
 def _made(maker: Any, parameters: Mapping[str, Any]) -> Source:
@@ -134,7 +133,7 @@ def _parts(partition: PartitionSection, source: Source, samples: Samples, rng: A
 def _given(settings: Settings, partition: PartitionSection, root: Path) -> Federation:
     """Return the data of all clients, with test samples from the data set's own test set. A client gets them
     in proportion to its training samples of each class. Raise `DataError` if there is no such test set."""
-    if "part" not in inspect.signature(DATA.find(settings.data.kind)).parameters:
+    if "part" not in signature_of(DATA.find(settings.data.kind)).parameters:
         raise DataError(f"{settings.data.kind} has no test set of its own: set partition.test to a number")
     train, test = (_source(settings, root, part=part) for part in ("train", "test"))
     if not isinstance(train, Samples) or not isinstance(test, Samples):

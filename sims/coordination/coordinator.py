@@ -18,6 +18,8 @@ from secagg.differencing_rules import SetLog
 from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.local_session import Stage
 from secagg.sum_spec import Table, Total
+from sims.coordination.sum_settings import SumSettings
+from sims.coordination.transport import SessionPlan, SumSession, SumStats, TrafficCounter, Transport
 from sims.records.sum_records import (
     COUNTS,
     SET_UP,
@@ -28,8 +30,6 @@ from sims.records.sum_records import (
     SumRecord,
     by_stage,
 )
-from sims.runtime.channel_interfaces import SessionPlan, SumSession, SumStats, TrafficCounter, Transport
-from sims.runtime.sum_settings import SumSettings
 
 
 class Coordinator:
@@ -232,10 +232,6 @@ class Coordinator:
             self._settings.log.on_stage(
                 StageRecord(self.round_info.number, self.sum_number, self._kind, stage)
             )
-
-    def forget_history(self) -> None:
-        """Forget which clients confirmed which queries, so that a simulation can repeat a round."""
-        self.history = SetLog(all_clients=self._algorithm.needs_all_clients)
 
     def restore(self, sessions: int, history: SetLog) -> None:
         """Continue an earlier run of `sessions` sessions. `history` has the sets that clients confirmed."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from protocols.algorithm import AnyAlgorithm
 from secagg.client_budget import Spend, sum_charge
-from secagg.noise.rho_and_epsilon import epsilon
 from secagg.noise.zcdp_cost import Adjacency
 from sims.records.sum_records import SumRecord
 from sims.scenario.settings import Settings
@@ -55,6 +54,8 @@ class Spending:
 
 @lru_cache(maxsize=1024)
 def _epsilon(rho: float, delta: float) -> float:
+    from secagg.noise.rho_and_epsilon import epsilon  # slow to import, and only needed for noise
+
     return epsilon([rho], delta=delta)
 
 

@@ -1,4 +1,4 @@
-"""The interfaces of channels, transports and sessions, and the graph and the counts of a session."""
+"""The interfaces of transports and of sessions, and the graph and the counts of a session."""
 
 from __future__ import annotations
 
@@ -6,50 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from protocols.rounds import RoundInfo
-from protocols.run import SumChannel
-from secagg.client_budget import Spend
-from secagg.client_memory import AnswerEntry
 from secagg.differencing_rules import SetLog
 from secagg.events import SessionReady
 from secagg.local_session import Stage
 from secagg.sum_spec import Table, Total
-from sims.records.sum_records import Exclusion, Refusal, SumRecord
-from sims.runtime.sum_settings import SumSettings
+from sims.coordination.sum_settings import SumSettings
+from sims.records.sum_records import Exclusion, Refusal
 
 K = TypeVar("K", bound=tuple[int, ...])
-
-
-class ObservedChannel(SumChannel, Protocol):
-    """Asks simulated clients for sums. Observers can read the state of clients; the simulated server cannot.
-
-    `asked`       records of all sums so far.
-    `bytes_up`    the bytes that all clients have sent so far, by stage.
-    `bytes_down`  the bytes that all clients have received so far, by stage.
-    `memories`    returns by client id what clients keep from completed rounds, such as personal models.
-    `save`        returns the state of every client by id, between two rounds, in a format of this channel.
-    `restore`     sets these states before the first round; `sessions` is the number of earlier sessions.
-    `take_lost`   charges every client for a sum that it may have answered after its state was saved.
-    `spends`      returns the privacy cost that every client has recorded, by client id.
-    `sessions`    the number of sessions so far.
-    """
-
-    @property
-    def asked(self) -> list[SumRecord]: ...
-    @property
-    def bytes_up(self) -> Counter[Stage]: ...
-    @property
-    def bytes_down(self) -> Counter[Stage]: ...
-    @property
-    def sessions(self) -> int: ...
-    def memories(self) -> dict[int, Any]: ...
-    def spends(self) -> dict[int, Spend]: ...
-    def save(self) -> dict[int, bytes]: ...
-    def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None: ...
-    def take_lost(self, answer: AnswerEntry) -> None: ...
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)

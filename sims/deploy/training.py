@@ -1,0 +1,334 @@
+"""Federated training for programs: the server and the clients of `secagg serve` and `secagg join` as calls.
+
+    TERMS = training_terms(Net, clients=3, rounds=20, algorithm={"name": "rfa"}, training={"rate": 0.1})
+
+    with train_as_server(TERMS, listen="0.0.0.0:7443", min_cohort=3, files={"key": "server.key", ...}) as run:
+        for report in run:
+            print(report.number, report.clients, report.facts)
+    trained = run.model
+
+    models = train_as_client(TERMS, dataset, member=1, server="host:7443", files={"key": "1.key", ...})
+
+All calls block. They run in plain threads and, with `await asyncio.to_thread(...)`, in asyncio programs: each
+has an event loop in a thread of its own. Sums, connections and rounds go to the logger of `secagg.net`, or to
+the file `log`. Core dumps of the process are disabled, because they would contain keys.
+"""
+
+from __future__ import annotations
+
+import copy
+import queue
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self, TypeAlias
+
+import torch
+import trio
+from torch import nn
+
+from fl.errors import FLError
+from fl.torch_datasets import OwnData, client_data_of
+from protocols.learner import Learner
+from protocols.run import RoundReport
+from protocols.serialisation import Vector, unpack
+from secagg.errors import Closed, SecaggError, StateError
+from secagg.identity_registry import Registry
+from secagg.ledger import ClientLedger
+from secagg.net.event_log import EventLog
+from secagg.net.event_loop_thread import EventLoopThread
+from sims.config_problems import ConfigError, toml_tables
+from sims.coordination.client_runtime import RunOutcome, no_schedule
+from sims.deploy.client_setup import ClientSetup, client_setup
+from sims.deploy.config import DeploySection, JoinConfig, ScenarioDeployment, validated
+from sims.deploy.join import JoinRunner
+from sims.deploy.log import open_log
+from sims.deploy.model_files import named
+from sims.deploy.process_control import single_error, start_watching
+from sims.deploy.run_terms import RunTerms, run_terms, terms_of
+from sims.deploy.training_client import TrainingClient, client_with, learner_of
+from sims.deploy.training_server import FinishedRun, checked_deployment, open_server_run
+from sims.process_resources import forbid_core_dumps
+from sims.scenario.settings import Settings
+from sims.scenario.training_task import own_module
+
+Terms: TypeAlias = RunTerms | Path | str  # terms, or the path of a scenario
+Table: TypeAlias = Mapping[str, Any]
+Files: TypeAlias = Mapping[str, str | Path]
+_OWN_MODEL: Final = "own"
+_ROOM: Final = 2  # a client answers this many times the sums of an undisturbed run, which a restart repeats
+
+
+def training_terms(
+    make_module: Callable[[], nn.Module],
+    *,
+    clients: int,
+    rounds: int,
+    algorithm: Table,
+    training: Table,
+    name: str = "training",
+    **more: Any,
+) -> RunTerms:
+    """Return the terms of a run, which server and clients must have in common.
+
+    `make_module`  returns the untrained model: its class, or a function. Weights are drawn from `seed`.
+    `clients`      most clients of a round.
+    `algorithm`, `training`  the tables of a scenario with these names, as mappings.
+    `more`         `seed`, and the tables `channel`, `privacy`, `server` and `cohort`.
+
+    Raises `ConfigError` if something is invalid.
+    """
+    if isinstance(make_module, nn.Module):
+        raise ConfigError("make_module: give the class of the model or a function, not the model itself")
+    tables = {"rounds": rounds, "algorithm": algorithm, "training": training, **more}
+    tables["model"] = {"kind": _OWN_MODEL}
+    settings = validated(tables, Settings, Path("training_terms"))
+    try:
+        module = own_module("make_module", make_module, settings.seed)
+        return terms_of(name, settings, clients=clients, module=module)
+    except (FLError, SecaggError) as error:
+        raise ConfigError(f"training_terms: {error}") from None
+
+
+def _module_with(terms: RunTerms, model: Vector) -> nn.Module:
+    """Return a copy of the module of `terms` with the parameters `model`."""
+    module = copy.deepcopy(terms.module)
+    parameters = {name: torch.tensor(value) for name, value in named(model, module).items()}
+    module.load_state_dict(parameters, strict=False)
+    return module.eval()
+
+
+def _open_log(stack: ExitStack, path: Path | None) -> EventLog:
+    return EventLog() if path is None else EventLog(stack.enter_context(open_log(path)))
+
+
+# --- server ---
+
+
+def train_as_server(terms: Terms, *, files: Files | None = None, **deploy: Any) -> ServedTraining:
+    """Serve a training run, which begins when enough clients are connected. Return an iterator over its
+    rounds; use it in a `with` block.
+
+    `terms`   those of `training_terms`, or the path of a scenario.
+    `files`   names of files: `key`, `certificate`, `authority`, `registry` and `run`, the run directory.
+    `deploy`  further keys of a scenario's table [deploy]: `listen` and `min_cohort` are required. If a
+              scenario is given, both override its table [deploy].
+
+    If the directory `run` has an earlier run of these terms, it goes on after its last round. Raises
+    `ConfigError` if something is invalid, and what prevents the server from listening.
+    """
+    forbid_core_dumps()
+    path = Path("train_as_server") if isinstance(terms, RunTerms) else Path(terms)
+    own: Table = {} if isinstance(terms, RunTerms) else toml_tables(path).get("deploy", {})
+    tables = {"deploy": {**own, **_paths(files), **deploy}}
+    section = validated(tables, ScenarioDeployment, path).deploy
+    return ServedTraining(*checked_deployment(path, section, lambda: _terms(terms)))
+
+
+def _terms(terms: Terms) -> RunTerms:
+    return terms if isinstance(terms, RunTerms) else run_terms(Path(terms), Path(terms).parent)
+
+
+def _paths(files: Files | None) -> dict[str, Path]:
+    """Return the names of files as paths, which are relative to the current directory."""
+    return {name: Path(file) for name, file in (files or {}).items()}
+
+
+class ServedTraining:
+    """A training run that is served: an iterator over the reports of its rounds (`RoundReport`).
+
+    The iterator ends when the last round is over and the clients have the final model, or `linger` seconds
+    later. It raises the error that ended the run. The run goes on in other threads, whether or not the
+    reports are read. `close`, or the end of the block, stops a run that is not over.
+    """
+
+    def __init__(self, section: DeploySection, terms: RunTerms, credentials: Any) -> None:
+        self._terms = terms
+        self._reports: queue.SimpleQueue[RoundReport | None] = queue.SimpleQueue()
+        with ExitStack() as stack:
+            log = _open_log(stack, section.log)
+            opened = open_server_run(section, terms, credentials, log, self._reports.put)
+            self._server = stack.enter_context(opened)
+            serving = _Serving(self._server, credentials.registry, log, self._reports.put)
+            self._loop = stack.enter_context(EventLoopThread(serving.open, name="the server"))
+            self._stack = stack.pop_all()
+
+    def __iter__(self) -> Iterator[RoundReport]:
+        while (report := self._reports.get()) is not None:
+            yield report
+        self._reports.put(None)  # for other iterators
+        self.close()
+
+    @property
+    def model(self) -> nn.Module:
+        """The final model. Raises `StateError` if the last round is not over."""
+        if self._server.outcome is None:
+            raise StateError("there is no final model yet: iterate over the rounds")
+        return _module_with(self._terms, unpack(RunOutcome, self._server.outcome).model)
+
+    def close(self) -> None:
+        """Stop the run and wait until it has stopped. Raises the error that ended it before."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            self.close()
+        except Exception:
+            if error is None:
+                raise
+
+
+@dataclass(frozen=True)
+class _Serving:
+    """Runs a server in the background of an event loop, and puts None into the queue when it has ended."""
+
+    server: FinishedRun
+    registry: Registry
+    log: EventLog
+    put: Callable[[None], None]
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            start_watching(nursery, self.registry, self.log)
+            await nursery.start(self._run)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        try:
+            await self.server.run(task_status=task_status)
+        finally:
+            self.put(None)
+
+
+# --- client ---
+
+
+@dataclass(frozen=True)
+class TrainedModels:
+    """The final common model, and the client's own. They are equal unless the algorithm personalises."""
+
+    common: nn.Module
+    personal: nn.Module
+
+
+def train_as_client(
+    terms: Terms,
+    data: OwnData | None = None,
+    *,
+    member: int,
+    server: str,
+    files: Files,
+    learner: Learner | None = None,
+    policy: Table | None = None,
+) -> TrainedModels:
+    """Take part in a training run until its end, and return the final models.
+
+    `terms`    those of `training_terms`, or the path of a scenario; equal to the server's.
+    `data`     this client's samples: a torch `Dataset` with items (input, target), or a pair (train, test).
+    `learner`  trains in place of the terms' module and `data`.
+    `member`   the id of this client in the registry, and `server` the address of the server.
+    `files`    names of files: `key`, `certificate`, `server_certificate`, `authority` and `registry`;
+               `ledger`, the record of its answers, which is made if there never was one; `state`, its
+               personal model and other memory, encrypted with a key that lies beside it; optionally `log`.
+    `policy`   keys of a client's table [policy] that differ from `default_policy`.
+
+    A client that was killed goes on when it is called again. Raises `ConfigError` if something is invalid or
+    if the server has other terms, and other `SecaggError`s if the owner has to repair something.
+    """
+    forbid_core_dumps()
+    agreed = _terms(terms)
+    config = _client_config(agreed, member, server, files, policy)
+    ended: list[TrainedModels] = []
+
+    def on_end(common: Vector, personal: Vector) -> None:
+        ended.append(TrainedModels(_module_with(agreed, common), _module_with(agreed, personal)))
+
+    try:
+        trains = _learner_of(agreed, data, learner, member)
+        training = client_with(agreed, trains, config, on_end)
+    except FLError as error:
+        raise ConfigError(f"data: {error}") from None
+    _take_part(_with_ledger(config, training))
+    if not ended:
+        raise Closed("the client was stopped before the end of the run")
+    return ended[0]
+
+
+_CLIENT: Final = Path("train_as_client")
+
+
+def _client_config(
+    terms: RunTerms, member: int, server: str, files: Files, policy: Table | None
+) -> JoinConfig:
+    named_files = _paths(files)
+    tables: dict[str, Any] = {
+        "input": {name: named_files.pop(name) for name in ("state",) if name in named_files},
+        "client": {"member": member, "server": server, **named_files},
+        "policy": {**default_policy(terms), **(policy or {})},
+    }
+    return validated(tables, JoinConfig, _CLIENT)
+
+
+def default_policy(terms: RunTerms) -> dict[str, Any]:
+    """Return a policy that allows what `terms` need and no less protection: the same trust and colluders, the
+    noise of one run, and twice its sums without noise, because a restart repeats rounds."""
+    channel, algorithm = terms.settings.channel, terms.algorithm
+    assert algorithm.table is not None
+    open_sums = sum(spec.times for spec in algorithm.table.values() if not spec.is_private)
+    return {
+        "trust": channel.trust,
+        "corrupt": channel.corrupt,
+        "min_cohort": channel.corrupt + 2,
+        "max_cohort": algorithm.clients,
+        "min_contributors": channel.corrupt + 2,
+        "max_sums": channel.sums,
+        "unnoised_sums": _ROOM * terms.settings.rounds * open_sums,
+        "max_rho": algorithm.max_rho,
+        **({} if algorithm.budget is None else {"adjacency": str(algorithm.budget.goal.adjacency)}),
+        "key_agreement": channel.key_agreement,
+    }
+
+
+def _learner_of(terms: RunTerms, data: OwnData | None, learner: Learner | None, member: int) -> Any:
+    if (data is None) == (learner is None):
+        raise ConfigError("train_as_client: give either data or a learner, and not both")
+    if learner is not None:
+        return learner, no_schedule
+    assert data is not None
+    return learner_of(client_data_of(data), terms, member)
+
+
+def _with_ledger(config: JoinConfig, training: TrainingClient) -> ClientSetup:
+    """Return the verified setup of the client. Make its ledger if there is none and never was one."""
+    setup = client_setup(config, _CLIENT, training=training, with_ledger=config.client.ledger.exists())
+    if not config.client.ledger.exists():
+        public = setup.credentials.identity.public
+        ClientLedger.create(config.client.ledger, member=config.client.member, identity=public).close()
+    return setup
+
+
+def _take_part(setup: ClientSetup) -> None:
+    with ExitStack() as stack:
+        log = _open_log(stack, setup.config.client.log)
+        ledger = stack.enter_context(setup.open_ledger())
+        runner = JoinRunner(setup, ledger, log, sessions=0)
+        registry = setup.credentials.registry
+        loop = stack.enter_context(EventLoopThread(lambda: _watched(registry, log), name="the client"))
+        try:
+            loop.call(runner.run)
+        except BaseExceptionGroup as group:
+            raise single_error(group) from None
+
+
+@asynccontextmanager
+async def _watched(registry: Registry, log: EventLog) -> AsyncIterator[None]:
+    async with trio.open_nursery() as nursery:
+        start_watching(nursery, registry, log)
+        yield
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,91 @@
+"""Imports and calls functions of the user's own code, which a configuration names as "package.module:object".
+
+Error messages say where in the user's code an exception was raised. They contain its text only if it cannot
+contain private data.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from fl.errors import FLError
+from sims.config_problems import ConfigError
+
+R = TypeVar("R")
+_COLON: Final = ":"
+_LIBRARIES: Final = (
+    Path(__file__).resolve().parent,
+    *(Path(sysconfig.get_path(each)) for each in ("stdlib", "purelib", "platlib")),
+)
+
+
+def is_reference(name: str) -> bool:
+    """Return whether `name` names an object of the user's own code, and not one of this project."""
+    return _COLON in name
+
+
+def search_modules_in(directory: Path) -> None:
+    """Have later imports also find modules in `directory`, after all others: no file there can replace an
+    installed library."""
+    found = str(directory.resolve())
+    if found not in sys.path:
+        sys.path.append(found)
+    importlib.invalidate_caches()
+
+
+def imported(name: str, directory: Path | None = None) -> Callable[..., Any]:
+    """Return the function or class that `name` names. Its module is looked for on `sys.path` and then in
+    `directory`. Raise `ConfigError` if it cannot be imported, or has no such function or class."""
+    module_name, colon, object_name = name.partition(_COLON)
+    if not (colon and module_name and object_name):
+        raise ConfigError(f"must be 'package.module:object', not {name!r}")
+    if directory is not None:
+        search_modules_in(directory)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        remedy = f"put {module_name}.py beside the file that names it" if error.name == module_name else ""
+        raise ConfigError(
+            f"{module_name} cannot be imported ({error}): {remedy or 'install what it imports'}"
+        ) from None
+    except (Exception, SystemExit) as error:  # not KeyboardInterrupt
+        raise ConfigError(f"{module_name} cannot be imported ({_where(error)}): correct it") from None
+    function = getattr(module, object_name, None)
+    if not callable(function):
+        origin = getattr(module, "__file__", None) or "built in"
+        raise ConfigError(f"{module_name} ({origin}) has no function or class {object_name!r}")
+    made: Callable[..., Any] = function
+    return made
+
+
+def called(name: str, function: Callable[..., R], *, private: bool, **arguments: Any) -> R:
+    """Return what the user's `function`, which a configuration calls `name`, returns for these arguments.
+    Raise `ConfigError` if it raises an exception; with `private`, its text is shown only if it is one of this
+    project."""
+    try:
+        return function(**arguments)
+    except (FLError, ConfigError) as error:
+        raise ConfigError(f"{name}: {error}") from None
+    except (Exception, SystemExit) as error:
+        text = "" if private or not str(error) else f": {error}"
+        raise ConfigError(f"{name} raised {_where(error)}{text}; correct it") from None
+
+
+def _where(error: BaseException) -> str:
+    """Return the type of `error` and, if it is known, the last line of code outside of libraries."""
+    kind = type(error).__name__
+    if isinstance(error, SyntaxError):
+        return f"{kind} in {Path(error.filename or '?').name}, line {error.lineno}"
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if _is_of_user(each.filename)]
+    return f"{kind} in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else kind
+
+
+def _is_of_user(file: str) -> bool:
+    path = Path(file)
+    return path.is_file() and not any(path.is_relative_to(each) for each in _LIBRARIES)

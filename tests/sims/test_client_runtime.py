@@ -1,0 +1,164 @@
+"""A client's runtime: which answer an event is about, and what happens while an answer is computed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from protocols.participant import Participant
+from protocols.rounds import RoundInfo
+from secagg.events import Abandoned, Asked, Confirmed, Joined
+from secagg.sum_spec import LInf, Part, SumSpec
+from sims.coordination.client_runtime import ClientRuntime, RunOutcome
+
+SPEC = SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(1.0)),))
+
+
+class Store:
+    """A state store in memory."""
+
+    saved: bytes | None = None
+
+    def load(self) -> bytes | None:
+        return self.saved
+
+    def save(self, state: bytes) -> None:
+        self.saved = state
+
+
+class RecordingParticipant:
+    """Records its calls. It notices if two threads use it at once."""
+
+    def __init__(self, compute: Callable[[], None] = lambda: None) -> None:
+        self.calls: list[str] = []
+        self.compute = compute
+        self._in_use = threading.Lock()
+
+    def _note(self, name: str, during: Callable[[], None] = lambda: None) -> None:
+        assert self._in_use.acquire(blocking=False), f"{name} while another thread uses the participant"
+        try:
+            during()
+            self.calls.append(name)
+        finally:
+            self._in_use.release()
+
+    def answer(self, *_args: Any, **_options: Any) -> Any:
+        self._note("answer", self.compute)
+        return {"x": [0.0]}
+
+    def confirmed(self) -> None:
+        self._note("confirmed")
+
+    def abandoned(self) -> None:
+        self._note("abandoned")
+
+    def apply_history(self, _info: RoundInfo) -> None:
+        self._note("history")
+
+    def personal(self, model: Any) -> Any:
+        return model
+
+    def save(self) -> bytes:
+        assert not self._in_use.locked(), "saved while another thread uses the participant"
+        return repr(self.calls).encode()
+
+
+def runtime_of(participant: RecordingParticipant) -> ClientRuntime:
+    return ClientRuntime(cast(Participant, participant), Store())
+
+
+def asked(index: int) -> Asked:
+    return Asked(index, 0, "update", b"", SPEC, 3)
+
+
+JOINED = Joined(b"session", 3, 2)
+
+
+def test_a_sum_that_was_over_before_its_answer_leaves_the_last_answer_alone() -> None:
+    """A client that charges first does not compute at all if the sum is over."""
+    participant = RecordingParticipant()
+    runtime = runtime_of(participant)
+    runtime.answer(asked(0))
+    runtime.on_event(Confirmed(0, 3))
+    runtime.too_late(asked(1))
+    assert participant.calls == ["answer", "confirmed"]
+
+
+def test_an_answer_that_was_too_late_is_abandoned() -> None:
+    participant = RecordingParticipant()
+    runtime, question = runtime_of(participant), asked(0)
+    runtime.answer(question)
+    runtime.too_late(question)
+    assert participant.calls == ["answer", "abandoned"]
+
+
+@pytest.mark.parametrize("event", [Abandoned(0), Confirmed(0, 3)])
+def test_a_sum_of_another_session_is_not_the_one_that_was_answered(event: object) -> None:
+    participant = RecordingParticipant()
+    runtime = runtime_of(participant)
+    runtime.answer(asked(0))
+    runtime.on_event(JOINED)
+    runtime.on_event(event)
+    assert participant.calls == ["answer"]
+
+
+def test_an_answer_that_failed_is_not_confirmed() -> None:
+    """In a sum with noise, zeros were counted in its place."""
+    participant = RecordingParticipant()
+    runtime = runtime_of(participant)
+    runtime.answer(asked(0))
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    participant.compute = fail
+    with pytest.raises(ZeroDivisionError):
+        runtime.answer(asked(1))
+    runtime.on_event(Confirmed(1, 3))
+    assert participant.calls == ["answer"]
+
+
+def test_events_wait_for_an_answer_that_is_computed_and_their_sender_does_not() -> None:
+    computing, go_on = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        computing.set()
+        go_on.wait()
+
+    participant = RecordingParticipant(compute)
+    runtime = runtime_of(participant)
+    worker = threading.Thread(target=runtime.answer, args=(asked(0),))
+    worker.start()
+    computing.wait()
+    runtime.on_event(Abandoned(0))
+    assert participant.calls == []
+    go_on.set()
+    worker.join()
+    assert participant.calls == ["answer", "abandoned"]
+
+
+def test_the_end_of_the_run_waits_for_an_answer_that_is_computed() -> None:
+    computing, go_on = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        computing.set()
+        go_on.wait()
+
+    participant = RecordingParticipant(compute)
+    runtime = runtime_of(participant)
+    outcome = RunOutcome(RoundInfo(1), np.zeros(1))
+    workers = [
+        threading.Thread(target=runtime.answer, args=(asked(0),)),
+        threading.Thread(target=runtime.finish, args=(outcome,)),
+    ]
+    workers[0].start()
+    computing.wait()
+    workers[1].start()
+    go_on.set()
+    for worker in workers:
+        worker.join()
+    assert participant.calls == ["answer", "history"]

@@ -1,0 +1,247 @@
+"""A program trains with other programs: `train_as_server` and `train_as_client`, over TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from fl.flat_model import flatten
+from secagg.errors import LedgerError, StateError
+from secagg.ledger import read_ledger
+from sims.config_problems import ConfigError
+from sims.deploy.run_terms import RunTerms
+from sims.deploy.training import (
+    ServedTraining,
+    TrainedModels,
+    default_policy,
+    train_as_client,
+    train_as_server,
+    training_terms,
+)
+from tests.sims.deploy_site import Site
+
+MALICIOUS = "malicious_server"
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layers(x)
+        return out
+
+
+def terms(**changes: Any) -> RunTerms:
+    given: dict[str, Any] = {
+        "clients": 3,
+        "rounds": 3,
+        "algorithm": {"name": "fedgeomed+"},
+        "training": {"rate": 0.2, "epochs": 2, "batch": 16},
+        "channel": {"trust": "curious_server", "corrupt": 1, "dropout": 0.2},
+    }
+    return training_terms(Net, **{**given, **changes})
+
+
+def dataset(member: int) -> TensorDataset:
+    rng = np.random.default_rng(member)
+    x = rng.standard_normal((60, 4)).astype(np.float32)
+    return TensorDataset(torch.from_numpy(x), torch.from_numpy((x[:, 0] + x[:, 1] > 0).astype(np.int64)))
+
+
+class Programs:
+    """A server and clients 1 to 3, whose files are in one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.site = Site(directory)
+        for member in self.site.clients:
+            self.site.lose(f"client-{member}.ledger")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            self.address = f"127.0.0.1:{taken.getsockname()[1]}"
+
+    def serve(self, agreed: RunTerms, **changes: Any) -> ServedTraining:
+        names = ("server.key", "server.pem", "authority.pem", "registry.secagg", "run")
+        files = dict(zip(("key", "certificate", "authority", "registry", "run"), names, strict=True))
+        given: dict[str, Any] = {"listen": self.address, "min_cohort": 3, "linger": 20.0, "rest": 0.01}
+        own = {name: changes.pop(name, self.site / file) for name, file in files.items()}
+        return train_as_server(agreed, files=own, **{**given, **changes})
+
+    def join(self, agreed: RunTerms, number: int, **changes: Any) -> TrainedModels:
+        files = {
+            "state": f"client-{number}.state",
+            "key": f"client-{number}.key",
+            "certificate": f"client-{number}.pem",
+            "server_certificate": "server.pem",
+            "authority": "authority.pem",
+            "registry": "registry.secagg",
+            "ledger": f"client-{number}.ledger",
+        }
+        own = {name: str(self.site / file) for name, file in files.items()} | changes.pop("files", {})
+        given: dict[str, Any] = {"data": dataset(number), "member": number, "server": self.address}
+        return train_as_client(agreed, files=own, **{**given, **changes})
+
+    @contextlib.contextmanager
+    def joined(self, agreed: RunTerms, *members: int) -> Iterator[list[Any]]:
+        with ThreadPoolExecutor(len(members)) as pool:
+            yield [pool.submit(self.join, agreed, member) for member in members]
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    return Programs(tmp_path)
+
+
+@pytest.mark.parametrize("trust", ["curious_server", pytest.param(MALICIOUS, marks=pytest.mark.slow)])
+def test_server_and_clients_end_with_the_same_model(programs: Programs, trust: str) -> None:
+    agreed = terms(channel={"trust": trust, "corrupt": 1, "dropout": 0})
+    with programs.serve(agreed) as run, programs.joined(agreed, 1, 2, 3) as clients:
+        reports = list(run)
+        models = [each.result() for each in clients]
+    assert [each.number for each in reports] == [0, 1, 2]
+    assert all(each.completed and each.clients == 3 for each in reports)
+    final = flatten(run.model)
+    assert not np.array_equal(final, flatten(agreed.module))
+    for each in models:
+        assert np.array_equal(flatten(each.common), final)
+    own = [flatten(each.personal) for each in models]
+    assert not np.array_equal(own[0], own[1])
+    inputs, targets = dataset(9).tensors
+    assert (run.model(inputs).argmax(1) == targets).float().mean() > 0.8
+    assert read_ledger(programs.site / "client-1.ledger").rows
+    assert list(programs.serve(agreed, linger=0.0)) == []  # it is over: clients that come late are told
+
+
+def test_a_client_runs_in_an_asyncio_program(programs: Programs) -> None:
+    agreed = terms(rounds=1)
+
+    async def take_part() -> TrainedModels:
+        return await asyncio.to_thread(programs.join, agreed, 3)
+
+    with programs.serve(agreed) as run, programs.joined(agreed, 1, 2):
+        models = asyncio.run(take_part())
+        assert len(list(run)) == 1
+    assert np.array_equal(flatten(models.common), flatten(run.model))
+
+
+def test_a_run_that_is_stopped_goes_on(programs: Programs) -> None:
+    agreed = terms()
+    with programs.joined(agreed, 1, 2, 3) as clients:
+        with programs.serve(agreed) as first:
+            assert next(iter(first)).number == 0
+            with pytest.raises(StateError):
+                _ = first.model
+        with programs.serve(agreed) as second:
+            numbers = [each.number for each in second]
+        assert numbers == sorted(numbers)
+        assert 0 not in numbers
+        models = [each.result() for each in clients]
+    assert np.array_equal(flatten(models[0].common), flatten(second.model))
+
+
+def test_other_terms_are_refused_by_the_client(programs: Programs) -> None:
+    agreed = terms()
+    with programs.serve(agreed), pytest.raises(ConfigError, match="rounds"):
+        programs.join(terms(rounds=4), 1)
+
+
+def test_a_lost_ledger_is_not_replaced(programs: Programs) -> None:
+    agreed = terms(rounds=1)
+    with programs.serve(agreed) as run, programs.joined(agreed, 1, 2, 3):
+        list(run)
+    (programs.site / "client-1.ledger").unlink()
+    with pytest.raises(LedgerError):
+        programs.join(agreed, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"data": None}, "data"),
+        ({"data": "patients.csv"}, "data"),
+        ({"data": TensorDataset(torch.zeros(4, 9), torch.zeros(4, dtype=torch.int64))}, "data"),
+        ({"member": 7}, "client.member"),
+        ({"server": "nowhere"}, "client.server"),
+        ({"files": {"key": "no-such.key"}}, "client.key"),
+        ({"files": {"ky": "client-1.key"}}, "client.ky"),
+        ({"policy": {"corrupt": 2}}, "policy"),
+    ],
+)
+def test_a_mistake_of_a_client_is_named(programs: Programs, changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
+        programs.join(terms(), 1, **changes)
+    assert not (programs.site / "client-1.ledger").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"min_cohort": 2}, "min_cohort"),
+        ({"listen": "nowhere"}, "deploy.listen"),
+        ({"key": "no-such.key"}, "deploy.key"),
+        ({"rounds": 3}, "deploy.rounds"),
+    ],
+)
+def test_a_mistake_of_a_server_is_named(programs: Programs, changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
+        programs.serve(terms(), **changes)
+    assert not (programs.site / "run").exists()
+
+
+def test_an_address_in_use_is_named(programs: Programs) -> None:
+    with programs.serve(terms()), pytest.raises(ConfigError, match=r"deploy\.listen"):
+        programs.serve(terms(), run=programs.site / "other")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": {"name": "fedavgg"}},
+        {"algorithm": {"name": "local"}},
+        {"training": {"rate": 0.1, "rat": 1}},
+        {"channel": {"trust": "nobody"}},
+        {"rounds": 0},
+    ],
+)
+def test_terms_that_allow_no_run_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        terms(**changes)
+
+
+def test_a_module_is_made_from_the_seed() -> None:
+    assert terms().digest == terms().digest
+    assert np.array_equal(terms().initial, terms().initial)
+    assert not np.array_equal(terms(seed=1).initial, terms().initial)
+    wrong: list[Any] = [Net(), lambda: 3, lambda: 1 / 0]
+    for make in wrong:
+        with pytest.raises(ConfigError):
+            training_terms(make, clients=3, rounds=1, algorithm={"name": "rfa"}, training={"rate": 0.1})
+
+
+def test_the_default_policy_covers_one_run() -> None:
+    agreed = terms(
+        algorithm={"name": "fedavg", "clip": 1.0, "weighted": False},
+        privacy={"epsilon": 8.0, "delta": 1e-5},
+    )
+    policy = default_policy(agreed)
+    assert policy["unnoised_sums"] == 0
+    assert policy["max_rho"] == agreed.algorithm.max_rho
+    assert default_policy(terms())["unnoised_sums"] >= 3
+
+
+def test_closing_ends_the_iteration(programs: Programs) -> None:
+    with programs.serve(terms()) as run, ThreadPoolExecutor(1) as pool:
+        rest = pool.submit(list, run)
+        run.close()
+        assert rest.result() == []

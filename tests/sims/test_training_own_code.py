@@ -1,0 +1,149 @@
+"""`secagg serve` and `secagg join` train a model of the user's own, on data that only the clients have."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from secagg.ledger import read_ledger
+from sims.config_problems import ConfigError
+from sims.deploy.client_setup import load_client_setup
+from sims.deploy.run_terms import run_terms
+from sims.deploy.training_server import load_deployment
+from sims.scenario.loading_and_variants import load
+from sims.simulation import simulate
+from tests.sims.own_code import MODULE, write_module
+from tests.sims.training_site import JOIN, SCENARIO, TrainingSite
+
+DATA = '[data]\nkind = "digits"\n\n[partition]\nkind = "iid"\nclients = {clients}\n'
+assert DATA in SCENARIO
+
+
+class OwnCodeSite(TrainingSite):
+    """The server has the module with the model. Only the clients call the function that loads data."""
+
+    def __init__(self, directory: Path, data: str = "own", **more: Any) -> None:
+        self.module = write_module(directory, MODULE + OWN_DATA)
+        model = f'kind = "{self.module}:Net"\nhidden = 4'
+        text = SCENARIO.replace(DATA, "").replace('kind = "softmax"', model)
+        self.scenario_text = text.replace("[deploy]\n", "[deploy]\nclients = {clients}\n")
+        self.join_text = JOIN.replace("share = {member}", f'data = "{self.module}:{data}"')
+        super().__init__(directory, **more)
+
+
+OWN_DATA = """
+
+def own():
+    return dataset(1), dataset(2)
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])  # which gets the directories of modules
+
+
+def test_a_server_without_data_trains_an_own_model(tmp_path: Path) -> None:
+    site = OwnCodeSite(tmp_path)
+    log = site.train()
+    rounds = log.facts("round")
+    assert len(rounds) == 3
+    assert all("accuracy" in each for each in rounds)  # cross-entropy: there are classes
+    assert site.model().shape == (4 * 4 + 4 + 4 * 3 + 3,)
+    for member in site.clients:
+        assert np.array_equal(site.model(f"final-{member}.npz"), site.model())
+        assert read_ledger(site / f"client-{member}.ledger").rows
+
+
+def test_the_same_scenario_is_simulated_with_invented_clients(tmp_path: Path) -> None:
+    site = OwnCodeSite(tmp_path)
+    data = f'[data]\nkind = "{site.module}:by_client"\n'
+    site.change("train.toml", "[model]", f"{data}\n[model]")
+    settings = load(site / "train.toml").variants[0].settings
+    assert simulate(settings, root=tmp_path)["rounds"][-1] == 3
+    terms = run_terms(site / "train.toml", tmp_path)  # the data are not read
+    assert terms.federation is None
+    assert terms.clients == 4
+
+
+def test_without_a_data_set_and_without_a_number_of_clients_nothing_is_served(tmp_path: Path) -> None:
+    site = OwnCodeSite(tmp_path)
+    site.change("train.toml", "clients = 4\n", "")
+    with pytest.raises(ConfigError) as raised:
+        load_deployment(site / "train.toml")
+    assert raised.value.keys == ("data",)
+
+
+@pytest.mark.parametrize("clients", ["1", "true", '"four"'])
+def test_the_number_of_clients_is_checked(tmp_path: Path, clients: str) -> None:
+    site = OwnCodeSite(tmp_path)
+    site.change("train.toml", "clients = 4", f"clients = {clients}")
+    with pytest.raises(ConfigError, match=r"deploy\.clients"):
+        run_terms(site / "train.toml", tmp_path)
+
+
+def test_steps_come_from_the_terms(tmp_path: Path) -> None:
+    site = OwnCodeSite(tmp_path, algorithm=STEPS)
+    with pytest.raises(ConfigError, match=r"training\.steps"):
+        load_deployment(site / "train.toml")
+    site.change("train.toml", "epochs = 1", "steps = 7")
+    _, terms, _ = load_deployment(site / "train.toml")
+    assert terms.digest == run_terms(site / "train.toml", tmp_path).digest
+    assert any(name.endswith("steps") and text == "7" for name, text in terms.document.items())
+
+
+STEPS = 'name = "scaffold"\nclip = 10.0'
+
+
+def test_a_catalogue_model_needs_its_sizes(tmp_path: Path) -> None:
+    site = OwnCodeSite(tmp_path)
+    own = f'kind = "{site.module}:Net"\nhidden = 4'
+    site.change("train.toml", own, 'kind = "softmax"')
+    with pytest.raises(ConfigError):
+        run_terms(site / "train.toml", tmp_path)
+    site.change("train.toml", 'kind = "softmax"', 'kind = "softmax"\nfeatures = 4\nclasses = 3')
+    assert run_terms(site / "train.toml", tmp_path).algorithm.dim == 15
+
+
+@pytest.mark.parametrize(
+    ("data", "key"),
+    [
+        ("nothing", "input.data"),
+        ("secret_failure", "input.data"),
+        ("no_such", "input.data"),
+        ("wide", "shape (7,)"),
+        ("many_classes", "3 classes"),
+        ("unlabelled", "input.data"),
+    ],
+)
+def test_data_of_a_client_that_do_not_fit_are_refused(tmp_path: Path, data: str, key: str) -> None:
+    site = OwnCodeSite(tmp_path, data=data)
+    with pytest.raises(ConfigError) as raised:
+        load_client_setup(site / "join-0.toml")
+    assert key in str(raised.value)
+    assert "patient" not in str(raised.value)
+
+
+@pytest.mark.parametrize("data", ["dataset", "samples", "pair", "Stream"])
+def test_data_of_a_client_may_be_of_several_types(tmp_path: Path, data: str) -> None:
+    site = OwnCodeSite(tmp_path, data=data)
+    assert load_client_setup(site / "join-0.toml").training is not None
+
+
+def test_a_share_needs_the_data_set(tmp_path: Path) -> None:
+    site = OwnCodeSite(tmp_path)
+    site.change("join-0.toml", f'data = "{site.module}:own"', "share = 0")
+    with pytest.raises(ConfigError, match=r"input\.share"):
+        load_client_setup(site / "join-0.toml")
+
+
+def test_a_model_with_batch_statistics_is_refused(tmp_path: Path) -> None:
+    site = OwnCodeSite(tmp_path)
+    site.change("train.toml", ":Net", ":normalised")
+    site.change("train.toml", "hidden = 4", "")
+    with pytest.raises(ConfigError, match="GroupNorm"):
+        load_deployment(site / "train.toml")
