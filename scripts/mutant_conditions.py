@@ -83,7 +83,10 @@ def _changes() -> Iterator[Change]:
 
     # Evidence: conditions that are joined, and errors that are not caught.
     examiner = "evidence_examiner"
-    yield from _in(examiner, "bool(tag) and tag != mine", "tag != mine")
+    outside = "shares_from_bytes(rows[at].shares) is None"
+    yield from _in(examiner, f"not fits or {outside}", "not fits", outside)
+    outside = "(shares is None and shares_from_bytes(row.shares) is None)"
+    yield from _in("sum_unmasking", f"not fits or {outside}", "not fits", outside)
     yield from _in(examiner, "secret is None or not case.opens(", "not case.opens(")
     caught = "(SecaggError, ValueError, LookupError)"
     yield from _in(examiner, caught, "(ValueError, LookupError)", "(SecaggError, LookupError)")

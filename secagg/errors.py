@@ -199,10 +199,6 @@ class Departed(PeerError):
     """The peer left the session."""
 
 
-class BadShare(PeerError):
-    """A revealed share is not an element of the field of the secret sharing."""
-
-
 class Barred(PeerError):
     """A client was convicted of a lie, or was in a dispute, in an earlier session."""
 
@@ -212,10 +208,11 @@ class Lie(PeerError):
 
 
 class WrongShare(Lie):
-    """A revealed share does not fit the tag that client `dealer` published and the holder accepted."""
+    """A revealed share does not fit the tag that client `dealer` published and the holder accepted, or is
+    outside the field of the secret sharing: a holder accepts no such share."""
 
     def __init__(self, peer: Peer, dealer: int) -> None:
-        super().__init__(peer, f"a share of client {dealer} that does not fit its tag")
+        super().__init__(peer, f"a share of client {dealer} that it cannot have accepted")
         self.dealer = dealer
 
 

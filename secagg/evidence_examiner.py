@@ -159,7 +159,8 @@ def _number(value: bytes) -> int:
 
 
 def _wrong_share(case: _Case) -> None:
-    """The accused accepted the tags of a dealer, and revealed a share that does not fit them."""
+    """The accused accepted the tags of a dealer, and revealed a share that does not fit them, or that is
+    outside the field, so that nobody accepts it."""
     published, reveal = case.statement(0, "share tags", by_accused=None), case.statement(1, "reveal")
     tags = published.fields[1]
     size = case.form.tags_bytes
@@ -178,9 +179,11 @@ def _wrong_share(case: _Case) -> None:
     rows = cut_rows(shares, hidden, columns, width=2 + case.form.seeds)
     at = revealed.index(case.cohort.position[published.signer])
     dealt = DealtRow(case.cohort.session, published.signer, case.evidence.accused, question.sum_index)
-    tag = dealt.tag_of(rows[at], columns[at]) if rows else b""
+    _need(rows is not None, "not the shares that it names")
+    assert rows is not None
     start = question.sum_index * TAG_BYTES
-    _need(bool(tag) and tag != mine[start : start + TAG_BYTES], "the share fits its tag")
+    fits = dealt.tag_of(rows[at], columns[at]) == mine[start : start + TAG_BYTES]
+    _need(not fits or shares_from_bytes(rows[at].shares) is None, "the share fits its tag")
 
 
 def _records(blob: bytes) -> dict[int, bytes]:

@@ -137,7 +137,8 @@ class Tally:
 
     def add_reveal(self, position: int, reveal: Reveal, signed: Signed) -> None:
         """Store the shares that the client at `position` revealed. Raises `WrongShare` if one does not fit
-        its tag, and another `PeerError` if they are not just the shares that it has to reveal."""
+        its tag or is outside the field, and `MalformedMessage` if they are not just those that it has to
+        reveal."""
         self._signed_reveals[position] = signed
         for row in self._rows(position, reveal):
             for kept, share in zip(self._shares[row.dealer], row.shares, strict=True):
@@ -155,16 +156,16 @@ class Tally:
         rows = cut_rows(reveal.shares, reveal.hidden, columns, width=self._dealt.columns)
         if rows is None:
             raise errors.MalformedMessage(sender, "not just the shares that it holds of the roster")
-        shares = shares_from_bytes(reveal.shares)
-        if shares is None:
-            raise errors.BadShare(sender, "a share outside the field")
+        shares = shares_from_bytes(reveal.shares)  # None if one is outside the field: no holder accepts it
         index, ids, session = self.question.sum_index, self.question.cohort.ids, self.question.cohort.session
         checked, at = [], 0
         for dealer, row, taken in zip(owed, rows, columns, strict=True):
             dealt = DealtRow(session, ids[dealer], sender, index)
-            if dealt.tag_of(row, taken) != self._dealt.tag(dealer, places[dealer], index):
+            fits = dealt.tag_of(row, taken) == self._dealt.tag(dealer, places[dealer], index)
+            if not fits or (shares is None and shares_from_bytes(row.shares) is None):
                 raise errors.WrongShare(sender, ids[dealer])
-            checked.append(CheckedRow(dealer, places[dealer], row, shares[at : at + len(taken)]))
+            if shares is not None:
+                checked.append(CheckedRow(dealer, places[dealer], row, shares[at : at + len(taken)]))
             at += len(taken)
         return checked
 

@@ -9,7 +9,7 @@ from scripts.mutant_conditions import CHANGES, Change
 from scripts.mutant_guards import Guard
 from scripts.mutants import Baseline, Copy, Outcome, Run
 
-CLASSES = frozenset({"PeerError", "BadShare", "SumFailed"})
+CLASSES = frozenset({"PeerError", "BadVector", "SumFailed"})
 
 
 def guards_in(source: str, *changes: Change) -> list[Guard]:
@@ -21,15 +21,15 @@ def guards_in(source: str, *changes: Change) -> list[Guard]:
     [
         "raise PeerError",
         "raise PeerError('why')",
-        "raise BadShare('why') from None",
-        "raise errors.BadShare('why')",
+        "raise BadVector('why') from None",
+        "raise errors.BadVector('why')",
         "raise secagg.errors.SumFailed",
         "if x: raise PeerError",
         "from secagg.errors import PeerError as Bad\nraise Bad(1)",
         "class Worse(PeerError): pass\nclass Worst(Worse): pass\nraise Worst",
         "def blame() -> PeerError: ...\nraise blame()",
-        "def blame() -> 'BadShare | SumFailed': ...\nraise blame()",
-        "class A:\n    def _no(self) -> errors.BadShare: ...\n    def f(self): raise self._no(1)",
+        "def blame() -> 'BadVector | SumFailed': ...\nraise blame()",
+        "class A:\n    def _no(self) -> errors.BadVector: ...\n    def f(self): raise self._no(1)",
         "raise SumFailed.only(3)",
         "raise errors.SumFailed.only(3)",
     ],

@@ -223,7 +223,8 @@ def wrong_share(case: Case) -> None:
     row = [shares[33 * (share_at + n) :][:33] for n in range(len(own))]
     rest = [hidden[16 * (hidden_at + n) :][:16] for n in range(width - len(own))]
     tag = tag_of_row(case, dealer, case.accused, k, dict(zip(own, row, strict=True)), rest)
-    need(tag != mine[16 * k : 16 * k + 16], "a share that fits its tag")
+    outside = any(int.from_bytes(share, "big") >= PRIME for share in row)
+    need(tag != mine[16 * k : 16 * k + 16] or outside, "a share that fits its tag")
 
 
 def tag_of_row(

@@ -90,7 +90,7 @@ def _reveals(book: Book) -> None:
             {"hidden": hidden + bytes(12 * TAG_BYTES)},
             "MalformedMessage",
         ),
-        ("a share outside the field", {"shares": outside}, "BadShare"),
+        ("a share outside the field", {"shares": outside}, "WrongShare"),
         ("shares of noise in another order", {"shares": swapped}, "WrongShare"),
     ]
     for name, changes, error in cases:

@@ -218,7 +218,7 @@ def _reveals(book: Book) -> None:
         ("one hidden hash fewer", {"hidden": hidden[TAG_BYTES:]}, "MalformedMessage"),
         ("one hidden hash more", {"hidden": hidden + bytes(TAG_BYTES)}, "MalformedMessage"),
         ("hidden hashes of another length", {"hidden": hidden[1:]}, "MalformedMessage"),
-        ("a share outside the field", {"shares": _OUTSIDE + shares[SHARE_BYTES:]}, "BadShare"),
+        ("a share outside the field", {"shares": _OUTSIDE + shares[SHARE_BYTES:]}, "WrongShare"),
         ("a share that does not fit its tag", {"shares": _first_changed(shares)}, "WrongShare"),
         ("another hidden hash", {"hidden": bytes(TAG_BYTES) + hidden[TAG_BYTES:]}, "WrongShare"),
     ]

@@ -12,7 +12,12 @@ from secagg.errors import Unproven
 from secagg.evidence import Evidence, Offence, Statement
 from secagg.evidence_examiner import examine
 from secagg.trust_levels import Trust
-from tests.attacks.attackers.bad_clients import ForgingDealer, OverflowingDealer, ScatteringDealer
+from tests.attacks.attackers.bad_clients import (
+    ForgingDealer,
+    OutsideDealer,
+    OverflowingDealer,
+    ScatteringDealer,
+)
 from tests.attacks.attackers.liars import (
     CountLiar,
     DepositLiar,
@@ -33,6 +38,7 @@ CASES: Final[dict[str, tuple[Offence, Any, dict[str, Any]]]] = {
         one(ShareLiar, dealers=[5]),
         {"away": OTHER_DROPPED},
     ),
+    "share outside the field that fits its tag": (Offence.WRONG_SHARE, one(OutsideDealer), {}),
     "false dealing": (Offence.FALSE_DEALING, one(ForgingDealer), {}),
     "false dealing of a drop-out": (Offence.FALSE_DEALING, one(ScatteringDealer), {"away": DROPPED}),
     "false dealing of a number beyond 32 bytes": (Offence.FALSE_DEALING, one(OverflowingDealer), {}),

@@ -16,7 +16,14 @@ from secagg.deposits import Deposits
 from secagg.hybrid_keys import PAIR_SECRET_BYTES, padded
 from secagg.sum_unmasking import Tally
 from secagg.trust_levels import Trust
-from tests.attacks.attackers.bad_clients import ForgingDealer, LyingHolder, ScatteringDealer, UnreadableDealer
+from tests.attacks.attackers.bad_clients import (
+    ForgingDealer,
+    LyingHolder,
+    OutsideDealer,
+    OutsideHolder,
+    ScatteringDealer,
+    UnreadableDealer,
+)
 from tests.attacks.attackers.liars import (
     CountLiar,
     DepositLiar,
@@ -81,6 +88,15 @@ def test_wrong_shares_cost_no_sum(trust: Trust, size: int, corrupt: int) -> None
     court.check_verdicts()
     assert court.convicted == court.excluded == dict.fromkeys(liars, errors.WrongShare)
     court.ask_all()
+
+
+@pytest.mark.parametrize("trust", BOTH)
+@pytest.mark.parametrize("liar", [OutsideHolder, OutsideDealer])
+def test_shares_outside_the_field_cost_no_sum(trust: Trust, liar: type[ClientMachine]) -> None:
+    """Even if they fit their tags: a holder accepts no such share of another, and deals itself none."""
+    court = Court(trust, 10, 2, one(liar))
+    court.check_costs_nothing()
+    assert court.convicted == court.excluded == {3: errors.WrongShare}
 
 
 def test_wrong_shares_on_a_ring_cost_no_sum() -> None:

@@ -59,7 +59,7 @@ def test_a_failed_sum_names_all_who_lied() -> None:
     error = Unrecoverable(lies)
     assert error.liars == tuple(lies)
     text = "client 3: its shares do not open what it published"
-    assert str(error) == f"{text}; client 5: a share of client 2 that does not fit its tag"
+    assert str(error) == f"{text}; client 5: a share of client 2 that it cannot have accepted"
     assert CorruptTotal("why").liars == ()
     assert CorruptTotal("why", lies).liars == tuple(lies)
     assert str(CorruptTotal("why", lies)) == "why"

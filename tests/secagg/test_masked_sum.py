@@ -16,7 +16,6 @@ from secagg import shamir
 from secagg.bitmap import pack_positions, unpack_positions
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import (
-    BadShare,
     BadVector,
     CorruptTotal,
     Disputed,
@@ -324,12 +323,13 @@ def test_a_reveal_holds_one_share_per_dealer_it_names() -> None:
     assert table.tally.revealed == set()
 
 
-def test_a_share_outside_the_field_is_refused() -> None:
+def test_a_share_outside_the_field_convicts_its_holder() -> None:
     table = summed(0, 1, 2)
     good = table.reveals[0]
     beyond = shamir.PRIME.to_bytes(shamir.SHARE_BYTES, "big")
-    with pytest.raises(BadShare, match="client 0: a share outside the field"):
+    with pytest.raises(WrongShare) as caught:
         table.add_reveal(0, replace(good, shares=good.shares[: -len(beyond)] + beyond))
+    assert (caught.value.peer, caught.value.dealer) == (0, ROSTER[-1])
     assert table.tally.revealed == set()
     assert all(0 + 1 not in held for rows in table.tally._shares.values() for held in rows)
 

@@ -14,7 +14,6 @@ from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.client_memory import VolatileMemory
 from secagg.errors import (
-    BadShare,
     Dispute,
     Disputed,
     FalseDealing,
@@ -90,7 +89,6 @@ AROUND = 2 * HALF + 1  # a neighbourhood, and so the shares that each of it hold
         (b"\x7f", AROUND, AROUND - 1, MalformedMessage),
         (b"\x7f", AROUND, AROUND + 1, MalformedMessage),
         (b"\x3f", AROUND - 1, AROUND - 1, MalformedMessage),  # one share is withheld
-        (b"\x7f", AROUND, AROUND, BadShare),
     ],
 )
 def test_a_reveal_that_is_not_over_the_neighbourhood_is_refused(

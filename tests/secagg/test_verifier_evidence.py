@@ -23,7 +23,7 @@ from secagg.shamir import SHARE_BYTES
 from secagg.sum_spec import Count, Part, SumSpec, Table
 from secagg.trust_levels import Trust
 from tests import verifier_table as tables
-from tests.attacks.attackers.bad_clients import ForgingDealer, ScatteringDealer
+from tests.attacks.attackers.bad_clients import ForgingDealer, OutsideDealer, OutsideHolder, ScatteringDealer
 from tests.attacks.attackers.liars import CountLiar, DepositLiar, ShareLiar, WordLiar
 from tests.attacks.court import HYBRID, TABLE, Court, one
 from tests.verifier_evidence import SumShape, verify_evidence
@@ -38,6 +38,8 @@ CASES: Final[dict[str, tuple[Offence, Any, dict[str, Any]]]] = {
     "wrong share": (Offence.WRONG_SHARE, one(ShareLiar, dealers=[7]), {}),
     "wrong share of its own": (Offence.WRONG_SHARE, one(ShareLiar, dealers=[LIAR]), {}),
     "wrong share of a drop-out": (Offence.WRONG_SHARE, one(ShareLiar, dealers=[DROPPED]), AWAY),
+    "wrong share outside the field": (Offence.WRONG_SHARE, one(OutsideHolder), {}),
+    "share outside the field that fits its tag": (Offence.WRONG_SHARE, one(OutsideDealer), {}),
     "false dealing": (Offence.FALSE_DEALING, one(ForgingDealer), {}),
     "false dealing of a drop-out": (Offence.FALSE_DEALING, one(ScatteringDealer), LIAR_AWAY),
     "false count": (Offence.FALSE_COUNT, one(CountLiar), {}),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Self
 
 from numpy.typing import ArrayLike
 
@@ -17,6 +18,7 @@ from secagg import messages as m
 from secagg import shamir
 from secagg.bitmap import pack_positions, unpack_positions
 from secagg.client import ClientMachine
+from secagg.cohort_members import CohortView
 from secagg.events import Answer, ClientStep
 from secagg.keys import self_mask_seed
 from secagg.mask_keystream import apply_masks
@@ -66,6 +68,13 @@ class LyingHolder(RevealingClient):
         return replace(reveal, shares=off_by_one(reveal.shares))
 
 
+class OutsideHolder(RevealingClient):
+    """Reveals numbers outside the field instead of all shares that it holds."""
+
+    def change(self, reveal: m.Reveal) -> m.Reveal:
+        return replace(reveal, shares=b"\xff" * len(reveal.shares))
+
+
 def off_by_one(shares: bytes) -> bytes:
     values = shamir.shares_from_bytes(shares)
     assert values is not None  # they were dealt by honest clients
@@ -109,7 +118,7 @@ class _ForgingVault(Vault):
     decoys: dict[int, bytes]
 
     @classmethod
-    def over(cls, vault: Vault, decoys: dict[int, bytes]) -> _ForgingVault:
+    def over(cls, vault: Vault, decoys: dict[int, bytes]) -> Self:
         """The same vault, secrets and all, but for what it deals."""
         forging = cls.__new__(cls)
         forging.__dict__ = vault.__dict__
@@ -189,3 +198,25 @@ class _ScatteringVault(_ForgingVault):
     def _row(self, size: int) -> bytes:
         values = (int.from_bytes(self._random(32), "big") for _ in range(size))
         return shamir.shares_to_bytes(values)
+
+
+class OutsideDealer(ClientMachine):
+    """Has dealt itself numbers outside the field. They fit the tags that it published, and nobody else saw
+    them before it reveals them."""
+
+    def _enter_cohort(self, cohort: CohortView) -> ClientStep:
+        vault = _OutsideVault.over(self._vault, {})
+        vault.place = cohort.neighbourhood.index(cohort.position[self.member])
+        self._vault = vault
+        return super()._enter_cohort(cohort)
+
+
+class _OutsideVault(_ForgingVault):
+    """A vault whose shares for the holder at `place` are outside the field."""
+
+    place: int
+
+    def deal(self, *, threshold: int, holders: int) -> list[bytes]:
+        texts = Vault.deal(self, threshold=threshold, holders=holders)
+        texts[self.place] = b"\xff" * len(texts[self.place])
+        return texts

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from secagg import events
-from secagg.errors import BadShare, TooFewClients, WrongShare
+from secagg.errors import BadVector, TooFewClients, WrongShare
 from secagg.evidence import Evidence, Offence
 from secagg.local_session import Stage
 from secagg.net import event_log as module
@@ -135,7 +135,7 @@ def test_a_session_that_a_client_never_joined_is_written_once() -> None:
     [
         events.SessionOver(),
         net_events.SessionLost(SessionLossReason.DISMISSED),
-        net_events.SessionRefused(BadShare(1, "bad")),
+        net_events.SessionRefused(BadVector(1, "bad")),
     ],
 )
 def test_steps_of_a_joined_session_are_always_written_until_it_ends(end: NetworkEvent) -> None:
@@ -171,7 +171,7 @@ def test_without_a_sink_lines_go_to_the_standard_log(caplog: pytest.LogCaptureFi
         (events.SumAborted(4, TooFewClients("few")), LogLine("aborted", {"sum": 4, "reason": "few"})),
         (events.SessionFailed(TooFewClients("few")), LogLine("failed", {"reason": "few"})),
         (events.StageFull(), None),
-        (events.Excluded(1, BadShare(1, "bad")), None),  # `ClientExcluded` follows
+        (events.Excluded(1, BadVector(1, "bad")), None),  # `ClientExcluded` follows
         (net_events.SessionBegun(), None),
         (net_events.StageClosed(Stage.MASK, 1.5), None),
         (net_events.TrafficCounted(Stage.MASK, 1, 2), None),
@@ -184,8 +184,8 @@ def test_without_a_sink_lines_go_to_the_standard_log(caplog: pytest.LogCaptureFi
             LogLine("disconnected", {"member": 1, "reason": "it broke"}),
         ),
         (
-            net_events.ClientExcluded(1, BadShare(1, "bad")),
-            LogLine("excluded", {"member": 1, "error": "BadShare", "reason": "bad"}),
+            net_events.ClientExcluded(1, BadVector(1, "bad")),
+            LogLine("excluded", {"member": 1, "error": "BadVector", "reason": "bad"}),
         ),
     ],
 )
@@ -228,8 +228,8 @@ def test_every_loss_of_a_session_has_words(reason: SessionLossReason) -> None:
         (net_events.ServerUnreachable(LOST), LogLine("unreachable", {"reason": "it broke"})),
         (net_events.ClientDismissed(Reason.CLOSING), LogLine("dismissed", {"reason": "closing"})),
         (
-            net_events.SessionRefused(BadShare(1, "bad")),
-            LogLine("refused", {"error": "BadShare", "reason": "client 1: bad"}),
+            net_events.SessionRefused(BadVector(1, "bad")),
+            LogLine("refused", {"error": "BadVector", "reason": "client 1: bad"}),
         ),
         (
             net_events.ValuesChanged(1, KIND, ("x", "n"), None),
