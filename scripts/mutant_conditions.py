@@ -92,6 +92,9 @@ def _changes() -> Iterator[Change]:
     yield from _in(examiner, caught, "(ValueError, LookupError)", "(SecaggError, LookupError)")
     yield from _in(examiner, caught, "(SecaggError, ValueError)")
 
+    # A fork of a client.
+    yield from _in("client", "self._memory.check_process()", "pass")
+
     # Sequences of sums.
     rules = "differencing_rules"
     yield from _in(rules, "enough = 2 * threshold > cohort.size", "enough = 2 * threshold >= cohort.size")

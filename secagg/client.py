@@ -111,12 +111,14 @@ class ClientMachine(OneTime):
 
     def receive(self, frame: bytes, *, now: int | None = None) -> ClientStep:
         """Process one frame from the server. Return frames to send to the server, and events. Raises
-        `PeerError` if a check refuses the frame, and `ExpiredRegistry`; the state is then `FAILED`. `now` is
-        the Unix time in seconds. It is needed for an invitation if the registry can expire."""
+        `PeerError` if a check refuses the frame, `ExpiredRegistry`, and `LedgerError`, for example after a
+        fork; the state is then `FAILED`. `now` is the Unix time in seconds. It is needed for an invitation if
+        the registry can expire."""
         self._now = now
         if self._hooks.on_message is not None:
             self._hooks.on_message(m.message_type(frame, sender=SERVER))
         try:
+            self._memory.check_process()  # a forked copy of this client must not sign or reveal anything
             message = m.decode(frame, sender=SERVER, limit=self.frame_limit)
             state = next_state(self._policy.trust, self._state, message)
             if message.context != (self._invited if isinstance(message, m.Farewell) else self._context):

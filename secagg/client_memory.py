@@ -89,6 +89,8 @@ class Memory(Protocol):
     """The interface of a client's memory. `ClientLedger` keeps it on disk, `VolatileMemory` in the process.
 
     `check_owner` raises if the memory belongs to another client. `public_key` is empty without signatures.
+    `check_process` raises in a process that was forked from the one that opened a memory on disk: two copies
+    of a client could sign two survivor sets of one sum.
     The `remember_*` methods return only after the entry is stored safely.
     `remember_answer` raises, and stores nothing, if the budget does not allow the charge, or if the charge
     cannot be added to the spend (see `Spend.plus`). It checks and stores in one step, so that two processes
@@ -101,6 +103,7 @@ class Memory(Protocol):
     """
 
     def check_owner(self, member: int, public_key: bytes) -> None: ...
+    def check_process(self) -> None: ...
     def open_session(self) -> None: ...
     def close_session(self) -> None: ...
     def knows_session(self, session: bytes) -> bool: ...
@@ -139,6 +142,9 @@ class VolatileMemory:
 
     def check_owner(self, member: int, public_key: bytes) -> None:
         """Accept any owner, because this memory does not record its owner."""
+
+    def check_process(self) -> None:
+        """Accept any process: a fork has a memory of its own."""
 
     def open_session(self) -> None:
         if self._live:

@@ -100,6 +100,10 @@ class ClientLedger(Ledger):
         if asking != self._owner:
             raise ForeignLedger(f"{self._path} belongs to {self._owner}, not to {asking}")
 
+    def check_process(self) -> None:
+        """Raise `LedgerError` if this process was forked after opening the ledger."""
+        self._file.check_process()
+
     # --- sessions ---
 
     def open_session(self) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from secagg.differencing_rules import (
     static,
     whole_payload,
 )
+from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import (
     CorruptTotal,
     ExpiredRegistry,
@@ -45,8 +47,10 @@ from secagg.repeated_query_roster import RepeatPlanner
 from secagg.residue_packing import Residues
 from secagg.server import ServerMachine
 from secagg.session_params import SessionParams
-from secagg.sum_spec import LInf, Part, SumSpec, Table
-from secagg.trust_levels import dropouts_allowed
+from secagg.sum_spec import Count, LInf, Part, SumSpec, Table
+from secagg.transitions import ClientState
+from secagg.trust_levels import Trust, dropouts_allowed
+from tests.attacks.rig import KIND, PART, Rig
 
 TABLE = Table({"mean": SumSpec(parts=(Part(name="x", size=2, bits=32, bound=LInf(9.0)),))})
 SIGNED = SessionParams(trust="malicious_server", corrupt=1, sums=4, dropout=0.2)  # type: ignore[arg-type]
@@ -381,6 +385,25 @@ def forked(patch: pytest.MonkeyPatch) -> None:
     child.number = _forks.number
     child.count()
     patch.setattr("secagg.ledger.file._forks", child)
+
+
+def test_a_fork_of_a_client_signs_no_second_survivor_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a sum with noise that is compared with no other, nothing is written before a client signs."""
+    part = Part(name=PART, size=4, bits=40, bound=Count(9), noise=Noise(scale=4, variance=Fraction(900)))
+    spec = SumSpec(parts=(part,), promise=NoiseAssumptions(clients=5, dropouts=1, colluders=0))
+    rig = Rig(5, Trust.MALICIOUS, table=Table({KIND: spec}))
+    with ClientLedger.create(tmp_path / "ledger", member=0, identity=rig.identity(0).public) as ledger:
+        rig.memories[0] = ledger
+        rig.restart()
+        cohort = rig.set_up(threshold=3)
+        rig.send(0, rig.query(cohort, 0, range(5)))
+        rig.answer(0, np.zeros(4, np.int64))
+        forked(monkeypatch)
+        with pytest.raises(LedgerError, match="forked"):
+            rig.send(0, rig.survivors(cohort, 0, range(4)))
+        assert rig.machines[0].state is ClientState.FAILED
 
 
 def test_a_child_forgets_the_ledger_of_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
