@@ -41,8 +41,9 @@ class Preflight:
     and `threshold` are None if no graph is safe.
 
     `quorum`  the fewest clients that have to stay to unmask a sum safely (`min_contributors` may be more).
-    `margin`  the most clients that may drop out: at most `clients` - `quorum` and the drop-outs planned for
-              noise, and on a ring so few that no client is left with too few neighbours.
+    `margin`  the most clients that may drop out: so many that `quorum` and `min_contributors` clients stay,
+              at most the drop-outs planned for noise, and on a ring so few that no client is left with too
+              few neighbours.
     `liars`   the most clients that may lie, one after another, before too few are left for a sum: each is
               removed after one failed sum, and may take one honest client along. Further drop-outs, as many
               as the session plans for, are counted too.
@@ -105,7 +106,8 @@ def preflight(table: Table, clients: int, params: SessionParams) -> Preflight:
     form = Format(sums, signed=signed, seeds=table.seeds, agreement=agreement)
     neighbours = planned.neighbours if planned else clients - 1
     tolerated = [spec.promise.dropouts for spec in table.values() if spec.promise is not None]
-    margin = max(min(clients - quorum, planned.spare if planned else clients, *tolerated), 0)
+    needed = max(quorum, params.min_contributors)
+    margin = max(min(clients - needed, planned.spare if planned else clients, *tolerated), 0)
     liars = _liars(margin, clients, params) if planned else 0
     return Preflight(
         clients=clients,

@@ -239,6 +239,7 @@ def test_bytes_are_those_of_the_protocols_worked_example(
         ({"dropout": 0.4}, 1),
         ({"corrupt": 12}, 4),
         ({"clients": 20, "dropout": 0}, 3),
+        ({"min_contributors": 36}, 2),  # 14 may go
         ({"clients": 5000, "trust": Trust.CURIOUS, "corrupt": 500, "dropout": 0.1}, 8),  # on a ring
     ],
 )
@@ -262,14 +263,16 @@ def test_a_session_that_cannot_be_is_not_cautioned_too() -> None:
 
 
 @pytest.mark.parametrize("trust", list(Trust))
+@pytest.mark.parametrize("least", [7, 16])
 @pytest.mark.parametrize("beyond", [0, 1])
-def test_as_many_liars_as_promised_leave_a_session_that_works(beyond: int, trust: Trust) -> None:
+def test_as_many_liars_as_promised_leave_a_session_that_works(beyond: int, least: int, trust: Trust) -> None:
     """Each lies about one other honest client. One liar more may be the end of it."""
-    report = fly(clients=20, corrupt=5, dropout=0, trust=trust)
+    settings: dict[str, Any] = {"dropout": 0, "min_contributors": least}
+    report = fly(clients=20, corrupt=5, trust=trust, **settings)
     count = report.liars + beyond
     assert 0 < count < 10
     court = Court(
-        trust, 20, 5, {k: (WordLiar, {"targets": [k + 10]}) for k in range(1, count + 1)}, dropout=0
+        trust, 20, 5, {k: (WordLiar, {"targets": [k + 10]}) for k in range(1, count + 1)}, **settings
     )
     with pytest.raises(Disputed):
         court.ask()
