@@ -468,6 +468,24 @@ def test_changed_values_of_a_static_kind_answer_a_repeated_query() -> None:
     assert next_total(rig) is not None  # of the same content
 
 
+@pytest.mark.parametrize("trust", BOTH)
+def test_pairwise_rules_do_not_stop_a_server_that_combines_seven_totals(trust: Trust) -> None:
+    """Each total is over the four clients off a line of the Fano plane. Only the cap on sums would help."""
+    rig = Rig(7, trust, min_contributors=4, static=(KIND,), policy_changes={"min_difference": 4})
+    for vector in rig.vectors.values():
+        vector >>= 8  # no total wraps around
+    sets = [[k for k in range(7) if (k - line) % 7 not in (0, 1, 3)] for line in range(7)]
+    totals = []
+    for number, members in enumerate(sets):
+        rig.restart(seed=b"session %d" % number)
+        cohort = rig.set_up(threshold=3, members=members, nonce=bytes([number]) * 32)
+        query = rig.query(cohort, 0, members, payload=payload(number), round_number=number)
+        totals.append(total_over(rig, cohort, query, members))
+    asked = np.array([[member in members for member in range(7)] for members in sets], float)
+    solved = np.linalg.solve(asked, np.array(totals, float))
+    assert (solved.round() == np.array([rig.vectors[k] for k in range(7)])).all()
+
+
 def test_positions_of_another_cohort_are_not_compared_as_ids() -> None:
     """The second cohort lacks client 0: its positions are those of other clients."""
     rig = wary_rig(Trust.CURIOUS, least=2)
