@@ -134,7 +134,8 @@ class SlowReader(PeerError):
 
 
 class WrongVersion(PeerError):
-    """A message has another protocol version. Versions are not negotiated, so no downgrade is possible."""
+    """The peer uses a version of protocol or transport that this side does not speak, or did not offer. An
+    older version might protect less."""
 
 
 class WrongSession(PeerError):

@@ -43,6 +43,7 @@ from secagg.net.packets import LINK_BYTES, Reason, Welcome
 from secagg.net.reliable_link import DismissedByServer, Link, ReceivedFrame, SendProgress, no_progress
 from secagg.net.settings import Address, Patience, check_secure
 from secagg.net.trio_check import check_trio_runs
+from secagg.net.versions import AgreedVersions, NoCommonVersion
 from secagg.policy import Policy
 from secagg.sum_spec import Table
 from secagg.transitions import ClientState
@@ -218,6 +219,9 @@ class Client:
         except DismissedByServer as error:
             await self._dismissed(error)
             return False
+        except NoCommonVersion as error:
+            self._on_event(net_events.ServerIncompatible(self._connector.address, error))
+            return False
         except (ConnectionLost, PeerError) as error:
             self._on_event(net_events.ServerUnreachable(error))
             return False
@@ -232,6 +236,7 @@ class Client:
         link = self._link
         link.frame_limit = self._machine.frame_limit
         self._on_event(net_events.ServerConnected(self._connector.address, welcome.resumed))
+        self._report_versions(welcome.versions)
         async with link.run_lock:
             why = await link.run(connection, received=welcome.received, deliver=self._take)
         if isinstance(why, DismissedByServer):
@@ -239,6 +244,11 @@ class Client:
         else:
             self._on_event(net_events.ServerDisconnected(why))
         return not isinstance(why, PeerError)
+
+    def _report_versions(self, agreed: AgreedVersions) -> None:
+        offered = self._connector.offered
+        if offered.agree(offered) != agreed:
+            self._on_event(net_events.ServerIsOlder(self._connector.address, offered, agreed))
 
     async def _dismissed(self, why: DismissedByServer) -> None:
         self._on_event(net_events.ClientDismissed(why.reason))

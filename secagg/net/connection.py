@@ -18,11 +18,23 @@ class ConnectionLost(SecaggError):
     """The stream ended, broke or fell silent. The `Link` that used it may continue on another connection."""
 
 
+class StreamEnded(ConnectionLost):
+    """The other side closed the stream, or the stream broke, and TLS gives no reason."""
+
+
 def why_broken(error: BaseException) -> str:
     """Return TLS's reason for `error`, or else "the connection broke"; never any text from the peer."""
+    return _tls_reason(error) or "the connection broke"
+
+
+def _tls_reason(error: BaseException) -> str | None:
     cause = error.__cause__
     reason = getattr(cause, "reason", None) if isinstance(cause, ssl.SSLError) else None
-    return f"TLS: {reason.replace('_', ' ').lower()}" if reason else "the connection broke"
+    return f"TLS: {reason.replace('_', ' ').lower()}" if reason else None
+
+
+def _lost(error: BaseException) -> ConnectionLost:
+    return (ConnectionLost if _tls_reason(error) else StreamEnded)(why_broken(error))
 
 
 class Connection:
@@ -73,9 +85,9 @@ class Connection:
         try:
             data = bytes(await self._stream.receive_some(MAX_BODY))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise ConnectionLost(why_broken(error)) from None
+            raise _lost(error) from None
         if not data:
-            raise ConnectionLost("the connection was closed")
+            raise StreamEnded("the connection was closed")
         self.bytes_in += len(data)
         return data
 
@@ -89,7 +101,7 @@ class Connection:
         try:
             await self._stream.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise ConnectionLost(why_broken(error)) from None
+            raise _lost(error) from None
         self._torn = False
         self.bytes_out += len(data)
 

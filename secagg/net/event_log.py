@@ -139,6 +139,8 @@ def _client_side(event: net_events.ClientSideEvent) -> LogLine:
             return LogLine("disconnected", {"reason": str(event.error)})
         case net_events.ServerUnreachable():
             return LogLine("unreachable", {"reason": str(event.error)})
+        case net_events.ServerIncompatible() | net_events.ServerIsOlder():
+            return _versions(event)
         case net_events.ClientDismissed():
             return LogLine("dismissed", {"reason": event.reason.name.lower()})
         case net_events.SessionLost():
@@ -149,6 +151,22 @@ def _client_side(event: net_events.ClientSideEvent) -> LogLine:
             return LogLine("notice", {"topic": event.notice.topic.name.lower()})
         case net_events.ValuesChanged():
             return _changed(event)
+    assert_never(event)
+
+
+def _versions(event: net_events.VersionEvent) -> LogLine:
+    match event:
+        case net_events.ServerIncompatible():
+            return LogLine("incompatible", {"server": str(event.server), "reason": event.error.why})
+        case net_events.ServerIsOlder():
+            reason = f"the server uses {event.agreed}; this client speaks {event.own}: upgrade the server"
+            return LogLine("versions", {"server": str(event.server), "reason": reason})
+        case net_events.ClientIncompatible():
+            facts: dict[str, Fact] = {"member": event.error.peer, "host": event.host}
+            return LogLine("incompatible", {**facts, "reason": event.error.why})
+        case net_events.ClientVersionsDiffer():
+            spoken = f"the client speaks {event.offered}; this server speaks {event.own}"
+            return LogLine("versions", {"member": event.member, "reason": f"{spoken}; used: {event.agreed}"})
     assert_never(event)
 
 
@@ -163,6 +181,8 @@ def _server_side(event: net_events.ServerSideEvent) -> LogLine | None:
     match event:
         case net_events.ConnectionRefused():
             return LogLine("refused", {"host": event.host, "reason": event.reason})
+        case net_events.ClientIncompatible() | net_events.ClientVersionsDiffer():
+            return _versions(event)
         case net_events.ClientConnected():
             return LogLine(_connected(event.resumed), {"member": event.member})
         case net_events.ClientDisconnected():

@@ -17,6 +17,7 @@ from secagg.local_session import Stage
 from secagg.net.notices import Notice
 from secagg.net.packets import Reason
 from secagg.net.settings import Address
+from secagg.net.versions import AgreedVersions, NoCommonVersion, SpokenVersions
 from secagg.usable_values import Zeros
 
 # --- events of a client ----------------------------------------------------------------------------
@@ -42,6 +43,24 @@ class ServerUnreachable:
     """An attempt of the client to connect to the server failed because of `error`. The client tries again."""
 
     error: SecaggError
+
+
+@dataclass(frozen=True)
+class ServerIncompatible:
+    """The server and the client have no version in common. `error` has the versions of both, and the side
+    that must be upgraded. The client tries again, in case that the server is upgraded."""
+
+    server: Address
+    error: NoCommonVersion
+
+
+@dataclass(frozen=True)
+class ServerIsOlder:
+    """The server chose the versions `agreed`, but the client offered higher ones, too. Its range is `own`."""
+
+    server: Address
+    own: SpokenVersions
+    agreed: AgreedVersions
 
 
 @dataclass(frozen=True)
@@ -94,6 +113,8 @@ ClientSideEvent: TypeAlias = (
     ServerConnected
     | ServerDisconnected
     | ServerUnreachable
+    | ServerIncompatible
+    | ServerIsOlder
     | ClientDismissed
     | SessionLost
     | SessionRefused
@@ -112,6 +133,25 @@ class ConnectionRefused:
 
     host: str
     reason: str
+
+
+@dataclass(frozen=True)
+class ClientIncompatible:
+    """The server refused an authenticated client because they have no version in common. `error` has the id
+    of the client, the versions of both, and the side that must be upgraded."""
+
+    host: str
+    error: NoCommonVersion
+
+
+@dataclass(frozen=True)
+class ClientVersionsDiffer:
+    """A client offers other versions than the server speaks. They use the versions `agreed`."""
+
+    member: int
+    offered: SpokenVersions
+    own: SpokenVersions
+    agreed: AgreedVersions
 
 
 @dataclass(frozen=True)
@@ -197,6 +237,8 @@ class SessionClosed:
 
 ServerSideEvent: TypeAlias = (
     ConnectionRefused
+    | ClientIncompatible
+    | ClientVersionsDiffer
     | ClientConnected
     | ClientDisconnected
     | ClientLeft
@@ -210,4 +252,5 @@ ServerSideEvent: TypeAlias = (
 ServerNetworkEvent: TypeAlias = ServerSideEvent | ServerEvent
 OnServerEvent: TypeAlias = Callable[[ServerNetworkEvent], None]
 
+VersionEvent: TypeAlias = ServerIncompatible | ServerIsOlder | ClientIncompatible | ClientVersionsDiffer
 NetworkEvent: TypeAlias = ClientNetworkEvent | ServerNetworkEvent

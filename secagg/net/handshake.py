@@ -1,7 +1,8 @@
 """The start of a connection: the client connects and sends its id, and the server verifies the id.
 
 Any host can open a connection to the server. Until the peer has authenticated, its connection lasts for a
-short time only and takes little memory. The number of such connections is bounded.
+short time only and takes little memory. The number of such connections is bounded. The two sides also agree
+which versions of transport and protocol they use.
 """
 
 from __future__ import annotations
@@ -16,29 +17,38 @@ from typing import Final
 
 import trio
 
-from secagg.errors import SERVER, MalformedMessage, PeerError, SecaggError, UnknownPeer
+from secagg.errors import SERVER, MalformedMessage, PeerError, SecaggError, UnknownPeer, WrongVersion
 from secagg.net import packets
-from secagg.net.connection import Connection, ConnectionLost, why_broken
-from secagg.net.events import ConnectionRefused, OnServerEvent
-from secagg.net.packets import Hello, PacketKind, Reason, Welcome
+from secagg.net.connection import Connection, ConnectionLost, StreamEnded, why_broken
+from secagg.net.events import ClientIncompatible, ClientVersionsDiffer, ConnectionRefused, OnServerEvent
+from secagg.net.packets import Bye, Hello, PacketKind, Reason, Welcome
 from secagg.net.reliable_link import DismissedByServer
 from secagg.net.settings import Address, Capacity, Patience
 from secagg.net.tls import peer_key
+from secagg.net.versions import (
+    FIRST_NEGOTIATED,
+    OWN_VERSIONS,
+    AgreedVersions,
+    NoCommonVersion,
+    SpokenVersions,
+    VersionRange,
+)
 
 UNAUTHENTICATED = -1  # the id of a peer that has not authenticated
 
 
 @dataclass(frozen=True)
 class AuthenticatedClient:
-    """A client whose id the server has accepted: its first packet, and its connection."""
+    """A client whose id the server has accepted: its first packet, its connection, and agreed versions."""
 
     hello: Hello
     connection: Connection
+    versions: AgreedVersions
 
 
 class ClientAuthenticator:
     """Authenticates incoming connections. `members` maps the id of each client to its public key. If
-    `context` is None, nothing is encrypted and no id is verified."""
+    `context` is None, nothing is encrypted and no id is verified. The server speaks the versions `spoken`."""
 
     def __init__(
         self,
@@ -48,8 +58,10 @@ class ClientAuthenticator:
         patience: Patience,
         capacity: Capacity,
         on_event: OnServerEvent,
+        spoken: SpokenVersions = OWN_VERSIONS,
     ) -> None:
         self.members = members
+        self._spoken = spoken
         self._context = context
         self._patience = patience
         self._capacity = capacity
@@ -65,6 +77,8 @@ class ClientAuthenticator:
             with scope:
                 return await self._identify(stream)
             self._on_event(ConnectionRefused(host, "did not authenticate in time"))
+        except NoCommonVersion as error:
+            self._on_event(ClientIncompatible(host, error))
         except (SecaggError, trio.BrokenResourceError) as error:
             self._on_event(ConnectionRefused(host, _reason(error)))
         finally:
@@ -90,11 +104,44 @@ class ClientAuthenticator:
         if kind is not PacketKind.HELLO:
             raise MalformedMessage(UNAUTHENTICATED, "did not say hello")
         hello = packets.parse_hello(body, sender=UNAUTHENTICATED)
+        offered = await _offer_of(hello, connection)
         if hello.member not in self.members or (key and self.members[hello.member] != key):
             await connection.write([packets.bye(Reason.UNKNOWN)])
             raise UnknownPeer(hello.member, "is not a client of this server, or uses another client's id")
         connection.peer = hello.member
-        return AuthenticatedClient(hello, connection)
+        return AuthenticatedClient(hello, connection, await self._agree(connection, hello, offered))
+
+    async def _agree(self, connection: Connection, hello: Hello, offered: SpokenVersions) -> AgreedVersions:
+        """Return the versions to use. If there are none in common, refuse the client, which is authenticated,
+        and raise `NoCommonVersion`."""
+        agreed = self._spoken.agree(offered)
+        if agreed is None:
+            await connection.write([_refusal(hello, self._spoken)])
+            raise NoCommonVersion(hello.member, own=self._spoken, theirs=offered)
+        if offered != self._spoken:
+            self._on_event(ClientVersionsDiffer(hello.member, offered, self._spoken, agreed))
+        return agreed
+
+
+async def _offer_of(hello: Hello, connection: Connection) -> SpokenVersions:
+    """Return the versions that a client offers. Before `FIRST_NEGOTIATED`, clients name only the one
+    transport version that they speak, in their hello."""
+    if hello.transport < FIRST_NEGOTIATED:
+        return SpokenVersions(VersionRange(hello.transport, hello.transport), protocol=None)
+    kind, body = await connection.read()
+    if kind is not PacketKind.VERSIONS:
+        raise MalformedMessage(UNAUTHENTICATED, "did not say which versions it speaks")
+    offered = packets.parse_versions(body, sender=UNAUTHENTICATED)
+    if offered.transport.highest != hello.transport:
+        raise MalformedMessage(UNAUTHENTICATED, "offers other versions than its hello")
+    return offered
+
+
+def _refusal(hello: Hello, spoken: SpokenVersions) -> bytes:
+    """Return the last packet to a client without a common version. A client from before `FIRST_NEGOTIATED`
+    understands only the older reasons, and none of them is about versions."""
+    old = hello.transport < FIRST_NEGOTIATED
+    return packets.bye(Reason.UNKNOWN) if old else packets.bye_versions(spoken)
 
 
 def _reason(error: Exception) -> str:
@@ -104,17 +151,36 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, ConnectionLost) else why_broken(error)
 
 
+class GreetingUnanswered(ConnectionLost):
+    """The server closed the connection and did not answer the greeting. Servers of transport version 2 do so
+    if a client speaks another version; a server also does so if it refuses the client's certificate."""
+
+    def __init__(self, error: StreamEnded, offered: SpokenVersions) -> None:
+        super().__init__(
+            f"{error} before the server answered; its log says why. If it does not speak {offered}, upgrade "
+            "the server"
+        )
+
+
 _FIRST: Final = 0.25  # seconds before the second attempt
 _LONGEST: Final = 30.0  # seconds between two attempts, at most
 
 
 class ServerConnector:
-    """Opens connections from client `member` to its server, with TLS unless `context` is None."""
+    """Opens connections from client `member` to its server, with TLS unless `context` is None. The client
+    offers to use the versions `offered`."""
 
     def __init__(
-        self, address: Address, *, member: int, context: ssl.SSLContext | None, patience: Patience
+        self,
+        address: Address,
+        *,
+        member: int,
+        context: ssl.SSLContext | None,
+        patience: Patience,
+        offered: SpokenVersions = OWN_VERSIONS,
     ) -> None:
         self.address = address
+        self.offered = offered
         self._member = member
         self._context = context
         self._patience = patience
@@ -122,8 +188,9 @@ class ServerConnector:
     async def connect(self, link: bytes, received: int) -> tuple[Connection, Welcome]:
         """Connect, and return the connection and the server's answer to the first packet. `link` names the
         `Link` to continue, and `received` is how many frames arrived on it before. Raises `DismissedByServer`
-        if the server refuses with a reason, `ConnectionLost` if the connection fails, and `PeerError` if the
-        peer is not a server of this protocol."""
+        if the server refuses with a reason, `NoCommonVersion` if it does so because of the versions,
+        `ConnectionLost` if the connection fails, and another `PeerError` if the peer is not a server of this
+        protocol."""
         try:
             with trio.fail_after(self._patience.handshake):
                 stream = await trio.open_tcp_stream(self.address.host, self.address.port)
@@ -140,16 +207,35 @@ class ServerConnector:
             if self._context is not None:
                 stream = await self._encrypted(stream, self._context)
             connection = Connection(stream, peer=SERVER, silence=self._patience.silence)
-            await connection.write([packets.hello(self._member, link, received)])
-            kind, body = await connection.read()
-            if kind is PacketKind.BYE:
-                raise DismissedByServer(packets.parse_reason(body, sender=SERVER))
-            if kind is not PacketKind.WELCOME:
-                raise MalformedMessage(SERVER, "answered with a packet other than a welcome")
-            return connection, packets.parse_welcome(body, sender=SERVER)
+            greeting = packets.hello(self._member, link, received, offered=self.offered)
+            await connection.write([greeting])
+            return connection, await self._welcome(connection)
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise
+
+    async def _welcome(self, connection: Connection) -> Welcome:
+        """Return the server's answer to the greeting."""
+        try:
+            kind, body = await connection.read()
+        except StreamEnded as error:
+            raise GreetingUnanswered(error, self.offered) from None
+        if kind is PacketKind.BYE:
+            raise self._dismissal(packets.parse_bye(body, sender=SERVER))
+        if kind is not PacketKind.WELCOME:
+            raise MalformedMessage(SERVER, "answered with a packet other than a welcome")
+        welcome = packets.parse_welcome(body, sender=SERVER)
+        if not self.offered.includes(welcome.versions):
+            raise WrongVersion(SERVER, f"chose {welcome.versions}; this client offered {self.offered}")
+        return welcome
+
+    def _dismissal(self, bye: Bye) -> SecaggError:
+        """Return the error that says why the server refuses the client."""
+        if bye.versions is None:
+            return DismissedByServer(bye.reason)
+        if self.offered.agree(bye.versions) is not None:
+            return MalformedMessage(SERVER, "refuses versions that it speaks itself")
+        return NoCommonVersion(SERVER, own=self.offered, theirs=bye.versions)
 
     async def _encrypted(self, stream: trio.abc.Stream, context: ssl.SSLContext) -> trio.abc.Stream:
         encrypted = trio.SSLStream(stream, context, https_compatible=True)

@@ -276,7 +276,7 @@ class Link:
             case PacketKind.ACK:
                 self._take_ack(packets.parse_count(body))
             case PacketKind.BYE if self.peer == SERVER:
-                raise DismissedByServer(packets.parse_reason(body, sender=self.peer))
+                raise DismissedByServer(packets.parse_bye(body, sender=self.peer).reason)
             case _:
                 raise MalformedMessage(self.peer, f"a packet out of order ({kind.name.lower()})")
 

@@ -185,7 +185,8 @@ class Server:
         if client.hello.received and not self._knows(client.hello):
             # The client has frames of a link that is unknown here. No new link is made yet, so a lost answer
             # does no harm: the client repeats this hello until it has read that its session is lost.
-            await _answer(client.connection, packets.welcome(resumed=False, received=0))
+            welcome = packets.welcome(resumed=False, received=0, versions=client.versions)
+            await _answer(client.connection, welcome)
             return
         link, resumed = self._link_of(client.hello)
         link.supersede()
@@ -197,7 +198,7 @@ class Server:
                 await _dismiss(client.connection, Reason.EXCLUDED if barred else Reason.REPLACED)
                 return
             self._on_connected(link, resumed)
-            hello = packets.welcome(resumed=resumed, received=link.received)
+            hello = packets.welcome(resumed=resumed, received=link.received, versions=client.versions)
             take = partial(self._take, link)
             received = client.hello.received  # 0 if the link is new
             why = await link.run(client.connection, first=hello, received=received, deliver=take)

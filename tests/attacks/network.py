@@ -361,7 +361,7 @@ class Intruder:
         await self.send(*in_packets(frame, self.received if seen is None else seen))
 
     async def dismissal(self) -> packets.Reason:
-        return packets.parse_reason(await self.next(PacketKind.BYE), sender=SERVER)
+        return packets.parse_bye(await self.next(PacketKind.BYE), sender=SERVER).reason
 
     async def until_closed(self) -> None:
         """Whatever comes is ignored, until nothing more does."""

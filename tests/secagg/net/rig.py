@@ -187,8 +187,9 @@ class Line:
     @property
     def member(self) -> int | None:
         """Who has said hello on it."""
-        hello = bytes(self.up.log[HEADER.size : len(packets.hello(0, LINK, 0))])
-        return packets.parse_hello(hello, sender=0).member if len(self.up.log) > len(hello) > 0 else None
+        hello = packets.hello(0, LINK, 0)
+        body = bytes(self.up.log[HEADER.size : HEADER.size + packets.HELLO_BYTES])
+        return packets.parse_hello(body, sender=0).member if len(self.up.log) >= len(hello) else None
 
     def cut(self) -> None:
         self.up.break_down()
@@ -282,7 +283,7 @@ class Knocker:
         await self.send(packets.begin(len(frame), seen), packets.packet(PacketKind.PIECE, frame))
 
     async def dismissal(self) -> packets.Reason:
-        return packets.parse_reason(await self.next(PacketKind.BYE), sender=SERVER)
+        return packets.parse_bye(await self.next(PacketKind.BYE), sender=SERVER).reason
 
     async def gone(self) -> bool:
         """Wait until the other side has closed the connection."""

@@ -80,6 +80,9 @@ def refused_for(diary: Diary, reason: str) -> None:
     assert reason in str(diary.reasons("refused"))
 
 
+HELLO = packets.hello(2, LINK, 0)[: HEADER.size + packets.HELLO_BYTES]
+
+
 def test_a_member_comes_in() -> None:
     visitor, diary = visit(packets.hello(2, LINK, 5))
     assert visitor.client is not None
@@ -99,7 +102,10 @@ def test_a_member_comes_in() -> None:
         (packets.packet(PacketKind.ALIVE), "did not say hello"),
         (packets.packet(PacketKind.PIECE, b"secret words"), "did not say hello"),
         (packets.hello(2, LINK, 0).replace(b"secagg", b"SECAGG"), "not a packet of this transport"),
-        (packets.hello(2, LINK, 0).replace(b"secagg\x02", b"secagg\x01"), "transport version 1"),
+        (packets.hello(2, LINK, 0).replace(b"secagg\x03", b"secagg\x00"), "not a packet of this transport"),
+        (packets.hello(2, LINK, 0).replace(b"secagg\x03", b"secagg\x04"), "other versions than its hello"),
+        (HELLO + packets.packet(PacketKind.ALIVE), "did not say which versions it speaks"),
+        (HELLO + packets.packet(PacketKind.VERSIONS, bytes([4, 3, 2, 2])), "versions that are not a range"),
     ],
 )
 def test_whoever_says_something_else_is_refused_at_once(data: bytes, reason: str) -> None:

@@ -126,9 +126,11 @@ def test_whoever_comes_back_at_the_last_moment_is_welcome_as_before_or_as_new(of
             lost = trio.current_time() - 1
             await trio.sleep_until(lost + PATIENCE.grace - 5)
             second = Knocker(await network.open_tcp_stream("127.0.0.1", 7443))
+            greeting = packets.hello(1, LINK, 0)
+            await second.send(greeting[:-1])
             await trio.sleep(4)
-            # Its hello arrives while the clock moves on: tasks that both wake now run in any order.
-            network.lines[1].up.feed(packets.hello(1, LINK, 0))
+            # Its greeting is complete while the clock moves on: tasks that both wake now run in any order.
+            network.lines[1].up.feed(greeting[-1:])
             clock = trio.lowlevel.current_clock()
             assert isinstance(clock, MockClock)
             clock.jump(1 + offset)
