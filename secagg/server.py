@@ -119,6 +119,11 @@ class ServerMachine:
         return self._agenda.next_sum
 
     @property
+    def min_cohort(self) -> int:
+        """The fewest clients that must join."""
+        return self._params.min_cohort
+
+    @property
     def advertised(self) -> tuple[int, ...]:
         """The ids of the clients that joined: the server has accepted their public keys."""
         return self._admission.advertised

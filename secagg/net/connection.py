@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -11,6 +12,7 @@ import trio
 from secagg.errors import Peer, SecaggError
 from secagg.net.packets import HEADER, MAX_BODY, PacketKind, parse_header
 
+LAST_SECONDS: Final = 1.0  # for a client to read why its connection is closed
 _CHUNKS: Final = 64  # chunks before they are joined: as an object, a tiny chunk takes much more memory
 
 
@@ -104,6 +106,11 @@ class Connection:
             raise _lost(error) from None
         self._torn = False
         self.bytes_out += len(data)
+
+    async def send_last(self, packet: bytes) -> None:
+        """Try for at most `LAST_SECONDS` to send the last packet. A lost connection is not an error."""
+        with trio.move_on_after(LAST_SECONDS), suppress(ConnectionLost):
+            await self.write([packet])
 
     async def close(self) -> None:
         """Close the stream at once, without waiting for the other side."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from secagg import events
+from secagg.local_session import Stage
 from secagg.net import events as net_events
 from secagg.net.events import LeaveReason, NetworkEvent, SessionLossReason
 
@@ -28,6 +29,8 @@ _MILESTONES: Final = (
     events.SumAborted,
     events.SessionFailed,
     events.Convicted,
+    net_events.ClientsAwaited,  # at intervals
+    net_events.SessionWaiting,
     net_events.ValuesChanged,  # the client has paid for each from its budget
 )
 _SESSION_ENDS: Final = (events.SessionOver, net_events.SessionLost, net_events.SessionRefused)
@@ -195,6 +198,8 @@ def _server_side(event: net_events.ServerSideEvent) -> LogLine | None:
         case net_events.ClientNotice():
             topic, words = event.notice.topic.name.lower(), printable(event.notice.body)
             return LogLine("notice", {"member": event.member, "topic": topic, "reason": words})
+        case net_events.ClientsAwaited() | net_events.SessionWaiting():
+            return _waiting(event)
         case (
             net_events.SessionBegun()
             | net_events.StageClosed()
@@ -203,6 +208,15 @@ def _server_side(event: net_events.ServerSideEvent) -> LogLine | None:
         ):
             return None
     assert_never(event)
+
+
+def _waiting(event: net_events.ClientsAwaited | net_events.SessionWaiting) -> LogLine:
+    if isinstance(event, net_events.ClientsAwaited):
+        counts = {"connected": event.connected, "needed": event.needed, "barred": event.barred}
+        return LogLine("waiting", counts)
+    answered = "joined" if event.stage is Stage.ADVERTISE else "answered"
+    counts = {answered: event.answered, "expected": event.expected, "offline": event.offline}
+    return LogLine("waiting", {"stage": event.stage.value, **counts, "seconds": round(event.seconds)})
 
 
 def _server_machine(event: events.ServerEvent) -> LogLine | None:

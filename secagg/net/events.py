@@ -212,6 +212,28 @@ class SessionBegun:
 
 
 @dataclass(frozen=True)
+class ClientsAwaited:
+    """An event of the server: it waits until `needed` clients are connected. Now `connected` are, without the
+    ones that are barred, of which there are `barred`."""
+
+    connected: int
+    needed: int
+    barred: int
+
+
+@dataclass(frozen=True)
+class SessionWaiting:
+    """An event of the server: a stage of its session has lasted for `seconds`. So far, `answered` clients out
+    of `expected` have joined the session or answered. Of the others, `offline` are not connected."""
+
+    stage: Stage
+    answered: int
+    expected: int
+    offline: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class StageClosed:
     """An event of the server: a stage of its session is over. It took `seconds`, with the computation that
     closed it. There is no such event for a stage that was abandoned."""
@@ -244,7 +266,9 @@ ServerSideEvent: TypeAlias = (
     | ClientLeft
     | ClientExcluded
     | ClientNotice
+    | ClientsAwaited
     | SessionBegun
+    | SessionWaiting
     | StageClosed
     | TrafficCounted
     | SessionClosed

@@ -10,10 +10,11 @@ client is bounded: a few frames that it has not read, and one upload, of which a
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -23,9 +24,10 @@ from secagg.errors import OutOfOrder, OversizeMessage, PeerError, SecaggError, S
 from secagg.ledger import ServerLedger
 from secagg.net import events as net_events
 from secagg.net import packets
-from secagg.net.connection import Connection, ConnectionLost, host_of
+from secagg.net.connection import LAST_SECONDS, Connection, host_of
 from secagg.net.event_log import EventLog
 from secagg.net.events import LeaveReason, OnServerEvent
+from secagg.net.expected_clients import ExpectedClients, Presence
 from secagg.net.handshake import AuthenticatedClient, ClientAuthenticator
 from secagg.net.notices import MAX_CLIENT_NOTICE, Notice, Topic, is_notice, parse_notice
 from secagg.net.nursery_and_threads import RunFunction, background_nursery, in_thread
@@ -39,7 +41,6 @@ from secagg.server import ServerMachine
 
 _MAX_STRAY_FRAMES: Final = 8  # frames of an honest client that may arrive after its session has ended
 _BACKLOG: Final = 1024  # many clients may connect at the same moment
-_DISMISSAL_SECONDS: Final = 1.0  # seconds for a client to read why its connection is closed
 
 
 class Server:
@@ -65,6 +66,8 @@ class Server:
         self._notices: dict[Topic, bytes] = {}  # what every client is told when it connects
         self._client_notices: Counter[int] = Counter()  # by client, since the last session began
         self._excluded_members: set[int] = set()  # until the session ends
+        self._gone: set[int] = set()  # clients that no session waits for, until they connect again
+        self._report_due = -math.inf  # the time of the next report of what the server waits for
         self._connection_count = 0  # open connections of authenticated clients
         self._changed = trio.Event()
         self._on_event = on_event
@@ -83,10 +86,15 @@ class Server:
         return self._session
 
     async def wait_for_clients(self, count: int, *, barred: Collection[int] = ()) -> None:
-        """Wait until at least `count` clients are connected, without those in `barred` (ids)."""
+        """Wait until at least `count` clients are connected, without those in `barred` (ids). Meanwhile, an
+        event reports it every `Patience.report` seconds, even if the call is often cancelled and repeated."""
         check_trio_runs("Server.wait_for_clients")
-        while len(set(self.connected).difference(barred)) < count:
-            await self._changed.wait()
+        while (connected := len(set(self.connected).difference(barred))) < count:
+            if (now := trio.current_time()) >= self._report_due:
+                self._report_due = now + self._patience.report
+                self._on_event(net_events.ClientsAwaited(connected, count, len(barred)))
+            with trio.move_on_at(self._report_due):
+                await self._changed.wait()
 
     def post(self, notice: Notice) -> None:
         """Send a notice to all clients: now, or when they connect. It replaces the last one on its topic."""
@@ -122,21 +130,24 @@ class Server:
         """Set up a session with the clients that join before the deadline, and yield it.
 
         The session ends with the block. When `expected` clients have joined or left, the server waits for no
-        more. Raises `SumFailed` if too few join, and `StateError` if a session runs already. If `members` is
-        given, only these are invited; others stay connected for a later session. `on_event` gets every event
-        of `machine`, after the `ledger` and before the server's own callback. `work` runs slow computations.
+        more, and `Deadlines.absent` says how long it waits for clients that are not connected; if `expected`
+        is None, it always waits until the deadline. Raises `SumFailed` if too few join, and `StateError` if a
+        session runs already. If `members` is given, only these are invited; others stay connected for a later
+        session. `on_event` gets every event of `machine`, after the `ledger` and before the server's own
+        callback. `work` runs slow computations.
         """
         check_trio_runs("Server.session")
         if self._session is not None:
             raise StateError("a server has one session at a time")
         self._clear_exclusions()
+        candidates = self._authenticator.members if members is None else members
         session = self._session = Session(
             machine,
             self._exclude,
             deadlines=deadlines or Deadlines(),
             ledger=ledger,
-            expected=expected,
-            members=members,
+            expected=ExpectedClients(candidates, expected=expected, presence=self._presence),
+            report=self._patience.report,
             on_machine_event=on_event,
             on_event=self._on_event,
             work=work,
@@ -150,11 +161,18 @@ class Server:
             yield session
         finally:
             self._session = None
+            self._gone.update(set(candidates).difference(self._links))
             try:
                 session.end()
             finally:
                 self._clear_exclusions()
                 self._on_event(net_events.SessionClosed())
+
+    def _presence(self, member: int) -> Presence:
+        link = self._links.get(member)
+        if link is None:
+            return Presence.GONE if member in self._gone else Presence.ABSENT
+        return Presence.OFFLINE if link in self._offline else Presence.CONNECTED
 
     def _clear_exclusions(self) -> None:
         """Let excluded clients connect again, and reset each client's counts of notices and stray frames."""
@@ -172,7 +190,7 @@ class Server:
         self._connection_count += 1
         try:
             if client.hello.member in self._excluded_members:
-                await _dismiss(client.connection, Reason.EXCLUDED)
+                await client.connection.send_last(packets.bye(Reason.EXCLUDED))
             else:
                 await self._serve_client(client)
         finally:
@@ -186,7 +204,7 @@ class Server:
             # The client has frames of a link that is unknown here. No new link is made yet, so a lost answer
             # does no harm: the client repeats this hello until it has read that its session is lost.
             welcome = packets.welcome(resumed=False, received=0, versions=client.versions)
-            await _answer(client.connection, welcome)
+            await client.connection.send_last(welcome)
             return
         link, resumed = self._link_of(client.hello)
         link.supersede()
@@ -195,7 +213,8 @@ class Server:
                 return  # the client has connected again meanwhile; only its newest connection is used
             if self._links.get(link.member) is not link:
                 barred = link.member in self._excluded_members
-                await _dismiss(client.connection, Reason.EXCLUDED if barred else Reason.REPLACED)
+                reason = Reason.EXCLUDED if barred else Reason.REPLACED
+                await client.connection.send_last(packets.bye(reason))
                 return
             self._on_connected(link, resumed)
             hello = packets.welcome(resumed=resumed, received=link.received, versions=client.versions)
@@ -223,17 +242,21 @@ class Server:
         return link, False
 
     def _on_connected(self, link: Link, resumed: bool) -> None:
-        self._notify_changed()
+        self._gone.discard(link.member)
         self._on_event(net_events.ClientConnected(link.member, resumed))
         if not resumed:
             for frame in self._notices.values():
                 link.send(frame)  # a new link: far fewer frames than may wait
         if self._session is not None:
             self._session.invite(link)
+        self._notify_changed()
 
     def _notify_changed(self) -> None:
+        """Wake the tasks that wait for clients, because one has connected, or lost its connection."""
         self._changed.set()
         self._changed = trio.Event()
+        if self._session is not None:
+            self._session.note_presence()
 
     async def _take(self, link: Link, arrival: ReceivedFrame) -> None:
         if is_notice(arrival.frame):
@@ -257,9 +280,9 @@ class Server:
         """On a `PeerError`, exclude the client; on `ClosedLocally`, dismiss it; else let it reconnect."""
         if isinstance(why, PeerError):
             self._exclude(link, why)
-            await _dismiss(connection, Reason.EXCLUDED)
+            await connection.send_last(packets.bye(Reason.EXCLUDED))
         elif isinstance(why, ClosedLocally):
-            await _dismiss(connection, why.reason)
+            await connection.send_last(packets.bye(why.reason))
         else:
             self._on_event(net_events.ClientDisconnected(link.member, why))
             self._start_grace_period(link)
@@ -269,11 +292,14 @@ class Server:
         if self._links.get(link.member) is link and not link.run_lock.locked():
             scope = self._offline[link] = trio.CancelScope()
             self._nursery.start_soon(self._expire, link, scope)
+            self._notify_changed()
 
     async def _expire(self, link: Link, scope: trio.CancelScope) -> None:
         with scope:
             await trio.sleep(self._patience.grace)
+            self._gone.add(link.member)
             self._forget(link, LeaveReason.CONNECTION_LOST)
+            self._notify_changed()
 
     def _stop_grace_period(self, link: Link) -> None:
         """Cancel the task, if there is one, that would remove `link` because its client stays offline."""
@@ -292,6 +318,7 @@ class Server:
         """Exclude a client that broke the protocol: disconnect it, and refuse it until the next session."""
         self._on_event(net_events.ClientExcluded(link.member, error))
         self._excluded_members.add(link.member)
+        self._gone.add(link.member)
         if self._session is not None and self._session.has(link):
             self._session.remove_excluded(link, error)
         if self._links.get(link.member) is link:
@@ -307,19 +334,9 @@ class Server:
             await self.flush()
         for link in self._links.values():
             link.close(Reason.CLOSING)
-        with trio.move_on_after(_DISMISSAL_SECONDS, shield=True):
+        with trio.move_on_after(LAST_SECONDS, shield=True):
             while self._connection_count:
                 await self._changed.wait()
-
-
-async def _dismiss(connection: Connection, reason: Reason) -> None:
-    await _answer(connection, packets.bye(reason))
-
-
-async def _answer(connection: Connection, packet: bytes) -> None:
-    """Try for at most a second to send a connection's last packet. A lost connection is not an error."""
-    with trio.move_on_after(_DISMISSAL_SECONDS), suppress(ConnectionLost):
-        await connection.write([packet])
 
 
 @asynccontextmanager

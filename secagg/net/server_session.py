@@ -6,6 +6,7 @@ and does not read from its connection meanwhile.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -25,9 +26,11 @@ from secagg.net.events import (
     ClientLeft,
     LeaveReason,
     OnServerEvent,
+    SessionWaiting,
     StageClosed,
     TrafficCounted,
 )
+from secagg.net.expected_clients import ExpectedClients, JoinWait
 from secagg.net.nursery_and_threads import RunFunction
 from secagg.net.reliable_link import Link, ReceivedFrame
 from secagg.net.settings import Deadlines
@@ -55,8 +58,8 @@ class Session:
         *,
         deadlines: Deadlines,
         ledger: ServerLedger | None,
-        expected: int | None,
-        members: Collection[int] | None,
+        expected: ExpectedClients,
+        report: float,
         on_machine_event: OnMachineEvent,
         on_event: OnServerEvent,
         work: RunFunction,
@@ -66,7 +69,7 @@ class Session:
         self._deadlines = deadlines
         self._ledger = ledger
         self._expected = expected
-        self._invited_members = members
+        self._report = report
         self._on_machine_event = on_machine_event
         self._on_event = on_event
         self._work = work
@@ -76,7 +79,9 @@ class Session:
         self._pending: list[Callable[[], tuple[ServerEvent, ...]]] = []
         self._joined: set[int] = set()  # clients that have accepted the invitation
         self._left: set[int] = set()  # clients that have left; they cannot join again
-        self._complete = trio.Event()
+        self._is_complete = False  # whether the stage waits for no more answers
+        self._joined_by = math.inf  # the time at which absent clients are waited for no longer
+        self._changed = trio.Event()
         self._failure: LocalError | None = None
         self.contributors: tuple[int, ...] = ()  # the clients in the last total
         self._current = Stage.ADVERTISE  # a frame between two stages is counted with the first of them
@@ -107,7 +112,7 @@ class Session:
         async with self._holding():
             self._raise_failure()
             step = self._machine.ask(kind, payload, round_number=round_number)
-            self._complete = trio.Event()
+            self._is_complete = False
         try:
             if self._ledger is not None:
                 self._ledger.note_asked(step.outgoing[0].frame, self._machine.table)
@@ -150,7 +155,7 @@ class Session:
     def invite(self, link: Link) -> None:
         """Invite a connected client, if it may take part and the session still accepts clients."""
         member = link.member
-        if self._invited_members is not None and member not in self._invited_members:
+        if member not in self._expected.candidates:
             return
         if self._machine.state is not ServerState.INVITING or member in self._links.keys() | self._left:
             return
@@ -158,6 +163,10 @@ class Session:
         self._links[member] = link
         self._send_to(member, self._machine.invitation)
         self._since[member] = link.sent
+
+    def note_presence(self) -> None:
+        """Decide again which clients to wait for, because one has connected, or lost its connection."""
+        self._later(lambda: ())
 
     def has(self, link: Link) -> bool:
         return self._links.get(link.member) is link
@@ -195,17 +204,58 @@ class Session:
     async def _run_stage(self) -> tuple[ServerEvent, ...]:
         """Wait for all answers or the deadline of the stage. Close the stage, and return its events."""
         begun, stage = trio.current_time(), self._stage_now()
-        with trio.move_on_after(self._deadlines.of(self._machine.state)):
-            await self._complete.wait()
+        await self._wait_for_answers(stage, begun)
         async with self._holding():
             self._raise_failure()
-            self._complete = trio.Event()
+            self._is_complete, self._joined_by = False, math.inf
             step = await self._work(self._machine.close_stage)
             self._act(step)
             self._dismiss_latecomers()
         self._on_event(StageClosed(stage, trio.current_time() - begun))
         self._report_traffic()
         return step.events
+
+    async def _wait_for_answers(self, stage: Stage, begun: float) -> None:
+        """Wait until the stage is complete, or its time is over. At intervals, report what it waits for."""
+        asked = len(self._machine.waiting_for)
+        end, report = begun + self._deadlines.of(self._machine.state), begun + self._report
+        while not self._is_complete and (now := trio.current_time()) < min(end, self._joined_by):
+            if now >= report:
+                self._on_event(self._waiting(stage, asked, now - begun))
+                report = now + self._report
+            with trio.move_on_at(min(end, self._joined_by, report)):
+                await self._changed.wait()
+
+    def _waiting(self, stage: Stage, asked: int, seconds: float) -> SessionWaiting:
+        """Return how many clients have answered, of the `asked` ones, or of all that may join."""
+        missing: Collection[int] = self._machine.waiting_for
+        answered = asked - len(missing)
+        if self._machine.state is ServerState.INVITING:
+            missing = self._expected.missing(self._machine, self._left)
+            answered = len(self._machine.advertised)
+        offline = self._expected.offline(missing)
+        return SessionWaiting(stage, answered, answered + len(missing), offline, seconds)
+
+    def _review_joining(self) -> None:
+        """While clients join, decide how long to wait for more. The caller holds the machine's lock, or no
+        task does."""
+        if self._machine.state is not ServerState.INVITING:
+            return
+        wait = self._expected.wait(self._machine, self._left)
+        if wait is not JoinWait.SHORTLY:
+            self._joined_by = math.inf
+        elif self._joined_by == math.inf:
+            self._joined_by = trio.current_time() + self._deadlines.absent
+        self._is_complete = self._is_complete or wait is JoinWait.NO_MORE
+        self._notify_changed()
+
+    def _notify_changed(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _complete(self) -> None:
+        self._is_complete = True
+        self._notify_changed()
 
     def _report_traffic(self) -> None:
         """Report the bytes of each stage that were counted since the last report."""
@@ -252,7 +302,7 @@ class Session:
             self._note(happened)
         except LocalError as error:
             self._failure = error
-            self._complete.set()
+            self._complete()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -271,16 +321,10 @@ class Session:
             self._on_event(event)
             match event:
                 case events.StageFull():
-                    self._complete.set()
+                    self._complete()
                 case events.Excluded():
                     self._remove(event.peer, event.error)
-        if self._machine.state is ServerState.INVITING and self._all_expected_came():
-            self._complete.set()
-
-    def _all_expected_came(self) -> bool:
-        """Return whether as many clients as expected have joined or left; False if no number is expected."""
-        came = self._left.union(self._machine.advertised)
-        return self._expected is not None and len(came) >= self._expected
+        self._review_joining()
 
     def _remove(self, member: int, error: PeerError) -> None:
         link = self._links.pop(member, None)

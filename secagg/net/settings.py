@@ -20,6 +20,10 @@ class Deadlines:
     Raises `ParameterError` unless each value is above 0 and at most a day.
 
     `join`     clients join and advertise their public keys.
+    `absent`   for a session that enough clients have joined, and all that are connected: clients without a
+               connection get no more than this time to come. It ends with `join` at the latest. Clients that
+               were disconnected for longer than `Patience.grace`, or for which an earlier session has waited
+               in vain, get none.
     `share`    clients secret-share their one-time secrets. With hybrid keys, they then have as long again to
                deposit their pair secrets.
     `mask`     clients compute and upload their masked input. This includes local training.
@@ -31,6 +35,7 @@ class Deadlines:
     """
 
     join: float = 60.0
+    absent: float = 30.0  # within this time, each client that cannot connect tries again
     share: float = 60.0
     mask: float = 600.0
     confirm: float = 60.0
@@ -60,6 +65,7 @@ class Patience:
     `silence`    a connection counts as lost if nothing arrives on it for this time.
     `grace`      the server drops a client from the session if it has had no connection for this time.
     `farewell`   a side that shuts down waits at most this long for the other to receive all frames.
+    `report`     a server that waits for clients reports for which, once in this time.
 
     >>> Patience().grace
     10.0
@@ -69,6 +75,7 @@ class Patience:
     silence: float = 60.0
     grace: float = 10.0
     farewell: float = 2.0
+    report: float = 30.0
 
     def __post_init__(self) -> None:
         _check_seconds(self)

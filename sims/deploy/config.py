@@ -87,6 +87,7 @@ class PatienceSection(ConfigSection):
     silence: float = Patience.silence
     grace: float = Patience.grace
     farewell: float = Patience.farewell
+    report: float = Patience.report
 
     def made(self) -> Patience:
         return Patience(**self.model_dump())
@@ -159,6 +160,7 @@ class AskSection(ConfigSection):
 
 class DeadlinesSection(ConfigSection):
     join: float = Deadlines.join
+    absent: float = Deadlines.absent
     share: float = Deadlines.share
     mask: float = Deadlines.mask
     confirm: float = Deadlines.confirm

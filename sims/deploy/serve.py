@@ -164,14 +164,10 @@ class ServeRunner:
         """Wait until enough clients are connected that are not barred. Return the ids of those that are; an
         operator may forgive one meanwhile."""
         least = self._section.min_cohort
-        waiting = False
         while True:
             barred = self._ledger.barred
             if len(set(server.connected) - barred) >= least:
                 return barred
-            if not waiting:
-                waiting = True
-                self._log.write("waiting", clients=least, barred=len(barred))
             with trio.move_on_after(_FORGIVEN_WITHIN):
                 await server.wait_for_clients(least, barred=barred)
 

@@ -56,7 +56,6 @@ from sims.scenario.loading_and_variants import Variant
 T = TypeVar("T")
 OnRound: TypeAlias = Callable[[RoundReport], None]
 _OUTCOME: Final = FileKind("the outcome of a run", "name another run directory", ConfigError)
-_LOOK: Final = 10.0  # seconds between two lines of the log while too few clients are there
 
 
 def load_deployment(path: Path) -> tuple[DeploySection, RunTerms, ServerCredentials]:
@@ -264,11 +263,8 @@ class TrainingServer(FinishedRun):
         return run
 
     def _wait(self, server: Server, call: Any) -> None:
-        """Wait until enough clients are connected. Say so in the log, one line per interval."""
-        least = self._section.min_cohort
-        while not call(_enough_came, server, least, self._barred):
-            connected = call(_connected, server)
-            self._log.write("waiting", connected=len(connected), needed=least, barred=len(self._barred))
+        """Wait until enough clients are connected. The server's events report it at intervals."""
+        call(partial(server.wait_for_clients, self._section.min_cohort, barred=self._barred))
 
     def _keep(self, run: Run[Any], coordinator: Coordinator, report: RoundReport, seconds: float) -> None:
         path = self._section.run / MODEL
@@ -370,10 +366,3 @@ def _call(token: trio.lowlevel.TrioToken, function: Callable[..., Awaitable[T]],
 
 async def _connected(server: Server) -> tuple[int, ...]:
     return server.connected
-
-
-async def _enough_came(server: Server, least: int, barred: set[int]) -> bool:
-    with trio.move_on_after(_LOOK):
-        await server.wait_for_clients(least, barred=barred)
-        return True
-    return False
