@@ -88,6 +88,9 @@ class ServerMetrics:
             "bars", "Clients barred from all later sessions, by error class.", "reason"
         )
         self._strangers = self._counter("connections_refused", "Connections that were not authenticated.")
+        self._incompatible = self._counter(
+            "clients_incompatible", "Connections of clients without a common version."
+        )
         for reason in net_events.LeaveReason:
             self._left.labels(_name(reason))
 
@@ -150,6 +153,8 @@ class ServerMetrics:
         match event:
             case net_events.ConnectionRefused():
                 self._strangers.inc()
+            case net_events.ClientIncompatible():
+                self._incompatible.inc()
             case net_events.ClientLeft():
                 self._left.labels(_name(event.reason)).inc()
             case net_events.ClientExcluded():

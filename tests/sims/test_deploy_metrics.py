@@ -24,6 +24,7 @@ from secagg.ledger import ServerLedger
 from secagg.local_session import Stage
 from secagg.net import events as net_events
 from secagg.net.events import LeaveReason, ServerNetworkEvent
+from secagg.net.versions import OWN_VERSIONS, NoCommonVersion, SpokenVersions, VersionRange
 from secagg.sum_spec import Table, Total
 from sims.deploy.http_endpoint import MAX_CONNECTIONS
 from sims.deploy.server_metrics import ServerMetrics
@@ -76,6 +77,7 @@ def figures(metrics: ServerMetrics) -> Figures:
 
 RELEASED = events.SumReleased(0, Total(parts={"x": np.array([271828.0])}, count=2, invited=3), (1, 2))
 
+OLD = SpokenVersions(VersionRange(2, 2), None)
 COUNTED: list[tuple[ServerNetworkEvent, tuple[str, str], float]] = [
     (RELEASED, ("sums_released_total", ""), 1),
     (RELEASED, ("last_total_timestamp_seconds", ""), 1234.5),
@@ -88,6 +90,11 @@ COUNTED: list[tuple[ServerNetworkEvent, tuple[str, str], float]] = [
     (net_events.TrafficCounted(Stage.SHARE, 70, 90), ("received_bytes_total", "share"), 70),
     (net_events.TrafficCounted(Stage.SHARE, 70, 90), ("sent_bytes_total", "share"), 90),
     (net_events.ConnectionRefused("host", "prose"), ("connections_refused_total", ""), 1),
+    (
+        net_events.ClientIncompatible("host", NoCommonVersion(7, own=OWN_VERSIONS, theirs=OLD)),
+        ("clients_incompatible_total", ""),
+        1,
+    ),
     (net_events.ClientLeft(7, LeaveReason.COHORT_FULL), ("clients_left_total", "cohort_full"), 1),
     (
         net_events.ClientExcluded(7, MalformedMessage(7, "prose")),

@@ -207,6 +207,8 @@ def test_both_sides_say_that_their_key_agreements_differ(site: Site, start: Star
 
     refused = clients[2].wait_for("refused", error="WrongKeyAgreement")
     assert "needs x25519+ml-kem-768" in refused["reason"]
+    server.wait_for("waiting", needed=3, barred=0)
+    server.wait_for("notice", member=3, topic="refusal", reason="WrongKeyAgreement")
     left = server.wait_for("left", member=3)
     assert "refused the invitation" in left["reason"]
     assert "key agreement" in left["reason"]

@@ -20,6 +20,7 @@ from sims.deploy.run_terms import run_terms
 from sims.deploy.training_server import TrainingServer, load_deployment, serve_training
 from sims.records import RunDirectory
 from sims.records.run_directory import FINISHED
+from tests.secagg.net.rig import Diary
 from tests.sims.training_site import TrainingSite
 
 MALICIOUS = "malicious_server"
@@ -149,6 +150,19 @@ def test_other_terms_are_told_on_both_sides_before_anything_is_trained(
     assert [each["member"] for each in log.facts("notice") if each["topic"] == "terms"] == [1]
     assert not log.facts("round")
     assert not (site / "state-1").exists()
+
+
+def test_a_server_that_trains_says_what_it_waits_for_and_why_clients_refuse(tmp_path: Path) -> None:
+    site = TrainingSite(tmp_path)
+    site.join_text = site.join_text.replace("max_sums = 64", "max_sums = 1")
+
+    def refused(log: Diary) -> list[object]:
+        return [(each["member"], each["reason"]) for each in log.facts("notice")]
+
+    log = site.train(until=lambda log: len(refused(log)) >= 4)
+    assert set(refused(log)) == {(member, "TooManySums") for member in site.clients}
+    assert {each["needed"] for each in log.facts("waiting")} == {4}
+    assert not log.facts("round")
 
 
 # --- memory ---
