@@ -167,10 +167,8 @@ def _versions(event: net_events.VersionEvent) -> LogLine:
         case net_events.ClientIncompatible():
             facts: dict[str, Fact] = {"member": event.error.peer, "host": event.host}
             return LogLine("incompatible", {**facts, "reason": event.error.why})
-        case net_events.ClientVersionsDiffer():
-            spoken = f"the client speaks {event.offered}; this server speaks {event.own}"
-            return LogLine("versions", {"member": event.member, "reason": f"{spoken}; used: {event.agreed}"})
-    assert_never(event)
+    spoken = f"the client speaks {event.offered}; this server speaks {event.own}"
+    return LogLine("versions", {"member": event.member, "reason": f"{spoken}; used: {event.agreed}"})
 
 
 def _changed(event: net_events.ValuesChanged) -> LogLine:

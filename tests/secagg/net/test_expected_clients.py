@@ -179,6 +179,17 @@ def test_who_loses_its_connection_is_waited_for_shortly(moment: str, absent: flo
     play(World(), main)
 
 
+def test_the_time_for_absent_clients_does_not_begin_anew_when_one_of_them_is_forgotten() -> None:
+    async def main(world: World, network: Network) -> None:
+        async with world.server(patience=PATIENCE) as server, world.all_clients(0, 1, 2):
+            await server.wait_for_clients(3)
+            await (await network.dial(3)).welcomed()
+            network.line_of(3).cut()  # its grace ends before the time of client 4, which never comes
+            await takes(world, server, DEADLINES.absent, 0, 1, 2)
+
+    play(World(clients=5), main)
+
+
 def test_who_is_excluded_is_not_waited_for_in_the_next_session_but_may_come() -> None:
     async def main(world: World, network: Network) -> None:
         async with world.server(patience=PATIENCE) as server, world.all_clients(0, 1, 2):
