@@ -16,8 +16,9 @@ def _fcntl() -> ModuleType:
         import fcntl
     except ImportError:
         raise LedgerError(
-            "ledgers and run directories need file locks, which this operating system does not have (fcntl); "
-            "use Linux or macOS, or a memory that ends with the process (VolatileMemory)"
+            "ledgers, run directories and changes of registries need file locks, which this operating system "
+            "does not have (fcntl); use Linux or macOS, or a memory that ends with the process "
+            "(VolatileMemory)"
         ) from None
     return fcntl
 

@@ -53,6 +53,14 @@ def test_everything_is_in_order(site: Site, command: str, capsys: pytest.Capture
     assert {path: path.read_bytes() for path in site.directory.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.parametrize("command", BOTH)
+def test_a_system_without_file_locks(
+    site: Site, command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # an import of it fails
+    assert "need file locks, which this operating system does not have" in refused(site, command, capsys)
+
+
 # --- the configuration itself ---
 
 
