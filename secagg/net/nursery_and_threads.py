@@ -24,7 +24,9 @@ async def background_nursery() -> AsyncIterator[trio.Nursery]:
     block ends. An exception of the block is raised as it is, not in a group."""
     failure: BaseException | None = None
     async with trio.open_nursery() as outer:
-        nursery: trio.Nursery = await outer.start(_run_shielded)
+        # If `start` is cancelled, the task never moves to `outer`, and its shield keeps it running forever.
+        with trio.CancelScope(shield=True):
+            nursery: trio.Nursery = await outer.start(_run_shielded)
         try:
             yield nursery
         except BaseException as error:

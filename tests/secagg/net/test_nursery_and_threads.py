@@ -41,6 +41,18 @@ def test_a_task_that_fails_ends_the_block() -> None:
     assert caught.group_contains(KeyError, match="task")
 
 
+def test_a_block_that_begins_cancelled_ends() -> None:
+    async def main() -> None:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            async with background_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                await trio.sleep_forever()
+        assert scope.cancelled_caught
+
+    run(main)
+
+
 def test_a_cancelled_block_can_say_goodbye_with_the_help_of_its_tasks() -> None:
     said = []
 
