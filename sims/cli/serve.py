@@ -71,8 +71,10 @@ def _train(args: argparse.Namespace) -> int:
     if args.new_ledger or args.forgive is not None:
         raise ConfigError("a scenario keeps its ledger in its run directory, and makes it by itself")
     if args.check:
-        load_deployment(args.config)
+        _, terms, _ = load_deployment(args.config)
         print(f"{args.config}: everything is in order")
+        for caution in terms.cautions:
+            print(f"caution: {caution}")
     else:
         serve_training(args.config)
     return 0

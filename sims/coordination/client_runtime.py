@@ -108,9 +108,12 @@ class ClientRuntime:
             self._keep()
 
     def finish(self, outcome: RunOutcome) -> Vector:
-        """Apply the outcome of the last round. Return this client's personal model, or the common one."""
+        """Apply the outcome of the last round. Return this client's personal model, or the common one. If
+        that takes training, its learning rate is that of the last round, also for a client that was not in
+        it."""
         self.announce(outcome.round_info)
         with self._alone():
+            self._begin_round(max(outcome.round_info.number - 1, 0))
             return self._participant.personal(outcome.model)
 
     @contextmanager

@@ -73,10 +73,12 @@ class ClientSetup:
     @property
     def cautions(self) -> list[str]:
         """Warnings about sums with a part without noise: a client shows that its values cannot be used, and,
-        if they do not depend on the question, the difference of two totals shows more than either."""
+        if they do not depend on the question, the difference of two totals shows more than either. And what
+        the client's scenario asks for that only a simulation does."""
         kinds = [kind for kind in self.table if not self.table[kind].is_private]
         same = [kind for kind in kinds if kind in self.static_kinds]
-        told = [DECLINING.format(kinds=", ".join(kinds))] if kinds else []
+        told = [] if self.training is None else list(self.training.terms.cautions)
+        told += [DECLINING.format(kinds=", ".join(kinds))] if kinds else []
         return told + ([DIFFERENCING.format(kinds=", ".join(same))] if same else [])
 
     def open_ledger(self) -> ClientLedger:

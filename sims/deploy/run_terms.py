@@ -29,7 +29,7 @@ from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError, toml_tables
 from sims.scenario import federated_data
 from sims.scenario.loading_and_variants import load as load_scenario
-from sims.scenario.settings import Settings
+from sims.scenario.settings import AuditSection, DropoutSection, Settings
 from sims.scenario.training_task import DataFacts, TrainingTask
 
 _LARGEST_LOSS: Final = 10.0  # larger losses count as this one in evaluations
@@ -47,6 +47,7 @@ class RunTerms:
     facts: DataFacts
     task: TrainingTask
     federation: Federation | None  # the clients that a simulation would invent; None if no data were read
+    cautions: tuple[str, ...] = ()  # what the scenario asks for and only a simulation does
 
     @property
     def module(self) -> nn.Module:
@@ -112,7 +113,10 @@ def run_terms(path: Path, root: Path) -> RunTerms:
     clients = _deployed_clients(path)
     scenario = load_scenario(path, data=root, with_data=clients is None)
     if len(scenario.variants) != 1:
-        raise ConfigError(f"{path}: a sweep of {len(scenario.variants)} runs; serve and join take one")
+        raise ConfigError(
+            f"{path}: sweep: {len(scenario.variants)} runs; serve and join take one: remove [sweep], and set "
+            "its keys to the values of that run"
+        )
     settings = scenario.variants[0].settings
     try:
         federation = federated_data.federation(settings, root) if clients is None else None
@@ -132,6 +136,7 @@ def terms_of(
     """Return the terms of a run called `name`, for the clients of `federation` or, without data, for at most
     `clients` clients. `module` is the untrained model; by default, that of the settings. Raise `FLError` or
     `SecaggError` if the settings allow no such run."""
+    settings, cautions = _served(settings)
     if federation is not None:
         facts = DataFacts.of(settings, federation)
     else:
@@ -143,7 +148,59 @@ def terms_of(
     if task.algorithm.table is None:
         raise ConfigError("algorithm.name: its clients train alone, so there is nothing to serve or join")
     algorithm = _evaluated(task.algorithm, settings, has_classes=facts.has_classes)
-    return RunTerms(name, settings, facts, replace(task, algorithm=algorithm), federation)
+    _check_rounds(algorithm, settings)
+    return RunTerms(name, settings, facts, replace(task, algorithm=algorithm), federation, cautions)
+
+
+def _check_rounds(algorithm: AnyAlgorithm, settings: Settings) -> None:
+    """Raise `ConfigError` if a round of `algorithm`, with its evaluation, does not fit the settings."""
+    if algorithm.most_sums > settings.channel.sums:
+        raise ConfigError(
+            f"channel.sums: a round of {settings.algorithm.name} takes {algorithm.most_sums} with its "
+            "evaluation: set that or more"
+        )
+    if algorithm.needs_all_clients and settings.cohort.per_round is not None:
+        raise ConfigError(
+            f"cohort.per_round: {settings.algorithm.name} needs all clients in every round: remove this"
+        )
+
+
+def _served(settings: Settings) -> tuple[Settings, tuple[str, ...]]:
+    """Return the settings without those that only a simulation follows, and a sentence for each of them. Keys
+    and noise of a served run never follow from its seed, so `insecure_seed` is False."""
+    given = settings.evaluation
+    what = "common" if given.what == "both" else given.what
+    changes = {
+        "attack": None,
+        "dropout": DropoutSection(),
+        "cohort": settings.cohort.model_copy(update={"stragglers": 0.0}),
+        "tail": None,
+        "audit": AuditSection(),
+        "evaluation": given.model_copy(update={"observe": [], "held_out": False, "what": what}),
+        "insecure_seed": False,
+        "output": settings.output.model_copy(update={"identity": None}),
+    }
+    cautions = tuple(f"a served run does not follow {each}" for each in _left_out(settings))
+    return settings.model_copy(update=changes), cautions
+
+
+def _left_out(settings: Settings) -> Iterator[str]:
+    """Yield the settings that only a simulation follows, each with the reason."""
+    given, attack = settings.evaluation, settings.attack
+    found = {
+        "[attack]: real clients are what they are": attack is not None and attack.fraction > 0,
+        "[dropout]: real clients drop out by themselves": settings.dropout.happens,
+        "cohort.stragglers: real clients train as long as they are asked to": settings.cohort.stragglers > 0,
+        "[tail]: the server asks for no private histogram of errors": settings.tail is not None,
+        "audit.canaries: test the noise with secagg check-noise": settings.audit.canaries > 0,
+        "evaluation.observe: the server sees no single client": bool(given.observe),
+        "evaluation.held_out: clients that never train are not asked": given.held_out,
+        'evaluation.what = "both": only the common model is evaluated': given.what == "both",
+        f'evaluation.part = "{given.part}": clients evaluate on their test samples': given.part != "test",
+        "insecure_seed: keys and noise are secret": bool(settings.insecure_seed),
+        "output.identity: the server signs with deploy.key": settings.output.identity is not None,
+    }
+    yield from (text for text, is_set in found.items() if is_set)
 
 
 def _deployed_clients(path: Path) -> int | None:

@@ -105,9 +105,20 @@ def client_with(
     section, member = config.input, config.client.member
     if section.state is None:
         raise ConfigError("input.state: name a file for the client's personal model and memory")
+    _check_cohort(config.policy.max_cohort, terms)
     participant = Participant(terms.algorithm, learner[0], trust=Trust(config.policy.trust), member=member)
     store = StateFile(section.state, member, terms.digest)
     return TrainingClient(terms, ClientRuntime(participant, store, learner[1]), section, on_end)
+
+
+def _check_cohort(most: int, terms: RunTerms) -> None:
+    try:
+        terms.table.check_fits(most)
+    except SecaggError:
+        clients = terms.algorithm.clients
+        raise ConfigError(
+            f"policy.max_cohort: the sums of a round are for at most {clients} clients: set {clients} or less"
+        ) from None
 
 
 def _learner(
@@ -145,7 +156,8 @@ def _share(number: int, terms: RunTerms) -> ClientData:
             "input.share: the scenario is served without its data set (deploy.clients): name input.data"
         )
     if number not in terms.federation.clients:
-        raise ConfigError(f"input.share: the scenario has shares 0 to {len(terms.federation.clients) - 1}")
+        shares = ", ".join(map(str, sorted(terms.federation.clients)))
+        raise ConfigError(f"input.share: no client that trains has share {number}; there are {shares}")
     return terms.federation.clients[number]
 
 

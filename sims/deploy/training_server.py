@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
@@ -51,6 +52,7 @@ from sims.process_resources import forbid_core_dumps
 from sims.records import RunDirectory
 from sims.records.run_directory import FINISHED, SERVED
 from sims.records.run_file_names import MODEL, OUTCOME
+from sims.scenario.federated_data import draw_cohort
 from sims.scenario.loading_and_variants import Variant
 
 T = TypeVar("T")
@@ -155,6 +157,8 @@ class FinishedRun:
             )
             server = await listen(stack, where, self._credentials, self._log)
             self._log.write("started", address=str(server.address), rounds=self._terms.settings.rounds)
+            for caution in self._terms.cautions:
+                self._log.write("caution", reason=caution)
             task_status.started()
             server.post(Notice(Topic.TERMS, self._terms.text))
             self.outcome = await self._outcome(server)
@@ -199,8 +203,9 @@ class TrainingServer(FinishedRun):
     # --- in the thread of the algorithm ---
 
     def _train(self, server: Server, call: Any) -> bytes:
-        terms, settings = self._terms, self._settings()
+        terms = self._terms
         transport = ConnectedClients(self._section, terms, self._credentials, server, call, self._on_event)
+        settings = replace(self._settings(), sample_cohort=transport.draw)
         coordinator = Coordinator(terms.algorithm, transport, settings)
         run = self._begin(coordinator)
         while self._done < terms.settings.rounds:
@@ -298,15 +303,23 @@ class ConnectedClients:
         self._on_event = on_event
         self._session: NetworkSession | None = None
         self._invited: tuple[int, ...] = ()
+        self._known: tuple[int, ...] = ()  # clients that were connected when the round began
 
     @property
     def needs_new_session(self) -> bool:
         return self._session is not None and set(self._session.members) != set(self._invited)
 
     def clients(self) -> tuple[int, ...]:
-        """Return the ids of connected clients, at most as many as the algorithm's sums are made for."""
+        """Return the ids of connected clients. Without a draw (`cohort.per_round`), there are at most as many
+        as the algorithm's sums are made for."""
         connected: tuple[int, ...] = self._call(_connected, self._server)
-        return connected[: self._terms.algorithm.clients]
+        drawn = self._terms.settings.cohort.per_round is not None
+        self._known = connected if drawn else connected[: self._terms.algorithm.clients]
+        return self._known
+
+    def draw(self, number: int) -> tuple[int, ...]:
+        """Return which of the clients that `clients` returned last are invited to round `number`."""
+        return draw_cohort(self._terms.settings, self._known, number)
 
     def session(self, plan: SessionPlan) -> NetworkSession:
         settings = NetworkSessionSettings(
@@ -336,6 +349,12 @@ def _machine(
     if section.min_cohort < least:
         raise ParameterError(
             f"min_cohort must be at least {least}, two more than channel.corrupt", parameter="min_cohort"
+        )
+    if algorithm.needs_all_clients and section.min_cohort < algorithm.clients:
+        raise ParameterError(
+            f"min_cohort must be {algorithm.clients}: {terms.settings.algorithm.name} needs all clients in "
+            "every round",
+            parameter="min_cohort",
         )
     params = SessionParams(
         trust=Trust(channel.trust),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -150,6 +150,16 @@ def _given(settings: Settings, partition: PartitionSection, root: Path) -> Feder
         held_out=partition.held_out,
         name=settings.data.kind,
     )
+
+
+def draw_cohort(settings: Settings, clients: Sequence[int], number: int) -> tuple[int, ...]:
+    """Return the `cohort.per_round` of these clients that round `number` invites, drawn uniformly; all
+    clients if there are no more than that."""
+    per_round = settings.cohort.per_round
+    if per_round is None or per_round >= len(clients):
+        return tuple(clients)
+    rng = stream("draw", settings.seed, number)
+    return tuple(int(each) for each in rng.choice(clients, per_round, replace=False))
 
 
 def stream(purpose: str, seed: int, *more: int) -> np.random.Generator:

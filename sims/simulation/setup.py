@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -20,7 +21,7 @@ from sims.runtime import DropoutLaw, ObservedChannel, SessionChannel, Setting, i
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.processes import processes_sum
 from sims.scenario import federated_data
-from sims.scenario.federated_data import stream
+from sims.scenario.federated_data import draw_cohort
 from sims.scenario.settings import CHANNEL_KINDS, Settings, insecure_seed
 from sims.scenario.training_task import DataFacts, TrainingTask, make_crowd
 from sims.simulation.attacked_data import corrupt
@@ -216,9 +217,4 @@ def _sampler(settings: Settings, clients: Sequence[int]) -> CohortSampler | None
     per_round = settings.cohort.per_round
     if per_round is None or per_round >= len(clients):
         return None
-
-    def sample(number: int) -> list[int]:
-        rng = stream("draw", settings.seed, number)
-        return [int(each) for each in rng.choice(clients, per_round, replace=False)]
-
-    return sample
+    return partial(draw_cohort, settings, clients)

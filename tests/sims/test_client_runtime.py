@@ -162,3 +162,13 @@ def test_the_end_of_the_run_waits_for_an_answer_that_is_computed() -> None:
     for worker in workers:
         worker.join()
     assert participant.calls == ["answer", "history"]
+
+
+def test_a_personal_model_is_made_with_the_learning_rate_of_the_last_round() -> None:
+    """Also by a client that was restarted since, or that was not in the last rounds."""
+    rounds: list[int] = []
+    participant = RecordingParticipant()
+    runtime = ClientRuntime(cast(Participant, participant), begin_round=rounds.append)
+    runtime.finish(RunOutcome(RoundInfo(number=7), np.zeros(1)))
+    assert rounds == [6]
+    assert participant.calls == ["history"]
