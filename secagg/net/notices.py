@@ -26,7 +26,7 @@ class Topic(IntEnum):
     """
 
     TERMS = 1  # from a server: the terms of its run; from a client: how its own terms differ
-    RUN_ENDED = 2  # from a server: the outcome of its run
+    RUN_ENDED = 2  # from a server: the outcome of its run; from a client: it has the outcome
     REFUSAL = 3  # from a client: the name of the error because of which it left a session
 
 

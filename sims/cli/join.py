@@ -26,10 +26,17 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import SecaggError
+    from sims.config_problems import ConfigError
     from sims.deploy.client_setup import load_client_setup, new_ledger
+    from sims.deploy.config import is_scenario
     from sims.deploy.join import join
 
     with user_errors("join", SecaggError):
+        if is_scenario(args.config):
+            raise ConfigError(
+                f"{args.config} is a scenario, for secagg serve; name the client's configuration, whose "
+                "client.scenario names the scenario"
+            )
         if args.check:
             setup = load_client_setup(args.config)
             print(f"{args.config}: everything is in order")

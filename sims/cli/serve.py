@@ -68,8 +68,10 @@ def _train(args: argparse.Namespace) -> int:
     from sims.config_problems import ConfigError
     from sims.deploy.training_server import load_deployment, serve_training
 
-    if args.new_ledger or args.forgive is not None:
-        raise ConfigError("a scenario keeps its ledger in its run directory, and makes it by itself")
+    if args.new_ledger:
+        raise ConfigError("--new-ledger: a training run makes its ledger itself, in its run directory")
+    if args.forgive is not None:
+        raise ConfigError("--forgive: a training run goes on without clients that are barred, to its end")
     if args.check:
         _, terms, _ = load_deployment(args.config)
         print(f"{args.config}: everything is in order")

@@ -98,8 +98,9 @@ def open_run(
 
 
 def _leave_nothing(directory: RunDirectory) -> None:
-    """Remove the directory of a failed run if it has no checkpoint to resume from."""
-    if not (directory / CHECKPOINT).exists():
+    """Remove the directory of a failed run if it has neither a checkpoint nor results: a run that was never
+    more than begun."""
+    if not (directory / CHECKPOINT).exists() and not directory.exists:
         with suppress(ConfigError, OSError):
             directory.remove()
 
@@ -136,9 +137,9 @@ class RunWriter:
         self._graph: dict[str, Any] | None = self._facts.get("graph")
 
     def _lines(self, name: str, stack: ExitStack) -> LinesFile:
-        path = self._directory / name
+        path, lost = self._directory / name, self._directory.advice.lost
         saved = self.saved
-        file = LinesFile.create(path) if saved is None else LinesFile.resume(path, saved.lines[name])
+        file = LinesFile.create(path) if saved is None else LinesFile.resume(path, saved.lines[name], lost)
         stack.callback(file.close)
         return file
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from protocols.query_encoding import query_content
 from secagg.client import ClientMachine
+from secagg.client_budget import Spend
 from secagg.client_checks import check_registry_is_current
 from secagg.client_memory import VolatileMemory
 from secagg.differencing_rules import ContentOf
@@ -24,7 +25,7 @@ from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError, Problems
 from sims.deploy.client_values import Source, answer_of, is_static, open_source
-from sims.deploy.config import JoinConfig, check_client_files, load
+from sims.deploy.config import InputSection, JoinConfig, check_client_files, load
 from sims.deploy.credentials import ClientCredentials, client_credentials
 from sims.deploy.log import check_log
 from sims.deploy.repeatable_query_nonce import content
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from sims.deploy.training_client import TrainingClient
 
 NEW_LEDGER: Final = "secagg join --new-ledger"
+_TRAINING: Final = ("share", "data", "learner", "state", "model", "personal")
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,13 @@ def client_setup(
     if clear:  # otherwise the check could create a file that belongs to something else
         with problems.about("client.log"):
             check_log(config.client.log)
+    if training is not None and policy is not None:
+        _check_training(config, training, policy, problems)
     credentials = client_credentials(config.client, problems, now=int(time.time()))
     if table is not None and policy is not None and credentials is not None:
         _check_machine(config, table, policy, credentials, problems)
     if policy is not None and credentials is not None and with_ledger:
-        _check_ledger(config, policy, credentials, problems)
+        _check_ledger(config, policy, credentials, training, problems)
     problems.check()
     assert table is not None
     assert policy is not None
@@ -148,14 +152,26 @@ def _values(
         with problems.about("client.table"):
             table = read_table(config.client.table)
         with problems.about("input"):
+            _check_no_training(config.input)
             source = open_source(config.input, directory)
     elif config.client.scenario is not None:
-        with problems.about("input"):
-            from sims.deploy.training_client import training_client  # needs torch
+        from sims.deploy.run_terms import run_terms  # needs torch
+        from sims.deploy.training_client import training_client
 
-            training = training_client(config, directory)
-            table, source = training.terms.table, training.answer
+        terms = None
+        with problems.about("client.scenario"):
+            terms = run_terms(config.client.scenario, directory)
+            table = terms.table
+        if terms is not None:
+            training = training_client(config, terms, directory, problems)
+            source = None if training is None else training.answer
     return table, source, training
+
+
+def _check_no_training(section: InputSection) -> None:
+    used = [name for name in _TRAINING if getattr(section, name) is not None]
+    if used:
+        raise ConfigError(f"{', '.join(used)}: for training only, which client.scenario describes; remove it")
 
 
 def _check_machine(
@@ -177,8 +193,19 @@ def _check_machine(
         )
 
 
+def _check_training(config: JoinConfig, training: TrainingClient, policy: Policy, problems: Problems) -> None:
+    from sims.deploy.training_checks import check_client_outputs, check_policy  # needs torch
+
+    check_client_outputs(config.input, problems)
+    check_policy(policy, training.terms, problems)
+
+
 def _check_ledger(
-    config: JoinConfig, policy: Policy, credentials: ClientCredentials, problems: Problems
+    config: JoinConfig,
+    policy: Policy,
+    credentials: ClientCredentials,
+    training: TrainingClient | None,
+    problems: Problems,
 ) -> None:
     if credentials.registry.members.get(config.client.member) != credentials.identity.public:
         return
@@ -192,6 +219,11 @@ def _check_ledger(
             ledger.spend.check_adjacency(policy.adjacency)
         with problems.about("client.registry"):
             check_registry_is_current(credentials.registry, ledger)
+        if training is not None:
+            from sims.deploy.training_checks import check_budget  # needs torch
+
+            # What an interrupted run has spent so far belongs to the budget of this run.
+            check_budget(policy, training.terms, ledger.spend if training.is_new else Spend(), problems)
 
 
 def _open_ledger(config: JoinConfig, credentials: ClientCredentials) -> ClientLedger:

@@ -18,17 +18,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from secagg.hashing import digest
 from secagg.net.atomic_files import PRIVATE, FileKind
 from sims.config_problems import ConfigError
+from sims.deploy.config import state_key_path as key_path
 
 _MAGIC: Final = b"secagg client state 1\n"
 _NONCE: Final = 12
 _KEY: Final = 32
 STATE: Final = FileKind("the state of a client", "correct the path", ConfigError)
 KEY: Final = FileKind("the key of a client's state", "restore it from a backup", ConfigError)
-
-
-def key_path(state: Path) -> Path:
-    """Return where the key of the state file `state` lies."""
-    return state.with_name(f"{state.name}.key")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,18 @@ from sims.config_problems import Problems, shown, toml_tables
 
 STDOUT: Final = "-"
 OFF: Final = "off"
+SAFETENSORS: Final = ".safetensors"
 METRICS_ADDRESS: Final = Address("127.0.0.1", 9464)
+
+
+def state_key_path(state: Path) -> Path:
+    """Return where the key of a client's state file `state` lies."""
+    return state.with_name(f"{state.name}.key")
+
+
+def safetensors_path(model: Path) -> Path:
+    """Return where the same model as in `model` is written by parameter name."""
+    return model.with_suffix(SAFETENSORS)
 
 
 def _file(value: object, info: ValidationInfo) -> Path:
@@ -345,8 +356,8 @@ def check_server_files(path: Path, config: ServeConfig, problems: Problems) -> b
     beside = [("the configuration", path), ("the seal of server.ledger", seal_path(config.server.ledger))]
     if config.server.registry.suffix != ".pem":  # otherwise the name is invalid, which is reported elsewhere
         beside.append(("the file of certificates of server.registry", bundle_path(config.server.registry)))
-    named = _named("server", config.server)
-    return _check([*beside, *named, *((key, file) for file, key in payloads.items())], problems)
+    named = named_files("server", config.server)
+    return check_one_purpose([*beside, *named, *((key, file) for file, key in payloads.items())], problems)
 
 
 def check_client_files(path: Path, config: JoinConfig, problems: Problems) -> bool:
@@ -355,16 +366,28 @@ def check_client_files(path: Path, config: JoinConfig, problems: Problems) -> bo
     ledger = config.client.ledger
     beside = [("the configuration", path), ("the seal of client.ledger", seal_path(ledger))]
     beside.append(("the tag key of client.ledger", tag_key_path(ledger)))
-    return _check([*beside, *_named("client", config.client), *_named("input", config.input)], problems)
+    if config.input.state is not None:
+        beside.append(("the key of input.state", state_key_path(config.input.state)))
+    models = {"model": config.input.model, "personal": config.input.personal}
+    beside += [
+        (f"the safetensors file of input.{key}", safetensors_path(model))
+        for key, model in models.items()
+        if model is not None
+    ]
+    return check_one_purpose(
+        [*beside, *named_files("client", config.client), *named_files("input", config.input)], problems
+    )
 
 
-def _named(name: str, section: BaseModel) -> Iterator[Named]:
+def named_files(name: str, section: BaseModel) -> Iterator[Named]:
+    """Yield the files that a section of a configuration names, with their keys."""
     for key, value in section:
         if isinstance(value, Path):
             yield f"{name}.{key}", value
 
 
-def _check(files: Iterable[Named], problems: Problems) -> bool:
+def check_one_purpose(files: Iterable[Named], problems: Problems) -> bool:
+    """Add a problem for each file that is named twice. Return whether there is none."""
     seen: dict[object, str] = {}
     clear = True
     for key, file in files:

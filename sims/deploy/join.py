@@ -103,6 +103,7 @@ class JoinRunner:
         if self._outcome is not None and self._plan.training is not None:
             await trio.to_thread.run_sync(self._plan.training.finish, self._outcome, abandon_on_cancel=True)
             self._log.write("run ended")
+            self._told = Notice(Topic.RUN_ENDED, b"")  # the server need not wait for this client any more
         if self._told is not None and self._client is not None:
             self._client.tell(self._told)
             with trio.move_on_after(self._plan.patience.farewell):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 from typing import Final
 
 from secagg.net.settings import Address
@@ -19,4 +20,6 @@ def cannot_listen(address: Address, error: OSError | UnicodeError) -> str:
     raises a `UnicodeError`."""
     if isinstance(error, UnicodeError):
         return f"cannot listen on {address}: it is not the name of a machine"
-    return f"cannot listen on {address}: {error.strerror or error}{_HINTS.get(error.errno or 0, '')}"
+    unknown = isinstance(error, socket.gaierror)
+    hint = _HINTS[errno.EADDRNOTAVAIL] if unknown else _HINTS.get(error.errno or 0, "")
+    return f"cannot listen on {address}: {error.strerror or error}{hint}"

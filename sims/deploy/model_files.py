@@ -15,10 +15,10 @@ from fl.flat_model import parameter_slices
 from protocols.serialisation import Vector
 from secagg.net.atomic_files import FileKind
 from sims.config_problems import ConfigError
+from sims.deploy.config import safetensors_path
 
 _MODEL: Final = FileKind("a model", "correct the path", ConfigError)
 _MODE: Final = 0o644
-SAFETENSORS: Final = ".safetensors"
 
 
 def write_model(path: Path, model: Vector, module: nn.Module, *, mode: int = _MODE) -> None:
@@ -27,7 +27,7 @@ def write_model(path: Path, model: Vector, module: nn.Module, *, mode: int = _MO
     archive = io.BytesIO()
     np.savez(archive, model=np.asarray(model))
     _MODEL.replace(path, archive.getvalue(), mode=mode)
-    _MODEL.replace(path.with_suffix(SAFETENSORS), save(named(model, module)), mode=mode)
+    _MODEL.replace(safetensors_path(path), save(named(model, module)), mode=mode)
 
 
 def named(model: Vector, module: nn.Module) -> dict[str, NDArray[np.float32]]:

@@ -47,7 +47,13 @@ from sims.deploy.log import open_log
 from sims.deploy.model_files import named
 from sims.deploy.process_control import single_error, start_watching
 from sims.deploy.run_terms import RunTerms, run_terms, terms_of
-from sims.deploy.training_client import TrainingClient, client_with, learner_of
+from sims.deploy.training_client import (
+    TrainingClient,
+    check_cohort,
+    checked_learner,
+    client_with,
+    learner_of,
+)
 from sims.deploy.training_server import FinishedRun, checked_deployment, open_server_run
 from sims.process_resources import forbid_core_dumps
 from sims.scenario.settings import Settings
@@ -244,6 +250,7 @@ def train_as_client(
     forbid_core_dumps()
     agreed = _terms(terms)
     config = _client_config(agreed, member, server, files, policy)
+    check_cohort(config.policy.max_cohort, agreed)
     ended: list[TrainedModels] = []
 
     def on_end(common: Vector, personal: Vector) -> None:
@@ -299,7 +306,7 @@ def _learner_of(terms: RunTerms, data: OwnData | None, learner: Learner | None, 
     if (data is None) == (learner is None):
         raise ConfigError("train_as_client: give either data or a learner, and not both")
     if learner is not None:
-        return learner, no_schedule
+        return checked_learner("learner", learner, terms), no_schedule
     assert data is not None
     return learner_of(client_data_of(data), terms, member)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, cast
 
 from fl.errors import FLError
 from fl.federation import ClientData
@@ -18,16 +18,17 @@ from secagg.errors import SERVER, InputError, LocalError, MalformedMessage, Seca
 from secagg.events import Asked
 from secagg.net.atomic_files import PRIVATE
 from secagg.trust_levels import Trust
-from sims.config_problems import ConfigError
+from sims.config_problems import ConfigError, Problems
 from sims.coordination.client_runtime import BeginRound, ClientRuntime, RunOutcome, no_schedule
 from sims.deploy.client_state_file import StateFile
 from sims.deploy.config import InputSection, JoinConfig
 from sims.deploy.model_files import write_model
-from sims.deploy.run_terms import RunTerms, run_terms
+from sims.deploy.run_terms import RunTerms
 from sims.imported_object import called, imported
 from sims.scenario.training_task import make_crowd
 
-R = TypeVar("R")
+_SINGLE_SUMS: Final = ("values", "answer")
+_LEARNER: Final = ("samples", "rate", "steps", "loss", "gradient", "train", "score")
 OnEnd: TypeAlias = Callable[[Vector, Vector], None]
 
 
@@ -56,6 +57,11 @@ class TrainingClient:
             raise InputError("there is no answer: training diverged, or a restart has lost it")
         return values
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the client has no state yet, because it has answered nothing in this run."""
+        return self.section.state is None or not self.section.state.exists()
+
     def outcome(self, body: bytes) -> RunOutcome:
         """Return the outcome of the run in a notice of the server. Raise `MalformedMessage` if it cannot be
         read, or cannot be the outcome of this run. It is what the server says: no other client checks it."""
@@ -80,17 +86,21 @@ class TrainingClient:
         self.on_end(outcome.model, personal)
 
 
-def training_client(config: JoinConfig, directory: Path) -> TrainingClient:
-    """Return the client that `config` describes. Raise `ConfigError` if its scenario, its data or its state
-    cannot be used."""
-    if config.client.scenario is None:
-        raise ConfigError("client.scenario: name the scenario to train")
-    terms = run_terms(config.client.scenario, directory)
-    try:
-        learner = _learner(config.input, terms, config.client.member, directory)
-        return client_with(terms, learner, config)
-    except (FLError, SecaggError) as error:
-        raise ConfigError(f"{config.client.scenario}: {error}") from None
+def training_client(
+    config: JoinConfig, terms: RunTerms, directory: Path, problems: Problems
+) -> TrainingClient | None:
+    """Return the client of a run with these `terms` that `config` describes. If its data or its state cannot
+    be used, add a problem and return None."""
+    learner = _learner(config.input, terms, config.client.member, directory, problems)
+    if learner is None:
+        return None
+    with problems.about("policy"):
+        check_cohort(config.policy.max_cohort, terms)
+    with problems.about("policy.trust"):
+        terms.algorithm.check_trust(Trust(config.policy.trust))
+        with problems.about("input.state"):
+            return client_with(terms, learner, config)
+    return None
 
 
 def no_end(_common: Vector, _personal: Vector) -> None:
@@ -104,35 +114,60 @@ def client_with(
     `on_end` receives the final models. Raise `SecaggError` if its state cannot be used."""
     section, member = config.input, config.client.member
     if section.state is None:
-        raise ConfigError("input.state: name a file for the client's personal model and memory")
-    _check_cohort(config.policy.max_cohort, terms)
+        raise ConfigError("state: name a file for the client's personal model and memory")
     participant = Participant(terms.algorithm, learner[0], trust=Trust(config.policy.trust), member=member)
     store = StateFile(section.state, member, terms.digest)
     return TrainingClient(terms, ClientRuntime(participant, store, learner[1]), section, on_end)
 
 
-def _check_cohort(most: int, terms: RunTerms) -> None:
+def check_cohort(most: int, terms: RunTerms) -> None:
+    """Raise `ConfigError` if the sums of a round cannot have `most` clients."""
     try:
         terms.table.check_fits(most)
     except SecaggError:
         clients = terms.algorithm.clients
         raise ConfigError(
-            f"policy.max_cohort: the sums of a round are for at most {clients} clients: set {clients} or less"
+            f"max_cohort: the sums of a round are for at most {clients} clients: set {clients} or less"
         ) from None
 
 
 def _learner(
+    section: InputSection, terms: RunTerms, member: int, directory: Path, problems: Problems
+) -> tuple[Learner, BeginRound] | None:
+    """Return what trains on the client's data, and a function that adapts its learning rate to a round. If
+    there is none, add a problem and return None."""
+    given = [name for name in ("share", "data", "learner") if getattr(section, name) is not None]
+    if any(getattr(section, name) is not None for name in _SINGLE_SUMS):
+        problems.add("input", f"{' and '.join(_SINGLE_SUMS)} are for single sums: remove them")
+    elif len(given) != 1:
+        problems.add("input", "name exactly one of share, data and learner for training")
+    else:
+        with problems.about(f"input.{given[0]}"):
+            try:
+                return _learner_from(section, terms, member, directory)
+            except FLError as error:
+                raise ConfigError(str(error)) from None
+    return None
+
+
+def _learner_from(
     section: InputSection, terms: RunTerms, member: int, directory: Path
 ) -> tuple[Learner, BeginRound]:
-    """Return what trains on the client's data, and a function that adapts its learning rate to a round."""
-    given = [name for name in ("share", "data", "learner") if getattr(section, name) is not None]
-    if len(given) != 1:
-        raise ConfigError("input: name exactly one of share, data and learner for training")
     if section.learner is not None:
-        make = _imported("learner", section.learner, directory)
-        learner: Learner = _called("learner", section.learner, make)
-        return learner, no_schedule
+        made = called(section.learner, imported(section.learner, directory), private=True)
+        return checked_learner(section.learner, made, terms), no_schedule
     return learner_of(_data(section, terms, directory), terms, member)
+
+
+def checked_learner(name: str, learner: Any, terms: RunTerms) -> Learner:
+    """Return a learner of the user's own, which messages call `name`. Raise `ConfigError` if it has not the
+    attributes of one, or cannot compute the loss of the initial model of `terms`."""
+    lacks = [each for each in _LEARNER if not hasattr(learner, each)]
+    if lacks:
+        raise ConfigError(f"{name}: {type(learner).__name__} is no learner: it lacks {', '.join(lacks)}")
+    what = f"{name}: the loss of a model of {len(terms.initial)} numbers"
+    called(what, lambda: learner.loss(terms.initial), private=True)
+    return cast(Learner, learner)
 
 
 def learner_of(data: ClientData, terms: RunTerms, member: int) -> tuple[Learner, BeginRound]:
@@ -146,27 +181,14 @@ def _data(section: InputSection, terms: RunTerms, directory: Path) -> ClientData
     if section.share is not None:
         return _share(section.share, terms)
     assert section.data is not None
-    load = _imported("data", section.data, directory)
-    return _called("data", section.data, lambda: client_data_of(load()))
+    load = imported(section.data, directory)
+    return called(section.data, lambda: client_data_of(load()), private=True)
 
 
 def _share(number: int, terms: RunTerms) -> ClientData:
     if terms.federation is None:
-        raise ConfigError(
-            "input.share: the scenario is served without its data set (deploy.clients): name input.data"
-        )
+        raise ConfigError("the scenario is served without its data set (deploy.clients): name input.data")
     if number not in terms.federation.clients:
         shares = ", ".join(map(str, sorted(terms.federation.clients)))
-        raise ConfigError(f"input.share: no client that trains has share {number}; there are {shares}")
+        raise ConfigError(f"no client that trains has share {number}; there are {shares}")
     return terms.federation.clients[number]
-
-
-def _imported(key: str, name: str, directory: Path) -> Callable[..., Any]:
-    try:
-        return imported(name, directory)
-    except ConfigError as error:
-        raise ConfigError(f"input.{key}: {error}") from None
-
-
-def _called(key: str, name: str, function: Callable[..., R]) -> R:
-    return called(f"input.{key}: {name}", function, private=True)

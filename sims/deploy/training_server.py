@@ -27,12 +27,13 @@ from secagg.hybrid_keys import KeyAgreement
 from secagg.machine_hooks import ServerHooks
 from secagg.net.atomic_files import PRIVATE, FileKind
 from secagg.net.event_log import EventLog
+from secagg.net.events import ClientNotice, ServerNetworkEvent
 from secagg.net.notices import Notice, Topic
 from secagg.net.server import Server
 from secagg.server import ServerMachine
 from secagg.session_params import SessionParams
 from secagg.trust_levels import Trust
-from sims.config_problems import ConfigError, Problems
+from sims.config_problems import ConfigError, Problems, toml_tables
 from sims.coordination.client_runtime import RunOutcome
 from sims.coordination.coordinator import Coordinator
 from sims.coordination.network_session import NetworkSession, NetworkSessionSettings
@@ -48,8 +49,14 @@ from sims.deploy.model_files import write_model
 from sims.deploy.process_control import allow_connections, run_watched
 from sims.deploy.run_terms import RunTerms, run_terms
 from sims.deploy.served_metrics import ServedMetrics
+from sims.deploy.training_checks import (
+    check_cohort,
+    check_deploy_section,
+    check_finished,
+    check_run_directory,
+    served_directory,
+)
 from sims.process_resources import forbid_core_dumps
-from sims.records import RunDirectory
 from sims.records.run_directory import FINISHED, SERVED
 from sims.records.run_file_names import MODEL, OUTCOME
 from sims.scenario.federated_data import draw_cohort
@@ -58,11 +65,14 @@ from sims.scenario.loading_and_variants import Variant
 T = TypeVar("T")
 OnRound: TypeAlias = Callable[[RoundReport], None]
 _OUTCOME: Final = FileKind("the outcome of a run", "name another run directory", ConfigError)
+_REQUIRED: Final = ", ".join(name for name, each in DeploySection.model_fields.items() if each.is_required())
 
 
 def load_deployment(path: Path) -> tuple[DeploySection, RunTerms, ServerCredentials]:
     """Return the table [deploy] of the scenario at `path`, the terms of its run, and its credentials.
     Raise `ConfigError` with all problems that were found."""
+    if "deploy" not in toml_tables(path):
+        raise ConfigError(f"{path}: deploy: is missing; add a table [deploy] with {_REQUIRED}")
     section = load(path, ScenarioDeployment).deploy
     return checked_deployment(path, section, lambda: run_terms(path, path.parent))
 
@@ -74,11 +84,16 @@ def checked_deployment(
     `path` is the file that they are in."""
     problems = Problems(path)
     credentials = server_credentials(section, problems, now=int(time.time()), name="deploy")
+    check_deploy_section(path, section, problems)
     problems.check()
     assert credentials is not None
     terms = make_terms()
+    check_cohort(section, terms, credentials.registry, problems)
+    problems.check()
     with problems.about("deploy"):
         _machine(section, terms, credentials, ServerHooks())
+    with problems.about("deploy.run"):
+        check_run_directory(section.run, _digest(terms))
     problems.check()
     return section, terms, credentials
 
@@ -109,10 +124,9 @@ def open_server_run(
     """Open the run directory, new or with an earlier run, and yield what serves it. `on_round` is called in
     another thread with the report of every round. Raise `ConfigError` if the directory cannot be used."""
     allow_connections(len(credentials.registry.members) + section.capacity.strangers)
-    directory = RunDirectory(section.run)
-    digest = Variant({}, terms.settings).digest
+    directory, digest = served_directory(section.run), _digest(terms)
     if directory.exists and directory.status == FINISHED:
-        _check_settings(directory, digest)
+        check_finished(directory, digest)
         yield FinishedRun(section, terms, credentials, log)
         return
     origin = Origin(name=terms.name, digest=digest)
@@ -123,13 +137,9 @@ def open_server_run(
         yield TrainingServer(section, terms, credentials, writer, log, on_round)
 
 
-def _check_settings(directory: RunDirectory, digest: str) -> None:
-    """Raise `ConfigError` unless the settings of the finished run in `directory` have this digest: clients
-    would take its model for that of a run with the new settings."""
-    if directory.facts()["digest"] != digest:
-        raise ConfigError(
-            f"deploy.run: {directory.path} has a finished run with other settings; name another directory"
-        )
+def _digest(terms: RunTerms) -> str:
+    """Return what identifies the settings of a run in its directory."""
+    return Variant({}, terms.settings).digest
 
 
 class FinishedRun:
@@ -143,6 +153,10 @@ class FinishedRun:
         self._credentials = credentials
         self._log = log
         self._barred: set[int] = set()
+        self._left = set(
+            credentials.registry.members
+        )  # clients that have not said that they have the outcome
+        self._change = trio.Event()  # of `_left`
         self.outcome: bytes | None = None  # a packed `RunOutcome`, when the last round is over
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -155,7 +169,7 @@ class FinishedRun:
                 self._section.capacity.made(),
                 "deploy.listen",
             )
-            server = await listen(stack, where, self._credentials, self._log)
+            server = await listen(stack, where, self._credentials, self._on_network_event)
             self._log.write("started", address=str(server.address), rounds=self._terms.settings.rounds)
             for caution in self._terms.cautions:
                 self._log.write("caution", reason=caution)
@@ -170,11 +184,19 @@ class FinishedRun:
         return _OUTCOME.read(self._section.run / OUTCOME)
 
     async def _tell_everybody(self, server: Server) -> None:
-        """Wait until all clients of the registry have been told the outcome, but no longer than `linger`."""
-        members = len(self._credentials.registry.members) - len(self._barred)
+        """Wait until all clients of the registry have said that they have the outcome, but no longer than
+        `linger`. A client leaves when it has it, so that they are seldom all connected."""
         with trio.move_on_after(self._section.linger):
-            await server.wait_for_clients(members, barred=self._barred)
+            while self._left - self._barred:
+                await self._change.wait()
             await server.flush()
+
+    def _on_network_event(self, event: ServerNetworkEvent) -> None:
+        self._log(event)
+        if isinstance(event, ClientNotice) and event.notice.topic is Topic.RUN_ENDED:
+            self._left.discard(event.member)
+            self._change.set()
+            self._change = trio.Event()
 
 
 class TrainingServer(FinishedRun):

@@ -18,7 +18,6 @@ from sims.records.run_directory import PRIVATE, RunDirectory, read_file
 from sims.records.run_file_names import CHECKPOINT
 
 _MAGIC: Final = b"secagg checkpoint 2\n"
-_REMEDY: Final = "--restart begins the run anew"
 
 
 @dataclass(frozen=True)
@@ -61,18 +60,18 @@ class Checkpoint:
     @classmethod
     def read(cls, run: RunDirectory, *, digest: str) -> Checkpoint:
         """Return a run's checkpoint. Raise `ConfigError` if it is missing, damaged or of another digest."""
-        path = run / CHECKPOINT
-        data = read_file(path, f"the run cannot go on: {_REMEDY}")
+        path, lost = run / CHECKPOINT, run.advice.lost
+        data = read_file(path, f"the run cannot go on: {lost}")
         start = len(_MAGIC) + hashlib.sha256().digest_size
         payload = data[start:]
         if data[:start] != _MAGIC + hashlib.sha256(payload).digest():
-            raise ConfigError(f"{path} is damaged, so the run cannot go on: {_REMEDY}")
+            raise ConfigError(f"{path} is damaged, so the run cannot go on: {lost}")
         try:
             found = _parse(msgpack.unpackb(payload, strict_map_key=False))
         except (KeyError, TypeError, ValueError):
-            raise ConfigError(f"{path} is of another version, so the run cannot go on: {_REMEDY}") from None
+            raise ConfigError(f"{path} is of another version, so the run cannot go on: {lost}") from None
         if found.digest != digest:
-            raise ConfigError(f"{path} is of a run with other settings: take another --out, or {_REMEDY}")
+            raise ConfigError(f"{path} is of a run with other settings: {run.advice.foreign}")
         return found
 
 

@@ -22,10 +22,25 @@ SERVED: Final = "served"  # the channel of a run with real clients; that of its 
 
 
 @dataclass(frozen=True)
+class RunAdvice:
+    """What error messages about a run directory tell the user to do: if it has another run or is in use
+    (`other`), if it has a run with other settings (`foreign`), and if a file of it is lost (`lost`)."""
+
+    other: str
+    foreign: str
+    lost: str
+
+
+_RESTART: Final = "--restart begins the run anew"
+SIMULATED: Final = RunAdvice("take another --out", f"take another --out, or {_RESTART}", _RESTART)
+
+
+@dataclass(frozen=True)
 class RunDirectory:
-    """The files of one simulation, in the directory `path`."""
+    """The files of one run, in the directory `path`."""
 
     path: Path
+    advice: RunAdvice = SIMULATED
 
     def __str__(self) -> str:
         return str(self.path)
@@ -72,10 +87,15 @@ class RunDirectory:
         files and no run."""
         with disk_errors(self.path, "made"):
             self.path.mkdir(parents=True, exist_ok=True)
+        self.check_strangers()
+
+    def check_strangers(self) -> None:
+        """Raise `ConfigError` if the directory holds other files and no run, or cannot be read."""
+        with disk_errors(self.path, "read"):
             strangers = sorted(set(os.listdir(self.path)) - {*RUN_FILES, *map(draft_of, RUN_FILES), LOCK})
         if strangers and not self.exists:
             raise ConfigError(
-                f"{self.path} holds something else than a run, such as {strangers[0]}: take another --out"
+                f"{self.path} holds something else than a run, such as {strangers[0]}: {self.advice.other}"
             )
 
     def clear(self) -> None:
@@ -105,7 +125,9 @@ class RunDirectory:
             handle = os.open(self / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PUBLIC)
         try:
             if not try_lock_file(handle):
-                raise ConfigError(f"{self.path} is in use: another process runs this simulation")
+                raise ConfigError(
+                    f"{self.path} is in use: another process runs it; end that one, or {self.advice.other}"
+                )
             yield self
         finally:
             os.close(handle)
@@ -196,9 +218,11 @@ class LinesFile:
         return file
 
     @classmethod
-    def resume(cls, path: Path, count: int) -> Self:
-        """Open the file and cut it after `count` lines. Raise `ConfigError` if it is missing or has fewer."""
-        kept = _first(path, read_file(path, _LOST), count)
+    def resume(cls, path: Path, count: int, lost: str = _RESTART) -> Self:
+        """Open the file and cut it after `count` lines. Raise `ConfigError` if it is missing, has fewer, or
+        one of them is damaged; `lost` says what to do."""
+        kept = _first(path, read_file(path, _LOST.format(lost)), count, lost)
+        parsed_lines(path, kept)
         file = cls(path)
         file._cut(len(kept))
         file.count = count
@@ -228,7 +252,7 @@ class LinesFile:
         os.close(self._handle)
 
 
-_LOST = "it is lost, so this run cannot go on: --restart begins anew"
+_LOST: Final = "it is lost, so this run cannot go on: {}"
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -237,17 +261,23 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     content = read_file(path, "")
-    whole = content[: content.rfind(b"\n") + 1]
+    return parsed_lines(path, content[: content.rfind(b"\n") + 1])
+
+
+def parsed_lines(path: Path, whole: bytes) -> list[dict[str, Any]]:
+    """Return the JSON objects in `whole`, lines of the file at `path`. Raise `ConfigError` if one is none."""
     return [_object(path, number, line) for number, line in enumerate(whole.splitlines(), 1)]
 
 
-def _first(path: Path, content: bytes, count: int) -> bytes:
+def _first(path: Path, content: bytes, count: int, lost: str) -> bytes:
     """Return the first `count` lines of `content`. If there are fewer, raise `ConfigError` about `path`."""
     end = 0
     for number in range(count):
         end = content.find(b"\n", end) + 1
         if end == 0:
-            raise ConfigError(f"{path} has {number} lines of the {count} it should have: {_LOST}")
+            raise ConfigError(
+                f"{path} has {number} lines of the {count} it should have: {_LOST.format(lost)}"
+            )
     return content[:end]
 
 

@@ -15,7 +15,8 @@ from secagg.ledger import read_ledger
 from sims.audit.audit_run import audit_run
 from sims.config_problems import ConfigError
 from sims.deploy.client_setup import load_client_setup
-from sims.deploy.client_state_file import StateFile, key_path
+from sims.deploy.client_state_file import StateFile
+from sims.deploy.config import state_key_path as key_path
 from sims.deploy.run_terms import run_terms
 from sims.deploy.training_server import TrainingServer, load_deployment, serve_training
 from sims.records import RunDirectory

@@ -1,0 +1,169 @@
+"""Checks of a training deployment before it starts: the table [deploy] of a server with its run directory,
+and the files and the budget of a client. Mistakes are reported before hours of training, not after."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from secagg.client_budget import Spend
+from secagg.identity_registry import Registry
+from secagg.ledger import ServerLedger, read_ledger
+from secagg.net.identity_and_registry_files import bundle_path
+from secagg.net.settings import DAY
+from secagg.policy import Policy
+from sims.config_problems import ConfigError, Problems
+from sims.deploy.config import DeploySection, InputSection, Named, check_one_purpose, named_files
+from sims.deploy.disk_room import check_room
+from sims.deploy.evidence_directory import EvidenceDirectory
+from sims.deploy.log import check_log
+from sims.deploy.run_terms import RunTerms
+from sims.records import RunDirectory
+from sims.records.checkpoint import Checkpoint
+from sims.records.run_directory import FINISHED, RunAdvice, read_lines
+from sims.records.run_file_names import LEDGER, METRICS, OUTCOME, RUN, RUN_FILES, SUMS
+
+_OTHER: Final = "name another run directory"
+_ADVICE: Final = RunAdvice(
+    other=_OTHER,
+    foreign=f"restore the settings of that run, or {_OTHER}",
+    lost=f"restore it from a backup, or {_OTHER}",
+)
+
+# --- a server ---
+
+
+def served_directory(path: Path) -> RunDirectory:
+    """Return the run directory of a server, whose errors say what its operator can do."""
+    return RunDirectory(path, _ADVICE)
+
+
+def check_deploy_section(path: Path, section: DeploySection, problems: Problems) -> None:
+    """Add a problem for everything in the table [deploy] of `path` that does not depend on the terms."""
+    beside: list[Named] = [("the configuration", path)]
+    if section.registry.suffix != ".pem":  # otherwise the name is invalid, which is reported elsewhere
+        beside.append(("the file of certificates of deploy.registry", bundle_path(section.registry)))
+    beside += [(f"{name} of deploy.run", section.run / name) for name in RUN_FILES]
+    if check_one_purpose([*beside, *named_files("deploy", section)], problems):
+        with problems.about("deploy.log"):
+            check_log(section.log)
+    for key in ("deadlines", "patience", "capacity"):
+        with problems.about(f"deploy.{key}"):
+            getattr(section, key).made()
+    for key in ("rest", "linger"):
+        if not 0 <= getattr(section, key) <= DAY:
+            problems.add(f"deploy.{key}", f"must be a number of seconds from 0 to {DAY:g}")
+    if section.evidence is not None:
+        with problems.about("deploy.evidence"):
+            EvidenceDirectory(section.evidence).check()
+
+
+def check_cohort(section: DeploySection, terms: RunTerms, registry: Registry, problems: Problems) -> None:
+    """Add a problem if there can never be enough clients for a round."""
+    for there, have in ((terms.clients, "the run is for"), (len(registry.members), "the registry has")):
+        if section.min_cohort > there:
+            problems.add("deploy.min_cohort", f"{section.min_cohort} clients are needed, but {have} {there}")
+            return
+
+
+def check_run_directory(path: Path, digest: str) -> None:
+    """Raise `SecaggError` if a run with settings of this digest can neither begin nor go on in `path`. Change
+    nothing; another server may use the directory."""
+    directory = served_directory(path)
+    if directory.exists:
+        _check_run(directory, digest)
+    else:
+        _check_new(directory)
+    if path.is_dir():
+        check_room(path)
+
+
+def _check_run(directory: RunDirectory, digest: str) -> None:
+    if directory.status == FINISHED:
+        check_finished(directory, digest)
+        return
+    Checkpoint.read(directory, digest=digest)
+    for name in (SUMS, METRICS):
+        read_lines(directory / name)
+    ServerLedger.open(directory / LEDGER).close()
+
+
+def check_finished(directory: RunDirectory, digest: str) -> None:
+    """Raise `ConfigError` unless the finished run in `directory` has settings of this digest: clients would
+    take its model for that of a run with the new settings."""
+    if directory.facts()["digest"] != digest:
+        raise ConfigError(f"{directory} has a finished run with other settings: {_ADVICE.foreign}")
+    if not (directory / OUTCOME).is_file():
+        raise ConfigError(f"{directory / OUTCOME} does not exist: {_ADVICE.lost}")
+
+
+def _check_new(directory: RunDirectory) -> None:
+    """Raise `SecaggError` if a new run in `directory` is impossible, or would remove the ledger of a run."""
+    path, ledger = directory.path, directory / LEDGER
+    if ledger.exists() and any(row.body["entry"] == "asked" for row in read_ledger(ledger).rows):
+        raise ConfigError(f"{directory / RUN} does not exist, but the ledger of a run does: {_ADVICE.lost}")
+    if path.is_dir():
+        directory.check_strangers()
+    elif os.path.lexists(path):
+        raise ConfigError(f"{path} is not a directory; name one, or a new one")
+    else:
+        above = next(each for each in path.parents if each.exists())
+        if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+            raise ConfigError(f"{path} cannot be a directory: nothing can be made in {above}")
+
+
+# --- a client ---
+
+
+def check_client_outputs(section: InputSection, problems: Problems) -> None:
+    """Add a problem for each file of a client that could not be written when the time comes."""
+    for key in ("state", "model", "personal"):
+        path: Path | None = getattr(section, key)
+        if path is not None:
+            with problems.about(f"input.{key}"):
+                if path.is_dir():
+                    raise ConfigError(f"{path} is a directory; name a file")
+                check_room(path.parent)
+
+
+def check_policy(policy: Policy, terms: RunTerms, problems: Problems) -> None:
+    """Add a problem for each key of a policy that forbids what the client's own copy of the scenario says.
+    Otherwise the client would refuse all sessions."""
+    channel = terms.settings.channel
+    for key in ("trust", "key_agreement"):
+        needed, offered = str(getattr(policy, key)), getattr(channel, key)
+        if needed != offered:
+            problems.add(f"policy.{key}", f"is {needed}, but channel.{key} of the scenario is {offered}")
+    if policy.max_sums < channel.sums:
+        problems.add("policy.max_sums", f"must be at least channel.sums of the scenario, {channel.sums}")
+
+
+def check_budget(policy: Policy, terms: RunTerms, spent: Spend, problems: Problems) -> None:
+    """Add a problem if the policy's budget is too small for the run, in which `spent` does not count yet."""
+    rounds, algorithm = terms.settings.rounds, terms.algorithm
+    least = rounds * sum(
+        each.spec.times if each.needed is None else each.needed
+        for each in algorithm.sums()
+        if not each.spec.is_private
+    )
+    if spent.unnoised + least > policy.unnoised_sums:
+        problems.add(
+            "policy.unnoised_sums",
+            f"allows {policy.unnoised_sums} sums without noise, of which {spent.unnoised} were answered, but "
+            f"a run of {rounds} rounds has at least {least}: raise it, or do not take part",
+        )
+    cost = algorithm.max_rho
+    if (
+        cost is not None
+        and policy.max_rho is not None
+        and spent.rho + cost > policy.max_rho * (1 + _ROUNDING)
+    ):
+        problems.add(
+            "policy.max_rho",
+            f"allows {policy.max_rho:g}, of which {spent.rho:g} is spent, but the run costs {cost:g}: raise "
+            "it, or do not take part",
+        )
+
+
+_ROUNDING: Final = 1e-9
