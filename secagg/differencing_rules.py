@@ -81,11 +81,13 @@ class SumSequence:
 class SetLog:
     """The sets of clients (their ids) of earlier sums, by sequence: sums whose sets are compared. A set is
     stored as one integer with a bit for each client, so that thousands of sets take little memory. If
-    `all_clients`, an algorithm needs all clients, and `RepeatPlanner` prefers to repeat a set."""
+    `all_clients`, an algorithm needs all clients, and `RepeatPlanner` prefers to repeat a set. On a server,
+    `dropouts` is the number of clients that dropped out of the last sum."""
 
     def __init__(self, *, all_clients: bool = False) -> None:
         self.all_clients = all_clients
         self.released: set[SumSequence] = set()  # the last total of these sequences was released
+        self.dropouts = 0
         self._bit: dict[int, int] = {}  # id -> bit
         self._ids: list[int] = []  # bit -> id
         self._confirmed: dict[SumSequence, set[int]] = {}
@@ -123,6 +125,18 @@ class SetLog:
     def confirmed(self, sequence: SumSequence) -> list[frozenset[int]]:
         """Return all survivor sets (of client ids) recorded for the sequence."""
         return [frozenset(self._members(bits)) for bits in sorted(self._confirmed.get(sequence, ()))]
+
+    def has(self, sequence: SumSequence, survivors: Iterable[int]) -> bool:
+        """Return whether exactly these survivors are recorded for the sequence."""
+        return self._bits(survivors) in self._confirmed.get(sequence, ())
+
+    def copy(self, *, all_clients: bool) -> SetLog:
+        """Return a log of the same survivors, for an algorithm that needs `all_clients` or not."""
+        log = SetLog(all_clients=all_clients)
+        for sequence, survivors in self.entries():
+            log.add(sequence, survivors)
+        log.released = set(self.released)
+        return log
 
     def entries(self) -> Iterator[tuple[SumSequence, tuple[int, ...]]]:
         """Yield every recorded (sequence, survivors), so that the caller can save them."""
@@ -169,6 +183,11 @@ def content_sequence(kind: str, payload: bytes, content_of: ContentOf) -> SumSeq
     `content_of` computes from a payload: all that does not belong to one round."""
     content = content_of(kind, payload)
     return SumSequence(Rule.CONTENT, digest("repeated content", kind.encode("ascii"), content))
+
+
+def kind_sequence(kind: str) -> SumSequence:
+    """Return the sequence (rule `KIND`) of all sums of this kind."""
+    return SumSequence(Rule.KIND, kind.encode("ascii"))
 
 
 class SequenceMemory(Protocol):
@@ -237,7 +256,7 @@ class SequenceRules:
         where they apply. For static kinds, the stronger rule `STATIC` (in `of_values`) replaces `CONTENT`."""
         query, found = question.query, []
         if self._policy.min_difference:
-            found.append(SumSequence(Rule.KIND, query.kind.encode("ascii")))
+            found.append(kind_sequence(query.kind))
         computed = query.kind not in self._static and not question.spec.is_private
         # A later sum of a group is over the same clients as the first one, whose query was compared.
         if computed and self._policy.trust is Trust.MALICIOUS and not question.later_in_group:

@@ -17,6 +17,11 @@ SECURITY_BITS: Final = 40
 LIVENESS_BITS: Final = 30
 
 
+_WHOLE: Final = (
+    "sums", "min_cohort", "max_cohort", "min_contributors", "min_neighbours", "min_difference",
+)  # fmt: skip
+
+
 class _NotGiven(int):
     """The type of a default that means "not given". It can be told from a plain 0 that a caller passes."""
 
@@ -43,6 +48,8 @@ class SessionParams:
     `name_members`    whether clients on a ring are told the ids of all others, and not of neighbours only.
                       Clients that compare the clients of successive sums need them (4 bytes per client).
     `key_agreement`   X25519 alone, or with ML-KEM-768, against an adversary with a quantum computer.
+    `min_difference`  that of the clients' policies, or the largest of them. The server asks for no sum, and
+                      names no survivors, that such clients refuse. A ring must then name its members.
     `liveness_bits`   b: on a ring, the expected drop-outs make a sum fail with a chance below 2^-b.
 
     >>> SessionParams(trust="curious_server", corrupt=1).min_contributors
@@ -62,6 +69,7 @@ class SessionParams:
     liveness_bits: int = LIVENESS_BITS
     key_agreement: KeyAgreement = KeyAgreement.X25519
     name_members: bool = False
+    min_difference: int = 0
 
     def __post_init__(self) -> None:
         set_field = partial(object.__setattr__, self)
@@ -75,7 +83,7 @@ class SessionParams:
             set_field("min_cohort", self.min_contributors)
         if self.max_cohort is _NOT_GIVEN:
             set_field("max_cohort", self._most)
-        for name in ("sums", "min_cohort", "max_cohort", "min_contributors", "min_neighbours"):
+        for name in _WHOLE:
             check_whole(name, getattr(self, name))
         check_bits("security_bits", self.security_bits)
         check_bits("liveness_bits", self.liveness_bits)

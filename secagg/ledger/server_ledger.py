@@ -46,6 +46,7 @@ class ServerLedger(Ledger):
         self._session = ""
         self._asked: Body | None = None
         self._history = SetLog()
+        self._fixed: set[SumSequence] = set()  # of the sum that was asked last
         self._barred: set[int] = set()
         super().__init__(path, owner)
 
@@ -60,8 +61,14 @@ class ServerLedger(Ledger):
     def _take(self, body: Body) -> bool:
         if body["entry"] == "released":
             self._spend = self._spend.plus(body["charge"], Adjacency(body["adjacency"]))
+            self._history.released |= self._fixed
+        if body["entry"] == "asked":
+            self._fixed.clear()
         if body["entry"] == "survivors":
-            self._history.add(SumSequence(Rule(body["rule"]), bytes.fromhex(body["key"])), body["members"])
+            sequence = SumSequence(Rule(body["rule"]), bytes.fromhex(body["key"]))
+            self._history.add(sequence, body["members"])
+            self._history.released.discard(sequence)
+            self._fixed.add(sequence)
         if body["entry"] == "barred":
             self._barred.add(body["peer"])
         if body["entry"] == "forgiven":
@@ -76,7 +83,8 @@ class ServerLedger(Ledger):
 
     @property
     def history(self) -> SetLog:
-        """Survivor sets of earlier sums. A `ServerMachine` avoids nearly equal sets, which clients refuse."""
+        """Survivor sets of earlier sums, and whether their last total was released. A `ServerMachine` avoids
+        nearly equal sets, which clients refuse."""
         self._file.catch_up()
         return self._history
 

@@ -17,6 +17,7 @@ from protocols.rounds import Query, RoundInfo, UnacknowledgedAnswer
 from secagg.differencing_rules import SetLog
 from secagg.errors import ParameterError, SumFailed, TooFewClients
 from secagg.local_session import Stage
+from secagg.repeated_query_roster import batched_roster, sets_by_kind
 from secagg.sum_spec import Table, Total
 from sims.coordination.sum_settings import SumSettings
 from sims.coordination.transport import SessionPlan, SumSession, SumStats, TrafficCounter, Transport
@@ -67,7 +68,12 @@ class Coordinator:
         self.round_info, self.sum_number, self._groups = round_info, 0, set()
         if self._algorithm.table is None:
             return
-        members = self.invited(round_info)
+        members = self.batch(self.invited(round_info))
+        if members is None:
+            raise TooFewClients(
+                "clients are left out and taken in by batches, and no set of those here is far enough from "
+                "those of earlier sums"
+            )
         again = self._settings.each_round or members != self._members
         if again or self._sums_left < self._algorithm.most_sums:
             self._open(self._algorithm.table, members)
@@ -181,10 +187,28 @@ class Coordinator:
             )
         return tuple(sorted(set(members) - self._settings.barred))
 
+    def batch(self, members: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Return those of `members` that take part in a round, for clients that compare the clients of sums
+        (`SumSettings.min_difference`); None if there is no choice that they accept."""
+        apart, table = self._settings.min_difference, self._algorithm.table
+        if not apart or table is None:
+            return members
+        return batched_roster(
+            members,
+            sets_by_kind(self.history, table, apart),
+            dropouts=self.history.dropouts,
+            least=max(self._fewest, *(spec.least_roster for spec in table.values())),
+            most=self._algorithm.clients,
+        )
+
+    @property
+    def _fewest(self) -> int:
+        return max(self._settings.min_cohort, self._settings.corrupt + 2)
+
     def _open(self, table: Table, members: tuple[int, ...]) -> None:
         self.end_session()
-        if len(members) < self._settings.corrupt + 2:
-            raise TooFewClients.only(len(members), "are invited", self._settings.corrupt + 2)
+        if len(members) < self._fewest:
+            raise TooFewClients.only(len(members), "are invited", self._fewest)
         number = self.round_info.number if self._settings.each_round else self.sessions
         plan = SessionPlan(table, self._settings, members, number, self.history, self.enter_stage)
         self.session = self._transport.session(plan)

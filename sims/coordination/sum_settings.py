@@ -30,6 +30,9 @@ class SumSettings:
     `dropout`           which fraction of the cohort may be missing by the end of a session.
     `graph`             which pairs of clients share secrets; by default, chosen by the size of the cohort.
     `key_agreement`     how clients agree on secrets: by X25519 alone, or also by ML-KEM-768.
+    `min_difference`    that of the clients' policies: clients are left out and taken in by batches of this
+                        size, so that no client refuses; 0 if they have none.
+    `min_cohort`        fewest clients of a session, if `corrupt` does not need more.
     `sums`              most sums of one session; a round that needs more than are left begins a new one.
     `each_round`        whether every round begins a new session. Then a round of a seeded run does not depend
                         on earlier rounds, so a resumed run repeats it exactly.
@@ -50,6 +53,8 @@ class SumSettings:
     dropout: Fraction | float = Fraction(0)
     graph: GraphChoice | str = GraphChoice.AUTO
     key_agreement: KeyAgreement | str = KeyAgreement.X25519
+    min_difference: int = 0
+    min_cohort: int = 0
     sums: int = MAX_SUMS
     each_round: bool = False
     sample_cohort: CohortSampler | None = None
@@ -62,6 +67,8 @@ class SumSettings:
         object.__setattr__(self, "graph", GraphChoice.parse(self.graph))
         object.__setattr__(self, "key_agreement", KeyAgreement.parse(self.key_agreement))
         check_whole("corrupt", self.corrupt)
+        check_whole("min_difference", self.min_difference)
+        check_whole("min_cohort", self.min_cohort)
         check_whole("sums", self.sums)
         if type(self.dropout) not in (int, float, Fraction):
             raise ParameterError("dropout must be a number from 0 to below 1")
@@ -77,4 +84,6 @@ class SumSettings:
             dropout=self.dropout,
             graph=GraphChoice.parse(self.graph),
             key_agreement=KeyAgreement.parse(self.key_agreement),
+            min_difference=self.min_difference,
+            name_members=self.min_difference > 0,
         )

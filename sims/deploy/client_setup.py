@@ -119,6 +119,8 @@ def client_setup(
     policy, patience = None, Patience()
     with problems.about("policy"):
         policy = config.policy.made()
+    if training is not None:
+        _check_batches(config.policy.min_difference, training, problems)
     with problems.about("patience"):
         patience = config.patience.made()
     if clear:  # otherwise the check could create a file that belongs to something else
@@ -172,6 +174,17 @@ def _check_no_training(section: InputSection) -> None:
     used = [name for name in _TRAINING if getattr(section, name) is not None]
     if used:
         raise ConfigError(f"{', '.join(used)}: for training only, which client.scenario describes; remove it")
+
+
+def _check_batches(wanted: int, training: TrainingClient, problems: Problems) -> None:
+    """Add a problem if the policy's `min_difference` is larger than the server will keep."""
+    agreed = training.terms.settings.channel.min_difference
+    if wanted > agreed:
+        problems.add(
+            "policy.min_difference",
+            f"is {wanted}, but the scenario has channel.min_difference = {agreed}: the server would choose "
+            "clients that this client refuses; set both to the same number, on the server as well",
+        )
 
 
 def _check_machine(

@@ -137,6 +137,7 @@ class SessionSection(ConfigSection):
     liveness_bits: int = LIVENESS_BITS
     key_agreement: AgreementName = "x25519"
     name_members: bool = True
+    min_difference: int = 0
     sums: int | None = None  # None: every question once
     sessions: int = 0  # 0: for ever
     pause: float = 60.0
@@ -158,6 +159,7 @@ class SessionSection(ConfigSection):
             liveness_bits=self.liveness_bits,
             key_agreement=KeyAgreement(self.key_agreement),
             name_members=self.name_members,
+            min_difference=self.min_difference,
         )
 
 

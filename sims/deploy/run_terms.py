@@ -75,6 +75,7 @@ class RunTerms:
             "rounds": given.rounds,
             "model": {"kind": given.model.kind, **dict(_parameters(self.module))},
             "trust": given.channel.trust,
+            "min_difference": given.channel.min_difference,
         }
         return {name: text for part, value in parts.items() for name, text in _flat(part, value)}
 

@@ -144,7 +144,7 @@ class ServeRunner:
         members = self._plan.credentials.registry.members.keys() - barred
         try:
             async with server.session(
-                self._plan.machine(barred),
+                self._plan.machine(barred, self._ledger.history),
                 deadlines=self._plan.deadlines,
                 ledger=self._ledger,
                 expected=min(self._section.max_cohort, len(members)),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from secagg.differencing_rules import SetLog
 from secagg.errors import LedgerError, MissingLedger, SecaggError
 from secagg.identity_registry import Registry
 from secagg.ledger import ServerLedger
@@ -83,9 +84,11 @@ class ServerSetup:
             "take part again"
         ]
 
-    def machine(self, barred: Collection[int] = ()) -> ServerMachine:
-        """Return the machine of a new session, which admits no client in `barred`."""
-        return _machine(self.config.session, self.table, self.sums, self.credentials.registry, barred)
+    def machine(self, barred: Collection[int] = (), history: SetLog | None = None) -> ServerMachine:
+        """Return the machine of a new session, which admits no client in `barred`. `history` has the clients
+        of earlier sums."""
+        section, registry = self.config.session, self.credentials.registry
+        return _machine(section, self.table, self.sums, registry, barred, history)
 
     def open_ledger(self) -> ServerLedger:
         return ServerLedger.open(self.config.server.ledger, identity=self.credentials.identity.public)
@@ -201,7 +204,12 @@ def _check_ledger(path: Path, identity: bytes, problems: Problems) -> None:
 
 
 def _machine(
-    section: SessionSection, table: Table, sums: int, registry: Registry, barred: Collection[int] = ()
+    section: SessionSection,
+    table: Table,
+    sums: int,
+    registry: Registry,
+    barred: Collection[int] = (),
+    history: SetLog | None = None,
 ) -> ServerMachine:
     params = section.params(sums)
     signed = params.trust is Trust.MALICIOUS
@@ -210,5 +218,6 @@ def _machine(
         params=params,
         registry=registry if signed else None,
         now=int(time.time()),
+        history=history,
         barred=barred,
     )

@@ -298,6 +298,7 @@ def default_policy(terms: RunTerms) -> dict[str, Any]:
         "unnoised_sums": _ROOM * terms.settings.rounds * open_sums,
         "max_rho": algorithm.max_rho,
         **({} if algorithm.budget is None else {"adjacency": str(algorithm.budget.goal.adjacency)}),
+        "min_difference": channel.min_difference,
         "key_agreement": channel.key_agreement,
     }
 

@@ -20,6 +20,7 @@ import trio
 from protocols.query_encoding import query_content
 from protocols.run import RoundReport, Run
 from protocols.serialisation import pack
+from secagg.differencing_rules import SetLog
 from secagg.errors import ParameterError
 from secagg.events import ServerEvent
 from secagg.graph_parameters import GraphChoice
@@ -66,6 +67,8 @@ T = TypeVar("T")
 OnRound: TypeAlias = Callable[[RoundReport], None]
 _OUTCOME: Final = FileKind("the outcome of a run", "name another run directory", ConfigError)
 _REQUIRED: Final = ", ".join(name for name, each in DeploySection.model_fields.items() if each.is_required())
+_LOOK: Final = 10.0  # seconds between two lines of the log while no batch of clients is there
+_GLANCE: Final = 0.1  # seconds between two looks at who is connected
 
 
 def load_deployment(path: Path) -> tuple[DeploySection, RunTerms, ServerCredentials]:
@@ -231,7 +234,7 @@ class TrainingServer(FinishedRun):
         coordinator = Coordinator(terms.algorithm, transport, settings)
         run = self._begin(coordinator)
         while self._done < terms.settings.rounds:
-            self._wait(server, call)
+            self._wait(server, call, coordinator)
             self._hold_round(run, coordinator)
             if not run.round_info.completed(run.round_info.number - 1):
                 call(trio.sleep, self._section.rest)
@@ -259,6 +262,8 @@ class TrainingServer(FinishedRun):
             dropout=channel.dropout,
             graph=channel.graph,
             key_agreement=channel.key_agreement,
+            min_difference=channel.min_difference,
+            min_cohort=self._section.min_cohort,
             sums=channel.sums,
             log=self._metrics.sum_log,
             ledger=self._writer.open_ledger(),
@@ -284,14 +289,25 @@ class TrainingServer(FinishedRun):
         asked = [row.body["round"] for row in self._writer.lost_rows() if row.body["entry"] == "asked"]
         while asked and run.round_info.number <= max(asked):
             run.round_info = run.round_info.next(completed=False)
-        coordinator.sessions = saved.training.sessions
+        history = SetLog() if self._writer.ledger is None else self._writer.ledger.history
+        coordinator.restore(
+            saved.training.sessions, history.copy(all_clients=terms.algorithm.needs_all_clients)
+        )
         self._metrics.resume()
         self._log.write("resumed", done=self._done, round=run.round_info.number)
         return run
 
-    def _wait(self, server: Server, call: Any) -> None:
-        """Wait until enough clients are connected. The server's events report it at intervals."""
-        call(partial(server.wait_for_clients, self._section.min_cohort, barred=self._barred))
+    def _wait(self, server: Server, call: Any, coordinator: Coordinator) -> None:
+        """Wait until enough clients are connected, and a round with some of them is allowed. The server's
+        events and the log say so at intervals."""
+        apart = self._terms.settings.channel.min_difference
+        while True:
+            call(partial(server.wait_for_clients, self._section.min_cohort, barred=self._barred))
+            if coordinator.batch(coordinator.invited(coordinator.round_info)) is not None:
+                return
+            connected = call(_connected, server)
+            self._log.write("waiting", connected=len(connected), batch=apart, barred=len(self._barred))
+            call(_others_came, server, connected)
 
     def _keep(self, run: Run[Any], coordinator: Coordinator, report: RoundReport, seconds: float) -> None:
         path = self._section.run / MODEL
@@ -385,6 +401,8 @@ def _machine(
         dropout=channel.dropout,
         graph=GraphChoice(channel.graph),
         key_agreement=KeyAgreement(channel.key_agreement),
+        min_difference=channel.min_difference,
+        name_members=channel.min_difference > 0,
         min_cohort=section.min_cohort,
         max_cohort=algorithm.clients,
         min_contributors=least if section.min_contributors is None else section.min_contributors,
@@ -407,3 +425,10 @@ def _call(token: trio.lowlevel.TrioToken, function: Callable[..., Awaitable[T]],
 
 async def _connected(server: Server) -> tuple[int, ...]:
     return server.connected
+
+
+async def _others_came(server: Server, connected: tuple[int, ...]) -> None:
+    """Wait until other clients are connected than `connected`, but no longer than `_LOOK` seconds."""
+    with trio.move_on_after(_LOOK):
+        while server.connected == connected:  # noqa: ASYNC110  # clients come one by one, and seldom
+            await trio.sleep(_GLANCE)

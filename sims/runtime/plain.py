@@ -19,7 +19,7 @@ from secagg import client_checks
 from secagg.bitmap import PositionSet
 from secagg.client_budget import check_priced, sum_charge
 from secagg.client_memory import AnswerEntry
-from secagg.differencing_rules import refuse
+from secagg.differencing_rules import kind_sequence, refuse
 from secagg.errors import CohortChanged, ParameterError, PeerError, TooFewClients
 from secagg.events import Abandoned, Asked, Confirmed, Joined
 from secagg.hashing import digest
@@ -241,13 +241,12 @@ class PlainSession:
         if self._policy.trust is Trust.MALICIOUS:
             self._stage = Stage.CONFIRM
             stayed = set(self._positions(self._stage, stayed, query.sum_index))
-            for sequence in self._repeats.sequences(query.kind, query.payload, later=self._later):
-                for position in stayed:
-                    memory = self._plan.memories[self._cohort[position]]
-                    memory.sets.add(sequence, self._ids(survivors))
+            self._remember(query, stayed, survivors)
             self._check_enough(stayed, "confirmed")
         self._stage = Stage.REVEAL
         stayed = set(self._positions(self._stage, stayed, query.sum_index))
+        if self._policy.trust is Trust.CURIOUS:
+            self._remember(query, stayed, survivors)
         self.stats.revealed = len(stayed)
         for position in stayed:
             self._books[self._cohort[position]].confirm(query.kind, query.round, survivors)
@@ -255,6 +254,16 @@ class PlainSession:
             self._plan.listener(self._cohort[position], Confirmed(query.sum_index, len(survivors)))
         self._check_enough(stayed, "revealed shares")
         return stayed
+
+    def _remember(self, query: Query, stayed: set[int], survivors: PositionSet) -> None:
+        """Record the survivors of a sum in the memories of the clients that `stayed`, where these compare the
+        clients of successive sums."""
+        sequences = self._repeats.sequences(query.kind, query.payload, later=self._later)
+        if self._policy.min_difference:
+            sequences += (kind_sequence(query.kind),)
+        for sequence in sequences:
+            for position in stayed:
+                self._plan.memories[self._cohort[position]].sets.add(sequence, self._ids(survivors))
 
     def _check_enough(self, stayed: set[int], did: str) -> None:
         if len(stayed) < self._threshold:

@@ -121,6 +121,7 @@ class SecureSessions:
             max_rho=setting.max_rho,
             adjacency=setting.adjacency,
             unnoised_sums=setting.unnoised_sums,
+            min_difference=setting.min_difference,
             content_of=query_content,
             history=plan.history,
             barred=setting.barred,

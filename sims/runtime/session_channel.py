@@ -100,6 +100,7 @@ class SimulatedSessionPlan(SessionPlan):
             unnoised_sums=setting.unnoised_sums,
             max_rho=setting.max_rho,
             adjacency=setting.adjacency,
+            min_difference=setting.min_difference,
             key_agreement=KeyAgreement.parse(setting.key_agreement),
         )
 

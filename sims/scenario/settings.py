@@ -199,6 +199,8 @@ class ChannelSection(Section):
     `graph`    which clients share secrets with each other; "auto" depends on the size of the cohort.
     `key_agreement`  how clients agree on secrets: by X25519 alone, or also by ML-KEM-768, which protects
                recorded messages from a later quantum computer.
+    `min_difference`  if above 0, clients refuse a sum whose clients differ from those of an earlier sum of
+               its kind, but by fewer than this number. The server leaves out and takes in clients by batches.
     """
 
     kind: Annotated[str, AfterValidator(_known_channel)] = "plain"
@@ -209,6 +211,7 @@ class ChannelSection(Section):
     sums: Annotated[int, Field(ge=1, le=MAX_SUMS)] = MAX_SUMS
     graph: Literal["auto", "complete", "ring"] = "auto"
     key_agreement: Literal["x25519", "x25519+ml-kem-768"] = "x25519"
+    min_difference: Whole = 0
 
     @property
     def params(self) -> SessionParams:
@@ -220,6 +223,8 @@ class ChannelSection(Section):
             dropout=self.dropout,
             graph=GraphChoice(self.graph),
             key_agreement=KeyAgreement(self.key_agreement),
+            min_difference=self.min_difference,
+            name_members=self.min_difference > 0,
         )
 
 

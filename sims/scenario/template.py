@@ -101,6 +101,7 @@ dropout = 0.2  # part of the cohort that a session stands to lose
 #sums = 64  # most sums of a session, which then begins anew
 #graph = "auto"  # who shares secrets with whom: "complete", or "ring" for large cohorts
 #key_agreement = "x25519"  # or "x25519+ml-kem-768", against those who record now and decrypt later
+#min_difference = 0  # sums of a kind are over the same clients, or over clients that differ by so many
 
 [evaluation]  # what is measured with full knowledge of all clients: not part of the system
 every = 5  # rounds

@@ -140,6 +140,7 @@ class _ChannelFactory:
             dropout=given.dropout,
             graph=given.graph,
             key_agreement=given.key_agreement,
+            min_difference=given.min_difference,
             sums=algorithm.most_sums if more["each_round"] else given.sums,
             dropout_law=_dropout_law(self.settings, part),
             insecure_seed=_seed(self.settings, part),

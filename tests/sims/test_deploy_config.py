@@ -153,7 +153,7 @@ def test_a_log_by_name_and_on_the_standard_output(tmp_path: Path) -> None:
                 "session.corupt: is not known here; did you mean corrupt?",
                 "session.x: is not known here; there are trust, corrupt, dropout, min_cohort, max_cohort, "
                 "min_contributors, graph, neighbours, security_bits, liveness_bits, "
-                "key_agreement, name_members, sums, sessions, pause, "
+                "key_agreement, name_members, min_difference, sums, sessions, pause, "
                 "first_round",
             ],
         ),

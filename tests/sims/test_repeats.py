@@ -132,3 +132,31 @@ def lose_reveals(_law: DropoutLaw, member: int, stage: Any, number: int, _index:
 def test_what_is_no_query_is_content_as_a_whole() -> None:
     assert query_content("update", b"\xc1") == b"\xc1"
     assert PlainSession.is_plain
+
+
+@pytest.mark.parametrize("trust", [Trust.CURIOUS, pytest.param(Trust.MALICIOUS, marks=pytest.mark.slow)])
+def test_clients_that_compare_sets_are_asked_by_batches(trust: Trust) -> None:
+    """Both channels choose the same clients, no client refuses, and rounds go on."""
+    found = []
+    for channel in (secure_sum, insecure_plain_sum):
+        algorithm = ALGORITHMS["fedavg"]
+        learners = {k: QuadraticLearner(np.array([1.0, float(k), -float(k)])) for k in range(CLIENTS)}
+        law = DropoutLaw(seed=b"batches", training=0.05)
+        setting = Setting(
+            trust=trust,
+            corrupt=2,
+            dropout=Fraction(1, 4),
+            dropout_law=law,
+            insecure_seed=b"seed",
+            sums=8,
+            min_difference=4,
+        )
+        made = channel(algorithm, learners, setting)
+        run = Run(algorithm, made, algorithm.start(np.zeros(DIM)))
+        reports = [run.round() for _ in range(10)]
+        made.close()
+        assert not [each for record in made.asked for each in record.refusals]
+        found.append([(each.clients, each.completed) for each in reports])
+    assert found[0] == found[1]
+    assert sum(completed for _, completed in found[0]) >= 5
+    assert len({clients for clients, completed in found[0] if completed}) > 1
