@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from protocols.run import RoundReport, Run
 from sims.coordination.coordinator import Coordinator
@@ -20,6 +20,8 @@ from sims.deploy.run_terms import RunTerms
 from sims.records.checkpoint import PartState
 from sims.records.run_file_names import SPEND
 from sims.records.sum_records import TRAINING, SessionRecord, StageRecord, SumRecord, by_stage
+
+_CUT_OFF: Final = "the server was cut off in the midst of this round, which clients would not repeat"
 
 
 class ServedSumLog:
@@ -62,11 +64,20 @@ class ServedMetrics:
     def begin(self, run: Run[Any], coordinator: Coordinator) -> None:
         self._write(self._line({}, coordinator, 0.0), 0, run, coordinator, ())
 
-    def resume(self) -> None:
+    def resume(self, lost: Iterable[Mapping[str, Any]]) -> None:
+        """Record that the run goes on from its checkpoint. `lost` has the rows of the ledger about sums that
+        were asked after it: clients have paid for them."""
         saved = self._writer.saved
         assert saved is not None
         self._writer.note_resumed(saved.done, repeats=False)
         self._writer.resumed()
+        for asked in lost:
+            self._spending.charge(asked["charge"])
+
+    def lose(self, run: Run[Any], coordinator: Coordinator, done: int, barred: Collection[int]) -> None:
+        """Write the line of a round in which the server was cut off, with the checkpoint after it."""
+        found = {"round": done, "completed": False, "failure": _CUT_OFF, "lost": True}
+        self._write(self._line(found, coordinator, 0.0), done, run, coordinator, barred)
 
     def keep(
         self,

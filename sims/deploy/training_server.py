@@ -271,7 +271,7 @@ class TrainingServer(FinishedRun):
         )
 
     def _begin(self, coordinator: Coordinator) -> Run[Any]:
-        """Return the run: new, or from its checkpoint. Rounds that were asked after it are skipped."""
+        """Return the run: new, or from its checkpoint."""
         terms, saved = self._terms, self._writer.saved
         if saved is None:
             run: Run[Any] = Run(terms.algorithm, coordinator, terms.algorithm.start(terms.initial))
@@ -286,16 +286,26 @@ class TrainingServer(FinishedRun):
         if self._writer.ledger is not None:
             self._barred.update(self._writer.ledger.barred)
         run = Run.resume(terms.algorithm, coordinator, saved.training.server)
-        asked = [row.body["round"] for row in self._writer.lost_rows() if row.body["entry"] == "asked"]
-        while asked and run.round_info.number <= max(asked):
-            run.round_info = run.round_info.next(completed=False)
         history = SetLog() if self._writer.ledger is None else self._writer.ledger.history
         coordinator.restore(
             saved.training.sessions, history.copy(all_clients=terms.algorithm.needs_all_clients)
         )
-        self._metrics.resume()
+        self._skip_lost(run, coordinator)
         self._log.write("resumed", done=self._done, round=run.round_info.number)
         return run
+
+    def _skip_lost(self, run: Run[Any], coordinator: Coordinator) -> None:
+        """Skip the rounds that were asked after the checkpoint, and add their cost. If all sums have noise,
+        these rounds count: the clients' budget is for all rounds, and they have paid for the lost ones."""
+        lost = [row.body for row in self._writer.lost_rows() if row.body["entry"] == "asked"]
+        self._metrics.resume(lost)
+        rounds = sorted({body["round"] for body in lost})
+        while rounds and run.round_info.number <= rounds[-1]:
+            run.round_info = run.round_info.next(completed=False)
+        if self._terms.algorithm.budget is not None:
+            for _ in rounds[: self._terms.settings.rounds - self._done]:
+                self._done += 1
+                self._metrics.lose(run, coordinator, self._done, self._barred)
 
     def _wait(self, server: Server, call: Any, coordinator: Coordinator) -> None:
         """Wait until enough clients are connected, and a round with some of them is allowed. The server's
