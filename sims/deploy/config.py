@@ -193,7 +193,8 @@ class CapacitySection(ConfigSection):
 
 
 class MetricsSection(ConfigSection):
-    """The table [metrics] of `serve.toml`: where figures and health are served over HTTP."""
+    """The table [metrics] of `serve.toml`, or [deploy.metrics] of a scenario: where figures and health are
+    served over HTTP."""
 
     listen: MetricsPlace = METRICS_ADDRESS
 
@@ -237,6 +238,7 @@ class DeploySection(ConfigSection):
     deadlines: DeadlinesSection = DeadlinesSection()
     patience: PatienceSection = PatienceSection()
     capacity: CapacitySection = CapacitySection()
+    metrics: MetricsSection = MetricsSection()
 
 
 class ScenarioDeployment(BaseModel):

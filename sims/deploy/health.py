@@ -1,4 +1,4 @@
-"""Whether a server can do its work: its registry has not expired, and its ledger and its totals can be
+"""Whether a server can do its work: its registry has not expired, and its ledger and its results can be
 written. A cause is examined each time somebody asks, so the answer is good again when the cause is gone."""
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Subject(Enum):
 
     REGISTRY = "registry"
     LEDGER = "ledger"
-    OUTPUT = "totals"
+    TOTALS = "totals"
+    RUN = "run"
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ Check: TypeAlias = Callable[[], None]  # raises a `LocalError` or an `OSError` i
 
 
 class Health:
-    """Examines a server. `check_output` raises if its results cannot be stored; `registry` returns the
-    registry that is in force. The log gets a line when something becomes bad, and when it is good again."""
+    """Examines a server. `check_output` raises if its results, the totals or the run directory (`output`),
+    cannot be stored; `registry` returns the registry that is in force. The log gets a line when something
+    becomes bad, and when it is good again."""
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class Health:
         ledger_path: Path,
         check_output: Check,
         log: EventLog,
+        output: Subject = Subject.TOTALS,
         clock: Callable[[], float] = time.time,
         fresh: float = _FRESH,
     ) -> None:
@@ -66,7 +69,7 @@ class Health:
         self._checks: Mapping[Subject, Check] = {
             Subject.REGISTRY: self._check_registry,
             Subject.LEDGER: self._check_ledger,
-            Subject.OUTPUT: check_output,
+            output: check_output,
         }
         self._seen: LedgerError | None = None
         self._faults: tuple[Fault, ...] = ()

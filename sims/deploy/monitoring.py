@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 KEY: Final = "metrics.listen"
 JSON: Final = "application/json"
 _INSTALL: Final = "pip install 'secagg[metrics]'"
-_OFF: Final = f'set {KEY} = "off" if you need neither'
 
 
 def is_installed() -> bool:
@@ -40,40 +39,49 @@ def is_installed() -> bool:
     return find_spec("prometheus_client") is not None
 
 
-def check_metrics(section: MetricsSection, problems: Problems) -> None:
-    """Add a problem if the operator has chosen an address, but the extra `metrics` is not installed."""
+def check_metrics(section: MetricsSection, problems: Problems, key: str = KEY) -> None:
+    """Add a problem if the operator has chosen an address, but the extra `metrics` is not installed. `key` is
+    the setting of the address."""
     if section.is_explicit and section.listen is not None and not is_installed():
-        problems.add(KEY, f"needs the extra 'metrics': {_INSTALL}, or set it to \"off\"")
+        problems.add(key, f"needs the extra 'metrics': {_INSTALL}, or set it to \"off\"")
 
 
-def metrics_cautions(section: MetricsSection) -> list[str]:
-    """Return warnings if there will be no monitoring, or if others than this machine can read it."""
+def metrics_cautions(section: MetricsSection, key: str = KEY) -> list[str]:
+    """Return warnings if there will be no monitoring, or if others than this machine can read it. `key` is
+    the setting of the address."""
     if section.listen is None:
         return []
     if not is_installed():
-        return [f"metrics and health are not served without the extra 'metrics': {_INSTALL}; {_OFF}"]
+        return [f"metrics and health are not served without the extra 'metrics': {_INSTALL}; {_off(key)}"]
     if not section.listen.is_loopback:
         return [
-            f"{KEY} is not a loopback address: whoever can connect to it can read how many clients there are "
+            f"{key} is not a loopback address: whoever can connect to it can read how many clients there are "
             "and which sums fail; limit this by a firewall"
         ]
     return []
 
 
+def _off(key: str) -> str:
+    return f'set {key} = "off" if you need neither'
+
+
 class Monitoring:
     """The figures and the health of a server. It is an `on_event` callback, which passes events on to the
-    log and counts them. `serving` answers requests. `path` is the configuration, which errors name."""
+    log and counts them. `serving` answers requests. `where` is the configuration, which errors name, and
+    `key` is its setting of the address."""
 
     def __init__(
         self,
-        path: Path,
+        where: Path | str,
         section: MetricsSection,
         *,
         log: EventLog,
         health: Health,
         metrics: ServerMetrics | None,
+        key: str = KEY,
     ) -> None:
-        self._path = path
+        self._where = where
+        self._key = key
         self._section = section
         self._log = log
         self._metrics = metrics
@@ -89,6 +97,16 @@ class Monitoring:
     def note_not_asked(self, reason: Enum) -> None:
         if self._metrics is not None:
             self._metrics.note_not_asked(reason)
+
+    def note_not_held(self, error: Exception) -> None:
+        """Count a round of training in which nobody could be asked, because of `error`."""
+        if self._metrics is not None:
+            self._metrics.note_not_held(error)
+
+    def show_rounds(self, planned: int, done: Callable[[], int], failed: Callable[[], int]) -> None:
+        """Show how many rounds of training there are, how many are over, and how many of these failed."""
+        if self._metrics is not None:
+            self._metrics.show_rounds(planned, done, failed)
 
     def count_connected(self, connected: Callable[[], int]) -> None:
         if self._metrics is not None:
@@ -109,8 +127,8 @@ class Monitoring:
 
     def _give_up(self, why: str) -> None:
         if self._section.is_explicit:
-            raise ConfigError(f"{self._path}: {KEY}: {why}") from None
-        self.cautions.append(f"metrics and health are not served: {why}; {_OFF}")
+            raise ConfigError(f"{self._where}: {self._key}: {why}") from None
+        self.cautions.append(f"metrics and health are not served: {why}; {_off(self._key)}")
 
     def _routes(self, metrics: ServerMetrics) -> dict[str, Route]:
         from sims.deploy.server_metrics import TEXT_FORMAT

@@ -123,6 +123,16 @@ class ServerMetrics:
         """Count a sum that the server did not ask for. The name of `reason` is the label."""
         self._refused.labels(_name(reason)).inc()
 
+    def note_not_held(self, error: Exception) -> None:
+        """Count a round of training in which nobody could be asked. The class of `error` is the label."""
+        self._refused.labels(_class(error)).inc()
+
+    def show_rounds(self, planned: int, done: Callable[[], int], failed: Callable[[], int]) -> None:
+        """Show the rounds of a training run: how many there are, are over, and have failed."""
+        self._gauge("rounds", "Rounds of the training run.").set(planned)
+        self._gauge("rounds_done", "Rounds that are over.").set_function(done)
+        self._gauge("rounds_failed", "Rounds that are over and changed nothing.").set_function(failed)
+
     def __call__(self, event: ServerNetworkEvent) -> None:
         """Count `event`. The ledger has recorded it already, if it records such events."""
         self._count_of_sums(event)

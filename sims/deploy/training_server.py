@@ -25,6 +25,7 @@ from secagg.errors import ParameterError
 from secagg.events import ServerEvent
 from secagg.graph_parameters import GraphChoice
 from secagg.hybrid_keys import KeyAgreement
+from secagg.ledger import ServerLedger
 from secagg.machine_hooks import ServerHooks
 from secagg.net.atomic_files import PRIVATE, FileKind
 from secagg.net.event_log import EventLog
@@ -41,12 +42,14 @@ from sims.coordination.network_session import NetworkSession, NetworkSessionSett
 from sims.coordination.run_writer import Origin, RunShape, RunWriter, open_run
 from sims.coordination.sum_settings import SumSettings
 from sims.coordination.transport import SessionPlan
-from sims.deploy.config import DeploySection, ScenarioDeployment, load
+from sims.deploy.config import OFF, DeploySection, ScenarioDeployment, load
 from sims.deploy.credentials import ServerCredentials, server_credentials
 from sims.deploy.evidence_directory import EvidenceKeeper
+from sims.deploy.http_endpoint import MAX_CONNECTIONS
 from sims.deploy.listening import ListenSettings, listen
 from sims.deploy.log import open_log
 from sims.deploy.model_files import write_model
+from sims.deploy.monitoring import Monitoring, check_metrics
 from sims.deploy.process_control import allow_connections, run_watched
 from sims.deploy.run_terms import RunTerms, run_terms
 from sims.deploy.served_metrics import ServedMetrics
@@ -57,9 +60,16 @@ from sims.deploy.training_checks import (
     check_run_directory,
     served_directory,
 )
+from sims.deploy.training_monitoring import (
+    METRICS_KEY,
+    WHERE,
+    lack_of_room,
+    training_cautions,
+    training_monitoring,
+)
 from sims.process_resources import forbid_core_dumps
 from sims.records.run_directory import FINISHED, SERVED
-from sims.records.run_file_names import MODEL, OUTCOME
+from sims.records.run_file_names import LEDGER, MODEL, OUTCOME
 from sims.scenario.federated_data import draw_cohort
 from sims.scenario.loading_and_variants import Variant
 
@@ -69,6 +79,7 @@ _OUTCOME: Final = FileKind("the outcome of a run", "name another run directory",
 _REQUIRED: Final = ", ".join(name for name, each in DeploySection.model_fields.items() if each.is_required())
 _LOOK: Final = 10.0  # seconds between two lines of the log while no batch of clients is there
 _GLANCE: Final = 0.1  # seconds between two looks at who is connected
+_AGAIN: Final = 1.0  # seconds between two tries to write to a disk that is full
 
 
 def load_deployment(path: Path) -> tuple[DeploySection, RunTerms, ServerCredentials]:
@@ -88,6 +99,7 @@ def checked_deployment(
     problems = Problems(path)
     credentials = server_credentials(section, problems, now=int(time.time()), name="deploy")
     check_deploy_section(path, section, problems)
+    check_metrics(section.metrics, problems, f"{WHERE}.{METRICS_KEY}")
     problems.check()
     assert credentials is not None
     terms = make_terms()
@@ -126,11 +138,13 @@ def open_server_run(
 ) -> Iterator[FinishedRun]:
     """Open the run directory, new or with an earlier run, and yield what serves it. `on_round` is called in
     another thread with the report of every round. Raise `ConfigError` if the directory cannot be used."""
-    allow_connections(len(credentials.registry.members) + section.capacity.strangers)
+    members = len(credentials.registry.members)
+    allow_connections(members + section.capacity.strangers + MAX_CONNECTIONS)
     directory, digest = served_directory(section.run), _digest(terms)
     if directory.exists and directory.status == FINISHED:
         check_finished(directory, digest)
-        yield FinishedRun(section, terms, credentials, log)
+        with ServerLedger.open(directory / LEDGER) as ledger:
+            yield FinishedRun(section, terms, credentials, log, ledger)
         return
     origin = Origin(name=terms.name, digest=digest)
     opened = open_run(
@@ -146,19 +160,29 @@ def _digest(terms: RunTerms) -> str:
 
 
 class FinishedRun:
-    """Serves a run whose last round is over: it tells the outcome to the clients that come."""
+    """Serves a run whose last round is over: it tells the outcome to the clients that come. Figures and
+    health are served if the `ledger` is given."""
 
     def __init__(
-        self, section: DeploySection, terms: RunTerms, credentials: ServerCredentials, log: EventLog
+        self,
+        section: DeploySection,
+        terms: RunTerms,
+        credentials: ServerCredentials,
+        log: EventLog,
+        ledger: ServerLedger | None = None,
     ) -> None:
         self._section = section
         self._terms = terms
         self._credentials = credentials
         self._log = log
+        self._done, self._failed = terms.settings.rounds, 0  # rounds
+        self._monitoring: Monitoring | None = None
+        if ledger is not None:
+            self._monitoring = training_monitoring(section, lambda: self._credentials.registry, ledger, log)
+            planned = terms.settings.rounds
+            self._monitoring.show_rounds(planned, lambda: self._done, lambda: self._failed)
         self._barred: set[int] = set()
-        self._left = set(
-            credentials.registry.members
-        )  # clients that have not said that they have the outcome
+        self._left = set(credentials.registry.members)  # clients that may not have the outcome yet
         self._change = trio.Event()  # of `_left`
         self.outcome: bytes | None = None  # a packed `RunOutcome`, when the last round is over
 
@@ -172,15 +196,28 @@ class FinishedRun:
                 self._section.capacity.made(),
                 "deploy.listen",
             )
+            if self._monitoring is not None:
+                await stack.enter_async_context(self._monitoring.serving())
             server = await listen(stack, where, self._credentials, self._on_network_event)
-            self._log.write("started", address=str(server.address), rounds=self._terms.settings.rounds)
-            for caution in self._terms.cautions:
-                self._log.write("caution", reason=caution)
+            self._log_start(server)
             task_status.started()
             server.post(Notice(Topic.TERMS, self._terms.text))
             self.outcome = await self._outcome(server)
             server.post(Notice(Topic.RUN_ENDED, self.outcome))
             await self._tell_everybody(server)
+
+    def _log_start(self, server: Server) -> None:
+        address, rounds = str(server.address), self._terms.settings.rounds
+        cautions = list(self._terms.cautions)
+        if self._monitoring is None:
+            self._log.write("started", address=address, rounds=rounds)
+        else:
+            self._monitoring.count_connected(lambda: len(server.connected))
+            metrics = str(self._monitoring.address or OFF)
+            self._log.write("started", address=address, rounds=rounds, metrics=metrics)
+            cautions += training_cautions(self._monitoring, self._section)
+        for caution in cautions:
+            self._log.write("caution", reason=caution)
 
     async def _outcome(self, _server: Server) -> bytes:
         """Return the outcome of the run, packed."""
@@ -195,7 +232,7 @@ class FinishedRun:
             await server.flush()
 
     def _on_network_event(self, event: ServerNetworkEvent) -> None:
-        self._log(event)
+        (self._monitoring or self._log)(event)
         if isinstance(event, ClientNotice) and event.notice.topic is Topic.RUN_ENDED:
             self._left.discard(event.member)
             self._change.set()
@@ -214,12 +251,13 @@ class TrainingServer(FinishedRun):
         log: EventLog,
         on_round: OnRound = no_report,
     ) -> None:
-        super().__init__(section, terms, credentials, log)
+        super().__init__(section, terms, credentials, log, writer.ledger)
         self._on_round = on_round
         self._writer = writer
         self._evidence = EvidenceKeeper(section.evidence, log)
         self._metrics = ServedMetrics(terms, writer)
         self._done = 0
+        self._failed = sum(not line["completed"] for line in writer.lines)
 
     async def _outcome(self, server: Server) -> bytes:
         call = partial(_call, trio.lowlevel.current_trio_token())
@@ -235,6 +273,7 @@ class TrainingServer(FinishedRun):
         run = self._begin(coordinator)
         while self._done < terms.settings.rounds:
             self._wait(server, call, coordinator)
+            self._wait_for_room(call)
             self._hold_round(run, coordinator)
             if not run.round_info.completed(run.round_info.number - 1):
                 call(trio.sleep, self._section.rest)
@@ -252,7 +291,10 @@ class TrainingServer(FinishedRun):
             self._log.write("round failed", round=report.number, reason=str(report.failure))
         if report.completed or len(coordinator.asked) > asked:
             self._done += 1
+            self._failed += not report.completed
             self._keep(run, coordinator, report, time.perf_counter() - started)
+        elif self._monitoring is not None and report.failure is not None:
+            self._monitoring.note_not_held(report.failure)
 
     def _settings(self) -> SumSettings:
         channel = self._terms.settings.channel
@@ -305,6 +347,7 @@ class TrainingServer(FinishedRun):
         if self._terms.algorithm.budget is not None:
             for _ in rounds[: self._terms.settings.rounds - self._done]:
                 self._done += 1
+                self._failed += 1
                 self._metrics.lose(run, coordinator, self._done, self._barred)
 
     def _wait(self, server: Server, call: Any, coordinator: Coordinator) -> None:
@@ -318,6 +361,15 @@ class TrainingServer(FinishedRun):
             connected = call(_connected, server)
             self._log.write("waiting", connected=len(connected), batch=apart, barred=len(self._barred))
             call(_others_came, server, connected)
+
+    def _wait_for_room(self, call: Any) -> None:
+        """Wait until the run directory can be written to. Say so in the log, one line per interval."""
+        said = -_LOOK
+        while self._writer.ledger is not None and (why := lack_of_room(self._section, self._writer.ledger)):
+            if time.monotonic() - said >= _LOOK:
+                said = time.monotonic()
+                self._log.write("waiting", reason=why)
+            call(trio.sleep, _AGAIN)
 
     def _keep(self, run: Run[Any], coordinator: Coordinator, report: RoundReport, seconds: float) -> None:
         path = self._section.run / MODEL

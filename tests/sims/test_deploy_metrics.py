@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import json
 import math
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -28,9 +30,11 @@ from secagg.net.versions import OWN_VERSIONS, NoCommonVersion, SpokenVersions, V
 from secagg.sum_spec import Table, Total
 from sims.deploy.http_endpoint import MAX_CONNECTIONS
 from sims.deploy.server_metrics import ServerMetrics
+from sims.deploy.server_setup import new_ledger
 from sims.deploy.sum_schedule import NotAsked
 from tests.secagg.ledgers import NOISY, SESSION
 from tests.sims.deploy_site import CLIENTS, Running, Site
+from tests.sims.small_disk import small_disk
 
 Figures = Mapping[tuple[str, str], float]
 Start = Callable[..., Running]
@@ -286,6 +290,30 @@ def waiting_for_payload(start: Start, site: Site) -> tuple[Running, str]:
     running = serve(start, site)
     (site / "model").unlink()
     return running
+
+
+def test_health_turns_bad_when_the_disk_is_full_and_good_again(site: Site, start: Start) -> None:
+    with small_disk(site / "disk") as disk:
+        site.change("serve.toml", 'ledger = "server.ledger"', 'ledger = "disk/server.ledger"')
+        site.change("serve.toml", 'totals = "totals"', 'totals = "disk/totals"')
+        new_ledger(site / "serve.toml")
+        server, address = serve(start, site)
+        assert get(address, "/health")[0] == 200
+        disk.fill()
+        assert [each["about"] for each in turned(address, 503)["reasons"]] == ["ledger", "totals"]
+        disk.free()
+        assert turned(address, 200) == {"status": "good"}
+        clients = [start("join", "--sessions", "1", f"join-{member}.toml") for member in CLIENTS]
+        assert [client.wait() for client in clients] == [0, 0, 0]
+        assert server.wait() == 0
+
+
+def turned(address: str, status: int) -> dict[str, Any]:
+    """Wait until the health is this; the answer."""
+    while (found := get(address, "/health"))[0] != status:
+        time.sleep(0.2)
+    answer: dict[str, Any] = json.loads(found[1])
+    return answer
 
 
 @pytest.mark.slow

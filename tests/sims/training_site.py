@@ -61,6 +61,7 @@ run = "run"
 min_cohort = {clients}
 linger = 20.0
 rest = 0.01
+metrics = {{ listen = "{metrics}" }}
 """
 
 JOIN = """
@@ -109,11 +110,12 @@ class TrainingSite(Site):
         more: str = "",
         port: int = 0,
         unnoised: int = 10_000,
+        metrics: str = "off",
     ) -> None:
         super().__init__(directory, tuple(range(clients)))
         self.settings: dict[str, Any] = {
             "clients": clients, "algorithm": algorithm, "trust": trust, "rounds": rounds, "more": more,
-            "unnoised": unnoised,
+            "unnoised": unnoised, "metrics": metrics,
         }  # fmt: skip
         self.scenarios: dict[int, str] = {}  # of clients that have another one
         self.write_all(port)

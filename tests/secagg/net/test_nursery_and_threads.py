@@ -78,3 +78,16 @@ def test_a_cancelled_block_can_say_goodbye_with_the_help_of_its_tasks() -> None:
 
     run(main)
     assert said == ["goodbye"]
+
+
+def test_a_nursery_that_is_cancelled_before_it_is_there_ends() -> None:
+    """Its task runs already, and is shielded."""
+
+    async def main() -> None:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            async with background_nursery():
+                await trio.sleep_forever()
+        assert scope.cancelled_caught
+
+    trio.run(main)
