@@ -8,6 +8,7 @@ from protocols.algorithm import LEAST_WEIGHT
 from protocols.order_statistics import Below
 from sims.audit.audit_result import Exposure, Release, SumKind
 from sims.audit.run_files import Evidence, Row
+from sims.records.run_directory import SERVED
 from sims.text_format import EXACT_TOTAL, counted
 
 
@@ -103,7 +104,7 @@ def _always(evidence: Evidence, own: Sequence[SumKind]) -> Iterator[Exposure]:
             why="residues cannot be checked: a client that lies inside a sum moves its total anywhere, "
             "whatever the algorithm is robust against",
         )
-    if evidence.metrics:
+    if evidence.metrics and evidence.run["channel"] != SERVED:
         yield Exposure(
             what="how every single client does, in this directory",
             why="metrics and clients.json are measured by an observer who sees all clients, and the "

@@ -28,11 +28,12 @@ _MEASURED: Final = ("common_benign", "common", "personal_benign", "personal")
 
 
 def achieved(evidence: Evidence) -> Achieved:
-    """Return the accuracy and errors at the last measurement, and the run's completed rounds and duration."""
+    """Return the accuracy and errors at the last measurement (of a served run, only the accuracy over all
+    samples), and the run's completed rounds and duration."""
     last: Row = next((row["measured"] for row in reversed(evidence.metrics) if row.get("measured")), {})
     own: Row = next((last[name] for name in _MEASURED if name in last), {})
     return Achieved(
-        accuracy=own.get("mean_accuracy"),
+        accuracy=own.get("mean_accuracy", own.get("pooled_accuracy")),
         error_90=own.get("error_90"),
         worst_tenth=own.get("worst_tenth"),
         completed=sum(bool(row.get("completed")) for row in evidence.metrics if row.get("round", 0) > 0),

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sims.cli.noise import MEANINGS
+from sims.records.run_directory import SERVED
 from sims.text_format import counted
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def _subject(found: "RunSummary") -> Iterator[str]:
     if found.insecure_seed is not None:
         yield f"  insecure_seed  {found.insecure_seed[:16]}...: nothing is secret from anyone who knows it"
     if found.command:
-        yield f"  repeat it      {found.command}"
+        name = "simulate it" if found.channel == SERVED else "repeat it"
+        yield f"  {name:14} {found.command}"
 
 
 def _integrity(found: "Integrity") -> Iterator[str]:

@@ -61,14 +61,15 @@ class Origin:
 @dataclass(frozen=True, kw_only=True)
 class RunShape:
     """What `run.json` says of a run besides its settings: the number of clients and of attackers among them,
-    the kind of channel, the command that runs it, and the algorithms of training and error histogram."""
+    the kind of channel, whether its scenario can be simulated, and the algorithms of training and error
+    histogram."""
 
     clients: int
     algorithm: AnyAlgorithm
     channel: str
     attackers: int = 0
     tail: AnyAlgorithm | None = None
-    command: str = "simulate"
+    can_simulate: bool = True
 
 
 @contextmanager
@@ -225,7 +226,7 @@ class RunWriter:
             "graph": None,
             "server_key": None if self.ledger is None else self._identity.public.hex(),
             "algorithm": given.algorithm.name,
-            "command": f"secagg {shape.command} {self._directory / SCENARIO}",
+            "command": f"secagg simulate {self._directory / SCENARIO}" if shape.can_simulate else "",
             "sums": described(shape.algorithm)
             + ([] if shape.tail is None else described(shape.tail, extra=True)),
         }

@@ -97,7 +97,7 @@ class ServedMetrics:
             "clients": report.clients,
             "sums": dict(report.sums),
             "facts": facts,
-            "measured": _measured(facts),
+            "measured": _measured(facts, self._terms.settings.evaluation.what),
         }
         line = self._line(found, coordinator, seconds)
         self._write(line, done, run, coordinator, barred)
@@ -173,11 +173,13 @@ class ServedMetrics:
         return {name: self._before.get(name, 0.0) + value for name, value in now.items()}
 
 
-def _measured(facts: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what an evaluation sum says of the model: means over all held-out samples."""
+def _measured(facts: Mapping[str, Any], what: str) -> dict[str, Any] | None:
+    """Return what an evaluation sum says of the common model, or of the clients' personal ones if `what` is
+    "personal": means over all held-out samples."""
     if not isinstance(facts.get("accuracy"), float):
         return None
-    return {"common": {"pooled_accuracy": facts["accuracy"], "pooled_loss": facts["loss"]}}
+    name = "personal" if what == "personal" else "common"
+    return {name: {"pooled_accuracy": facts["accuracy"], "pooled_loss": facts["loss"]}}
 
 
 def _series(lines: list[Line]) -> dict[str, dict[str, list[Any]]]:

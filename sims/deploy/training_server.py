@@ -70,6 +70,7 @@ from sims.deploy.training_monitoring import (
 from sims.process_resources import forbid_core_dumps
 from sims.records.run_directory import FINISHED, SERVED
 from sims.records.run_file_names import LEDGER, MODEL, OUTCOME
+from sims.report import write_report
 from sims.scenario.federated_data import draw_cohort
 from sims.scenario.loading_and_variants import Variant
 
@@ -263,6 +264,17 @@ class TrainingServer(FinishedRun):
         call = partial(_call, trio.lowlevel.current_trio_token())
         return await trio.to_thread.run_sync(self._train, server, call, abandon_on_cancel=True)
 
+    async def _tell_everybody(self, server: Server) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, self._write_report)
+            await super()._tell_everybody(server)
+
+    def _write_report(self) -> None:
+        try:
+            write_report(self._section.run)
+        except ConfigError as error:
+            self._log.write("caution", reason=f"there is no report: {error}")
+
     # --- in the thread of the algorithm ---
 
     def _train(self, server: Server, call: Any) -> bytes:
@@ -318,7 +330,10 @@ class TrainingServer(FinishedRun):
         if saved is None:
             run: Run[Any] = Run(terms.algorithm, coordinator, terms.algorithm.start(terms.initial))
             shape = RunShape(
-                clients=terms.clients, algorithm=terms.algorithm, channel=SERVED, command="serve"
+                clients=terms.clients,
+                algorithm=terms.algorithm,
+                channel=SERVED,
+                can_simulate=terms.federation is not None,
             )
             self._writer.begin(shape)
             self._metrics.begin(run, coordinator)

@@ -18,7 +18,7 @@ from sims.audit.audit_result import (
     SumKind,
 )
 from sims.report.html_elements import ReportTable, TableCell, number_cell, percent_cell, size_cell, text_cell
-from sims.report.reported_run import MEASURES, ReportedRun, judged
+from sims.report.reported_run import MEASURES, POOLED, ReportedRun, accuracy_key, judged
 from sims.report.sum_and_privacy_plots import STAGES
 from sims.text_format import counted, sentence_of
 
@@ -271,8 +271,10 @@ def compared(runs: Sequence[ReportedRun]) -> ReportTable:
 def _accuracies(runs: Sequence[ReportedRun]) -> Iterable[tuple[str, list[TableCell]]]:
     for measure in judged(runs):
         name = MEASURES.get(measure, measure)
-        cells = [percent_cell(each.final("mean_accuracy", measure)) for each in runs]
-        yield f"Accuracy: {name[:1].lower()}{name[1:]}", cells
+        key = accuracy_key(runs)
+        cells = [percent_cell(each.final(key, measure)) for each in runs]
+        pooled = ", over all samples" if key == POOLED else ""
+        yield f"Accuracy: {name[:1].lower()}{name[1:]}{pooled}", cells
 
 
 def _agreement_cell(subject: RunSummary) -> TableCell:

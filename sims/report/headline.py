@@ -34,7 +34,7 @@ class _Method:
     @property
     def accuracy(self) -> float | None:
         """The mean of the runs' final accuracies; None if a run has no accuracy."""
-        found = [each.final("mean_accuracy") for each in self.runs]
+        found = [each.accuracy for each in self.runs]
         known = [value for value in found if value is not None]
         return fmean(known) if known and len(known) == len(found) else None
 
@@ -48,14 +48,17 @@ def _of_one(run: ReportedRun) -> str:
     subject = run.audit.subject
     if subject.done == 0:
         return f"{run.algorithm} has not finished a round yet."
-    accuracy = run.final("mean_accuracy")
+    accuracy = run.accuracy
     verb = "kept" if run.attacked else "reached"
-    if accuracy is None:
-        loss = run.final("pooled_loss")
-        done = f"came to a loss of {text_format.plain(loss)}" if loss is not None else "diverged"
-    else:
-        done = f"{verb} {text_format.percent(accuracy)}"
+    done = _without_accuracy(run) if accuracy is None else f"{verb} {text_format.percent(accuracy)}"
     return f"{run.algorithm} {done} {_with(run)}; {_privacy(run)}."
+
+
+def _without_accuracy(run: ReportedRun) -> str:
+    if run.headline is None:  # a server measures nothing besides sums with noise
+        return f"trained for {counted(run.audit.achieved.completed, 'round')}"
+    loss = run.final("pooled_loss")
+    return f"came to a loss of {text_format.plain(loss)}" if loss is not None else "diverged"
 
 
 def _of_several(runs: Sequence[ReportedRun]) -> str:
@@ -115,7 +118,7 @@ def _privacy(run: ReportedRun) -> str:
 
 def figures(runs: Sequence[ReportedRun]) -> tuple[KeyFigure, ...]:
     """Return the report's key figures. Of several runs, the most accurate one gives accuracy and bytes."""
-    best = max(runs, key=lambda each: each.final("mean_accuracy") or -1.0)
+    best = max(runs, key=lambda each: each.accuracy or -1.0)
     of = f"{best.title}; " if len(runs) > 1 else ""
     released = sum(len(each.audit.releases) for each in runs)
     asked = sum(len(each.sums) for each in runs)
@@ -129,14 +132,19 @@ def figures(runs: Sequence[ReportedRun]) -> tuple[KeyFigure, ...]:
 
 
 def _results(best: ReportedRun, of: str) -> list[KeyFigure]:
-    if (accuracy := best.final("mean_accuracy")) is None:
+    if best.headline is None and best.audit.subject.done:
+        return []
+    if (accuracy := best.accuracy) is None:
         return [KeyFigure("Loss", text_format.plain(best.final("pooled_loss")), of.removesuffix("; "))]
     name = MEASURES.get(best.headline or "", "")
-    worst = best.final("worst_tenth")
-    return [
-        KeyFigure("Accuracy", text_format.percent(accuracy), f"{of}{name[:1].lower()}{name[1:]}"),
-        KeyFigure("Worst tenth", text_format.percent(worst), f"{of}mean accuracy of these clients"),
-    ]
+    name = f"{name[:1].lower()}{name[1:]}"
+    if not best.observes_clients:
+        name = f"{name}, over all their samples"
+    found = [KeyFigure("Accuracy", text_format.percent(accuracy), f"{of}{name}")]
+    if best.observes_clients:
+        worst = text_format.percent(best.final("worst_tenth"))
+        found.append(KeyFigure("Worst tenth", worst, f"{of}mean accuracy of these clients"))
+    return found
 
 
 def _sent(best: ReportedRun, of: str) -> list[KeyFigure]:

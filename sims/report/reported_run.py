@@ -20,6 +20,8 @@ from sims.records.sum_records import SumHistory, SumRecord
 from sims.text_format import values_of
 
 _BENIGN: Final = "_benign"
+_MEAN: Final = "mean_accuracy"  # over clients, as an observer of a simulation computes it
+POOLED: Final = "pooled_accuracy"  # over all samples, which a sum can tell a server
 # The labels of measures, the most important first. A measure is the score of a model on some of the clients.
 MEASURES: Final = {
     "common": "Common model, all clients",
@@ -81,11 +83,21 @@ class ReportedRun:
     @property
     def classifies(self) -> bool:
         """Whether the run trains a classifier, so that its metrics have an accuracy."""
-        return any(
-            "mean_accuracy" in scores
-            for line in self.metrics
-            for scores in (line.get("measured") or {}).values()
-        )
+        return self._has(_MEAN) or self._has(POOLED)
+
+    @property
+    def observes_clients(self) -> bool:
+        """Whether the run is a simulated one of a classifier, whose metrics say how single clients do."""
+        return self._has(_MEAN)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The last accuracy of the main measure: the mean over clients or, of a served run, that over all
+        samples; None if there is none."""
+        return self.final(accuracy_key([self]))
+
+    def _has(self, key: str) -> bool:
+        return any(key in scores for line in self.metrics for scores in (line.get("measured") or {}).values())
 
     def curve(self, measure: str, key: str) -> dict[float, float]:
         """Return score `key`, such as "mean_accuracy", of a measure by round; NaN once training diverged."""
@@ -143,6 +155,13 @@ class ReportedRun:
     def line(self, key: str) -> dict[float, Any]:
         """Return round -> the value of `key` in the metrics of that round, or None if they lack the key."""
         return {float(line["round"]): line.get(key) for line in self.metrics}
+
+
+def accuracy_key(runs: Sequence[ReportedRun]) -> str:
+    """Return the score by which to compare runs: the mean accuracy over clients, or, if a server measured one
+    of them, the accuracy over all samples."""
+    measured = [each for each in runs if each.classifies]
+    return _MEAN if all(each.observes_clients for each in measured) else POOLED
 
 
 def judged(runs: Sequence[ReportedRun]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from sims import text_format
 from sims.audit.audit_result import Exposure, Integrity
+from sims.records.run_directory import SERVED
 from sims.report.audit_and_comparison_tables import compared, findings
 from sims.report.headline import KeyFigure, figures, sentence
 from sims.report.html_elements import NOTHING, Child, Markup, element, tabulated
@@ -254,9 +255,15 @@ def _toml(run: ReportedRun) -> Markup:
     return _code(f"Scenario of {run.title}", run.scenario)
 
 
+_REAL_CLIENTS: Final = (
+    "A run with real clients is not repeated without them. With data in its scenario, it can be simulated."
+)
+
+
 def _again(runs: Sequence[ReportedRun], _detail: Detail) -> Markup:
     """Return the section with the commands that repeat the runs and inspect their records."""
-    commands = dict.fromkeys(each.audit.subject.command for each in runs)
+    commands = dict.fromkeys(each.audit.subject.command for each in runs if each.audit.subject.command)
+    served = any(each.audit.subject.channel == SERVED for each in runs)
     seeded = all(each.audit.subject.insecure_seed is not None for each in runs)
     same = (
         "Everything follows from the seed: the numbers will be the same."
@@ -269,7 +276,8 @@ def _again(runs: Sequence[ReportedRun], _detail: Detail) -> Markup:
         "again",
         "How to reproduce",
         element("p", same, f" This was {versions}." if versions else None),
-        _code("Commands that repeat it", *commands),
+        element("p", _REAL_CLIENTS) if served else NOTHING,
+        _code("Commands that repeat it", *commands) if commands else NOTHING,
         element("p", "And to look at what was kept:"),
         _code("Commands that look at it", *_looks([each.audit.subject.path for each in runs])),
     )

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sims import text_format
+from sims.records.run_directory import SERVED
 from sims.report.plot_types import Curve, Plot, Series, over_rounds
-from sims.report.reported_run import MEASURES, ReportedRun, judged
+from sims.report.reported_run import MEASURES, POOLED, ReportedRun, accuracy_key, judged
 
 _BINS: Final = 20  # bins of the histogram of errors
 
@@ -25,13 +26,19 @@ def training_plots(runs: Sequence[ReportedRun]) -> tuple[Plot, ...]:
 
 def _accuracy(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
     if any(each.classifies for each in runs):
-        kind, key, y, scale, form = "Accuracy", "mean_accuracy", "Accuracy, %", 100.0, text_format.hundredths
+        key, scale, form = accuracy_key(runs), 100.0, text_format.hundredths
+        kind, y = "Accuracy", "Accuracy, %"
     else:
-        kind, key, y, scale, form = "Loss", "pooled_loss", "Loss", 1.0, text_format.plain
+        key, scale, form = "pooled_loss", 1.0, text_format.plain
+        kind, y = "Loss", "Loss"
     if len(runs) == 1:
         shown = (name for name in runs[0].measures if not runs[0].is_copy(name))
         curves = {MEASURES.get(name, name): runs[0].curve(name, key) for name in shown}
-        note = "Mean over clients, each on data of its own that it did not train on."
+        note = (
+            "Over all samples that clients did not train on, by the sum that evaluates the model."
+            if key == POOLED
+            else "Mean over clients, each on data of its own that it did not train on."
+        )
         yield over_rounds("accuracy", f"{kind} by round", note, y, curves, scale=scale, form=form)
         return
     for measure in judged(runs):
@@ -41,7 +48,7 @@ def _accuracy(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
         yield over_rounds(
             f"accuracy-{measure}",
             f"{kind}: {name[:1].lower()}{name[1:]}",
-            "Mean over clients, by round.",
+            "Over all samples, by round." if key == POOLED else "Mean over clients, by round.",
             y,
             curves,
             scale=scale,
@@ -69,7 +76,9 @@ def _histogram(runs: Sequence[ReportedRun]) -> Plot:
         f"How many {whom} end with which part of wrong answers. Seen by an observer of the simulation: a "
         "server never learns it.",
         series,
-        empty="Clients' own numbers are written when a run that classifies is over.",
+        empty="Nobody but the clients knows these numbers: the server of this run saw sums alone."
+        if all(each.audit.subject.channel == SERVED for each in runs)
+        else "Clients' own numbers are written when a run that classifies is over.",
     )
 
 
@@ -136,7 +145,7 @@ def _over_errors(key: str, title: str, note: str, series: tuple[Series, ...], em
 
 
 def _tail(runs: Sequence[ReportedRun]) -> Iterable[Plot]:
-    if not any(each.classifies for each in runs):
+    if not any(each.observes_clients for each in runs):
         return
     if len(runs) == 1:
         curves = {"90th percentile": _ninety(runs[0]), "Mean of the worst tenth": _worst(runs[0])}
