@@ -154,6 +154,11 @@ class BadSignature(PeerError):
     """A client's signature does not verify. The server may have made up the client or its message."""
 
 
+class WrongHandOver(PeerError):
+    """A statement about a new key is not signed by the old key or the authority, or is of another identity.
+    Whoever made it could take the place of this identity."""
+
+
 class UnknownPeer(PeerError):
     """A client is not in the registry, cohort or survivor set, or uses another's id. It may be a fake."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +21,8 @@ from typing import Any, Self
 from secagg.client_budget import Budget, Spend
 from secagg.client_memory import AnswerEntry, SumFacts, VolatileMemory
 from secagg.differencing_rules import Rule, SetLog, SumId, SumSequence
-from secagg.errors import SERVER, ForeignLedger, LedgerError, RepeatedQuery, SessionLive
+from secagg.errors import SERVER, LedgerError, RepeatedQuery, SessionLive
+from secagg.hand_over import HandOver
 from secagg.keys import KEY_BYTES
 from secagg.ledger.base_ledger import Ledger, Owner, describe
 from secagg.ledger.chained_rows import Body
@@ -39,13 +41,13 @@ class ClientLedger(Ledger):
     0
     """
 
-    def __init__(self, path: Path | str, owner: Owner) -> None:
+    def __init__(self, path: Path | str, owner: Owner, **keys: Any) -> None:
         self._known = VolatileMemory()
         self._rosters: dict[SumId, tuple[int, ...]] = {}  # of answered sums whose survivors are not known
         self._tag_check = ""  # the tag of empty data, to recognise the key; empty if there is no key yet
         self._tag_key = b""
         self._session_live = False
-        super().__init__(path, owner)
+        super().__init__(path, owner, **keys)
 
     @classmethod
     def create(cls, path: Path | str, *, member: int, identity: bytes = b"") -> Self:
@@ -54,10 +56,20 @@ class ClientLedger(Ledger):
         return cls._create(path, Owner.client(member, identity))
 
     @classmethod
-    def open(cls, path: Path | str, *, member: int, identity: bytes = b"") -> Self:
-        """Open the ledger of client `member`, whose public key is `identity`, and verify its rows. Raises
-        `LedgerError` if it is missing, damaged, or belongs to another client."""
-        return cls(path, Owner.client(member, identity))
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        member: int,
+        identity: bytes = b"",
+        hand_overs: Iterable[HandOver] = (),
+        authority: bytes | None = None,
+    ) -> Self:
+        """Open the ledger of client `member`, whose public key is `identity`, and verify its rows. If the
+        client has a new key, `hand_overs` lead from its old key to it; `authority` is the public key that may
+        have signed them instead of the old key. Raises `LedgerError` if the ledger is missing, damaged, or
+        belongs to another client."""
+        return cls(path, Owner.client(member, identity), hand_overs=hand_overs, authority=authority)
 
     # --- rows in ---
 
@@ -93,12 +105,12 @@ class ClientLedger(Ledger):
     # --- its owner ---
 
     def check_owner(self, member: int, public_key: bytes) -> None:
-        """Raise `ForeignLedger` if the ledger belongs to another client. Under `curious_server` there are no
-        signatures, `public_key` is empty, and only the id is compared. So a client uses the same ledger, and
-        the same privacy budget, under both trust levels."""
-        asking = Owner.client(member, public_key or self._owner.identity)
-        if asking != self._owner:
-            raise ForeignLedger(f"{self._path} belongs to {self._owner}, not to {asking}")
+        """Raise `ForeignLedger` if the ledger belongs to another client. If statements that were given to
+        `offer` hand it over to `public_key`, it belongs to this key from now on. Under `curious_server` there
+        are no signatures, `public_key` is empty, and only the id is compared. So a client uses the same
+        ledger, and the same privacy budget, under both trust levels."""
+        self._file.catch_up()
+        self._claim(Owner.client(member, public_key or self._owner.identity))
 
     def check_process(self) -> None:
         """Raise `LedgerError` if this process was forked after opening the ledger."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from secagg.client_budget import Spend
 from secagg.errors import DamagedLedger
-from secagg.ledger.base_ledger import Owner, Role
+from secagg.ledger.base_ledger import HAND_OVER, Owner, Role, after_hand_over
 from secagg.ledger.chained_rows import Head, Row
 from secagg.ledger.file import READING, READING_AT_REST, LedgerFile
 from secagg.ledger.file_location import log_path, one_path, status
@@ -79,4 +79,13 @@ def _read(path: Path, access: str) -> Reading:
     rows: list[Row] = []
     file = LedgerFile(path, rows.append, access=access)
     file.close()
-    return Reading(Owner.of(rows[0].body), tuple(rows), file.head)
+    return Reading(_owner(rows, path), tuple(rows), file.head)
+
+
+def _owner(rows: list[Row], path: Path) -> Owner:
+    """Return the owner after the last row: a hand-over gives a ledger a new key."""
+    owner = Owner.of(rows[0].body)
+    for row in rows:
+        if row.body["entry"] == HAND_OVER:
+            owner = after_hand_over(owner, row, path)
+    return owner

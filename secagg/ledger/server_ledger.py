@@ -9,6 +9,7 @@ has its own ledger, which also counts answers to sums that failed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -17,6 +18,7 @@ from secagg import messages as m
 from secagg.client_budget import Spend, sum_charge
 from secagg.differencing_rules import Rule, SetLog, SumSequence
 from secagg.errors import SERVER, Dispute, LedgerError, StateError
+from secagg.hand_over import HandOver
 from secagg.ledger.base_ledger import Ledger, Owner, describe
 from secagg.ledger.chained_rows import Body
 from secagg.noise.zcdp_cost import Adjacency
@@ -41,22 +43,36 @@ class ServerLedger(Ledger):
     0.0
     """
 
-    def __init__(self, path: Path | str, owner: Owner) -> None:
+    def __init__(self, path: Path | str, owner: Owner, **keys: Any) -> None:
         self._spend = Spend()
         self._session = ""
         self._asked: Body | None = None
         self._history = SetLog()
         self._fixed: set[SumSequence] = set()  # of the sum that was asked last
         self._barred: set[int] = set()
-        super().__init__(path, owner)
+        super().__init__(path, owner, **keys)
 
     @classmethod
     def create(cls, path: Path | str, *, identity: bytes = b"") -> Self:
         return cls._create(path, Owner.server(identity))
 
     @classmethod
-    def open(cls, path: Path | str, *, identity: bytes = b"") -> Self:
-        return cls(path, Owner.server(identity))
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        identity: bytes = b"",
+        hand_overs: Iterable[HandOver] = (),
+        authority: bytes | None = None,
+    ) -> Self:
+        """Open the ledger of the server whose public key is `identity`. If it has a new key, `hand_overs`
+        lead from its old key to it, signed by the old key or by the public key `authority`."""
+        return cls(path, Owner.server(identity), hand_overs=hand_overs, authority=authority)
+
+    def check_owner(self, public_key: bytes) -> None:
+        """Raise `ForeignLedger` if the ledger belongs to another key. If statements that were given to
+        `offer` hand it over to `public_key`, it belongs to this key from now on."""
+        self._claim(Owner.server(public_key))
 
     def _take(self, body: Body) -> bool:
         if body["entry"] == "released":
