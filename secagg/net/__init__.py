@@ -12,7 +12,7 @@ from secagg.net.notices import Notice, Topic
 from secagg.net.server import Server, open_server, serve_sums
 from secagg.net.server_session import Session
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
-from secagg.net.tls import client_context, server_context
+from secagg.net.tls import ClientTls, client_context, server_context
 
 __all__ = [
     "Address",
@@ -21,6 +21,7 @@ __all__ = [
     "BlockingSession",
     "Capacity",
     "Client",
+    "ClientTls",
     "Deadlines",
     "EventLog",
     "Notice",

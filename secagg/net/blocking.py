@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
@@ -34,6 +35,7 @@ from secagg.ledger import ServerLedger
 from secagg.local_session import Stage
 from secagg.net.client import Client, open_client
 from secagg.net.event_loop_thread import EventLoopThread, OpenContext
+from secagg.net.notices import Notice
 from secagg.net.nursery_and_threads import RunFunction, in_thread
 from secagg.net.server import Server, open_server
 from secagg.net.server_session import OnMachineEvent, Session, no_op
@@ -197,6 +199,16 @@ class BlockingServer(_Blocking[Server]):
         wait = partial(self._opened.value.wait_for_clients, count, barred=barred)
         self._opened.call(_within, timeout, wait)
 
+    def renew(
+        self,
+        *,
+        members: Mapping[int, bytes],
+        context: ssl.SSLContext | None = None,
+        notices: Collection[Notice] = (),
+    ) -> None:
+        """Use other members and another TLS context, and post notices, as `Server.renew` does."""
+        self._opened.call(_renew, self._opened.value, members, context, notices)
+
     def session(
         self,
         machine: ServerMachine,
@@ -221,6 +233,12 @@ class BlockingServer(_Blocking[Server]):
             work=work,
         )
         return BlockingSession(self._opened.open_inner(open_session, name="this session"))
+
+
+async def _renew(
+    server: Server, members: Mapping[int, bytes], context: ssl.SSLContext | None, notices: Collection[Notice]
+) -> None:
+    server.renew(members=members, context=context, notices=notices)
 
 
 async def _connected(server: Server) -> tuple[int, ...]:

@@ -17,7 +17,6 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Final, Self
 
 import trio
@@ -28,11 +27,21 @@ from secagg import messages as m
 from secagg.client import ClientMachine
 from secagg.client_memory import Memory
 from secagg.differencing_rules import ContentOf, whole_payload
-from secagg.errors import SERVER, InputError, PeerError, SecaggError, SlowReader, StateError, UnchangedValues
+from secagg.errors import (
+    SERVER,
+    ExpiredRegistry,
+    InputError,
+    PeerError,
+    SecaggError,
+    SlowReader,
+    StateError,
+    UnchangedValues,
+)
 from secagg.events import Asked
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.net import events as net_events
+from secagg.net.client_keys import ClientKeys, KeyChange
 from secagg.net.connection import Connection, ConnectionLost
 from secagg.net.event_log import EventLog
 from secagg.net.events import OnClientEvent, SessionLossReason
@@ -42,6 +51,7 @@ from secagg.net.nursery_and_threads import RunFunction, background_nursery, in_t
 from secagg.net.packets import LINK_BYTES, Reason, Welcome
 from secagg.net.reliable_link import DismissedByServer, Link, ReceivedFrame, SendProgress, no_progress
 from secagg.net.settings import Address, Patience, check_secure
+from secagg.net.tls import ClientTls
 from secagg.net.trio_check import check_trio_runs
 from secagg.net.versions import AgreedVersions, NoCommonVersion
 from secagg.policy import Policy
@@ -65,6 +75,7 @@ class Client:
         connector: ServerConnector,
         make_machine: Callable[[], ClientMachine],
         *,
+        keys: ClientKeys | None = None,
         patience: Patience,
         on_event: OnClientEvent,
         progress: SendProgress,
@@ -73,6 +84,7 @@ class Client:
         self._connector = connector
         self._make_machine = make_machine
         self._machine = make_machine()
+        self._keys = keys or ClientKeys.fixed()
         self._patience = patience
         self._on_event = on_event
         self._progress = progress
@@ -178,6 +190,22 @@ class Client:
             with suppress(SlowReader):
                 self._link.send(notice.encode())
 
+    async def offer_registry(self, data: bytes) -> None:
+        """Adopt the registry in a file's contents `data` if the authority signed it and it is newer."""
+        await self._change_keys(lambda: self._keys.examine_registry(data))
+
+    async def offer_key(self, identity: Identity, certificate: bytes) -> None:
+        """Use another key of this client, with its certificate, as soon as a registry lists it. Raises
+        `ParameterError` or `CertificateError` if they do not belong together, or there is no `ClientTls`."""
+        async with self._machine_lock:
+            self._keys.offer(identity, certificate)
+            self._renew_machine()
+
+    def pin_server(self, certificate: bytes) -> None:
+        """Trust this certificate of the server, and no other, from the next connection on. Raises as
+        `offer_key` does."""
+        self._keys.pin(certificate)
+
     async def flush(self) -> None:
         """Wait until the server has received all frames sent to it, or there is no connection."""
         check_trio_runs("Client.flush")
@@ -214,15 +242,18 @@ class Client:
         """Open a connection and use it until it ends. Return False if it could not be opened, or ended
         because the server broke the protocol, and True otherwise."""
         link = self._link
+        self._keys.aim(self._connector)
         try:
             connection, welcome = await self._connector.connect(link.name, link.received)
         except DismissedByServer as error:
+            self._keys.note_refused()
             await self._dismissed(error)
             return False
         except NoCommonVersion as error:
             self._on_event(net_events.ServerIncompatible(self._connector.address, error))
             return False
         except (ConnectionLost, PeerError) as error:
+            self._keys.note_refused()
             self._on_event(net_events.ServerUnreachable(error))
             return False
         try:
@@ -234,7 +265,7 @@ class Client:
         if not welcome.resumed and (self._link.sent or self._link.received):
             await self._lose_session(SessionLossReason.SERVER_FORGOT, next_link=self._link.name)
         link = self._link
-        link.frame_limit = self._machine.frame_limit
+        link.frame_limit = max(self._machine.frame_limit, self._keys.largest_notice)
         self._on_event(net_events.ServerConnected(self._connector.address, welcome.resumed))
         self._report_versions(welcome.versions)
         async with link.run_lock:
@@ -280,7 +311,7 @@ class Client:
 
     async def _take(self, arrival: ReceivedFrame) -> None:
         if is_notice(arrival.frame):
-            self._on_event(net_events.NoticeReceived(parse_notice(arrival.frame, sender=SERVER)))
+            await self._take_notice(parse_notice(arrival.frame, sender=SERVER))
             return
         async with self._machine_lock:
             over = self._machine.state in _OVER
@@ -291,11 +322,36 @@ class Client:
             except SecaggError as error:
                 self._refuse(error)
 
+    async def _take_notice(self, notice: Notice) -> None:
+        if notice.topic in (Topic.REGISTRY, Topic.SERVER_CERTIFICATE):
+            await self._change_keys(lambda: self._keys.examine(notice, int(time.time())))
+        else:
+            self._on_event(net_events.NoticeReceived(notice))
+
+    async def _change_keys(self, examine: Callable[[], KeyChange | None]) -> None:
+        async with self._machine_lock:
+            try:
+                changed = await self._keys.change(examine, work=self._work, on_event=self._on_event)
+            except SecaggError as error:
+                self._fail(error)
+                return
+            if changed:
+                self._renew_machine()
+
+    def _renew_machine(self) -> None:
+        """Let the next invitation begin with a new machine, which has the newest keys. A session that has
+        begun goes on with its own."""
+        if self._machine.state is ClientState.NEW:
+            self._machine.leave()
+
     async def _receive(self, frame: bytes) -> None:
+        now = int(time.time())
+        if self._machine.state in (ClientState.NEW, *_OVER):
+            self._keys.check_usable(now)
         if self._machine.state in _OVER:
             self._machine = self._make_machine()
         machine = self._machine
-        step = await self._work(lambda: machine.receive(frame, now=int(time.time())))
+        step = await self._work(lambda: machine.receive(frame, now=now))
         for reply in step.frames:
             self._link.send(reply)
         for event in step.events:
@@ -313,7 +369,7 @@ class Client:
         self._on_event(net_events.SessionRefused(error))
         self.tell(Notice(Topic.REFUSAL, type(error).__name__.encode()))
         self._leave()
-        if not isinstance(error, PeerError):
+        if not isinstance(error, PeerError | ExpiredRegistry):  # a newer registry may come
             self._fail(error)
 
     def _leave(self) -> None:
@@ -349,9 +405,10 @@ async def open_client(
     memory: Memory,
     identity: Identity | None = None,
     registry: Registry | None = None,
+    authority: bytes | None = None,
     static: Collection[str] = (),
     content_of: ContentOf = whole_payload,
-    context: ssl.SSLContext | None = None,
+    context: ssl.SSLContext | ClientTls | None = None,
     insecure_plain_tcp: bool = False,
     patience: Patience | None = None,
     on_event: OnClientEvent | None = None,
@@ -361,32 +418,48 @@ async def open_client(
     """Take part in the sums of `server` as client `member`, for as long as the block lasts.
 
     `context` is `tls.client_context(...)`; `insecure_plain_tcp` replaces it on a loopback address. `identity`
-    and `registry` are for `malicious_server` only. `static` names the kinds of sums whose values do not
-    depend on the query. `content_of(kind, payload)` returns the payload without what changes each round. The
-    client uses both to refuse sums of the same values over nearly the same clients. Raises `LocalError` at
-    once if arguments contradict each other. If the server cannot be reached, the client tries without end.
+    and `registry` are for `malicious_server` only. With `authority`, a public key, the client adopts newer
+    registries that this key has signed and the server hands out; then `registry` is for both trust levels.
+    With a `ClientTls` as `context`, it also adopts a new certificate of the server. `static` names the kinds
+    of sums whose values do not depend on the query. `content_of(kind, payload)` returns the payload without
+    what changes each round. The client uses both to refuse sums of the same values over nearly the same
+    clients. Raises `LocalError` at once if arguments contradict each other, and `WrongRegistry` if `memory`
+    has seen a newer registry. If the server cannot be reached, the client tries without end.
     `on_event` is called with every event of `secagg.events` and `secagg.net.events`, and logs them by
     default. `progress(frame, bytes_sent)` is called while a frame is sent; `work` runs long computations.
     """
     check_trio_runs("open_client")
     address = Address.parse(server) if isinstance(server, str) else server
-    check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
+    plain = context.context if isinstance(context, ClientTls) else context
+    check_secure(address, plain, insecure_plain_tcp=insecure_plain_tcp)
     patience = patience or Patience()
-    make_machine = partial(
-        ClientMachine,
-        member=member,
-        table=table,
-        policy=policy,
+    tls = context if isinstance(context, ClientTls) else None
+    keys = ClientKeys(
+        member,
+        trust=policy.trust,
         memory=memory,
         identity=identity,
         registry=registry,
-        static=static,
-        content_of=content_of,
+        authority=authority,
+        tls=tls,
     )
-    connector = ServerConnector(address, member=member, context=context, patience=patience)
+
+    def make_machine() -> ClientMachine:
+        return ClientMachine(
+            member=member,
+            table=table,
+            policy=policy,
+            memory=memory,
+            static=static,
+            content_of=content_of,
+            **keys.of_machine,
+        )
+
+    connector = ServerConnector(address, member=member, context=plain, patience=patience)
     client = Client(
         connector,
         make_machine,
+        keys=keys,
         patience=patience,
         on_event=on_event or EventLog(),
         progress=progress,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias, assert_never
 from secagg import events
 from secagg.local_session import Stage
 from secagg.net import events as net_events
-from secagg.net.events import LeaveReason, NetworkEvent, SessionLossReason
+from secagg.net.events import KeyListing, LeaveReason, NetworkEvent, SessionLossReason
 
 Fact: TypeAlias = str | int | float | bool | None
 Sink: TypeAlias = Callable[[str, Mapping[str, Fact]], None]
@@ -44,10 +44,19 @@ _LEFT: Final = {
         "table or registry"
     ),
     LeaveReason.COHORT_FULL: "the cohort is full",
+    LeaveReason.KEY_CHANGED: "a newer registry lists another key for it, or none",
 }
 _LOST: Final = {
     SessionLossReason.SERVER_FORGOT: "the server does not know it any more",
     SessionLossReason.DISMISSED: "the server has sent us away",
+}
+
+
+_LISTED: Final = {
+    KeyListing.OWN: "listed",
+    KeyListing.NEXT: "the new key is listed, and is used from now on",
+    KeyListing.OTHER: "another key is listed: install it, or have the authority enrol this one",
+    KeyListing.NONE: "this client is not listed: have the authority enrol it again",
 }
 
 
@@ -152,6 +161,8 @@ def _client_side(event: net_events.ClientSideEvent) -> LogLine:
             return LogLine("refused", {"error": type(event.error).__name__, "reason": str(event.error)})
         case net_events.NoticeReceived():
             return LogLine("notice", {"topic": event.notice.topic.name.lower()})
+        case net_events.RegistryAdopted() | net_events.ServerCertificateAdopted() | net_events.KeysRefused():
+            return _about_keys(event)
         case net_events.ValuesChanged():
             return _changed(event)
     assert_never(event)
@@ -169,6 +180,21 @@ def _versions(event: net_events.VersionEvent) -> LogLine:
             return LogLine("incompatible", {**facts, "reason": event.error.why})
     spoken = f"the client speaks {event.offered}; this server speaks {event.own}"
     return LogLine("versions", {"member": event.member, "reason": f"{spoken}; used: {event.agreed}"})
+
+
+def _about_keys(
+    event: net_events.RegistryAdopted | net_events.ServerCertificateAdopted | net_events.KeysRefused,
+) -> LogLine:
+    match event:
+        case net_events.RegistryAdopted():
+            about = {"version": event.registry.version, "members": len(event.registry.members)}
+            return LogLine("registry adopted", {**about, "own_key": _LISTED[event.listing]})
+        case net_events.ServerCertificateAdopted():
+            return LogLine("server certificate adopted", {})
+        case net_events.KeysRefused():
+            error = type(event.error).__name__
+            return LogLine("keys refused", {"error": error, "reason": str(event.error)})
+    assert_never(event)
 
 
 def _changed(event: net_events.ValuesChanged) -> LogLine:

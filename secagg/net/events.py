@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from secagg.errors import PeerError, SecaggError
 from secagg.events import ClientEvent, ServerEvent
+from secagg.identity_registry import Registry
 from secagg.local_session import Stage
 from secagg.net.notices import Notice
 from secagg.net.packets import Reason
@@ -98,6 +99,40 @@ class NoticeReceived:
     notice: Notice
 
 
+class KeyListing(Enum):
+    """Which key a registry lists for a client."""
+
+    OWN = auto()  # the one in use
+    NEXT = auto()  # the one that the client was offered; it is used from now on
+    OTHER = auto()
+    NONE = auto()
+
+
+@dataclass(frozen=True)
+class RegistryAdopted:
+    """The client uses a newer registry from its next session on. `data` is its file; `listing` says which key
+    it lists for this client. The client remembers the version when the callback has returned."""
+
+    registry: Registry
+    data: bytes
+    listing: KeyListing
+
+
+@dataclass(frozen=True)
+class ServerCertificateAdopted:
+    """The client pins another `certificate` (PEM) of the server, for which the key of `previous` vouches."""
+
+    certificate: bytes
+    previous: bytes
+
+
+@dataclass(frozen=True)
+class KeysRefused:
+    """The client refused a registry or a server's certificate because of `error`. It goes on with its own."""
+
+    error: PeerError
+
+
 @dataclass(frozen=True)
 class ValuesChanged:
     """In a sum whose parts all have noise, a client answered with other values than those it computed. Counts
@@ -119,6 +154,9 @@ ClientSideEvent: TypeAlias = (
     | SessionLost
     | SessionRefused
     | NoticeReceived
+    | RegistryAdopted
+    | ServerCertificateAdopted
+    | KeysRefused
     | ValuesChanged
 )
 ClientNetworkEvent: TypeAlias = ClientSideEvent | ClientEvent
@@ -178,6 +216,7 @@ class LeaveReason(Enum):
     LEFT_SESSION = auto()
     REFUSED_INVITATION = auto()
     COHORT_FULL = auto()
+    KEY_CHANGED = auto()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,15 @@ from typing import Final
 
 import trio
 
-from secagg.errors import SERVER, MalformedMessage, PeerError, SecaggError, UnknownPeer, WrongVersion
+from secagg.errors import (
+    SERVER,
+    MalformedMessage,
+    ParameterError,
+    PeerError,
+    SecaggError,
+    UnknownPeer,
+    WrongVersion,
+)
 from secagg.net import packets
 from secagg.net.connection import Connection, ConnectionLost, StreamEnded, why_broken
 from secagg.net.events import ClientIncompatible, ClientVersionsDiffer, ConnectionRefused, OnServerEvent
@@ -67,6 +75,13 @@ class ClientAuthenticator:
         self._capacity = capacity
         self._on_event = on_event
         self._pending: dict[trio.CancelScope, None] = {}  # the oldest first
+
+    def renew(self, members: Mapping[int, bytes], context: ssl.SSLContext | None) -> None:
+        """Use other members and another context for connections that authenticate from now on. Raises
+        `ParameterError` if that would begin or end the use of TLS."""
+        if (context is None) != (self._context is None):
+            raise ParameterError("a running server cannot begin or end to use TLS", parameter="context")
+        self.members, self._context = members, context
 
     async def authenticate(self, stream: trio.abc.Stream, *, host: str) -> AuthenticatedClient | None:
         """Return the client that authenticates on `stream`. If none does, report it, close, return None."""
@@ -168,7 +183,8 @@ _LONGEST: Final = 30.0  # seconds between two attempts, at most
 
 class ServerConnector:
     """Opens connections from client `member` to its server, with TLS unless `context` is None. The client
-    offers to use the versions `offered`."""
+    offers to use the versions `offered`. `context` and `server_name`, the name by which the client asks for
+    the server's certificate, may change meanwhile."""
 
     def __init__(
         self,
@@ -182,7 +198,8 @@ class ServerConnector:
         self.address = address
         self.offered = offered
         self._member = member
-        self._context = context
+        self.context = context
+        self.server_name: str | None = None
         self._patience = patience
 
     async def connect(self, link: bytes, received: int) -> tuple[Connection, Welcome]:
@@ -204,8 +221,8 @@ class ServerConnector:
         self, stream: trio.abc.Stream, link: bytes, received: int
     ) -> tuple[Connection, Welcome]:
         try:
-            if self._context is not None:
-                stream = await self._encrypted(stream, self._context)
+            if self.context is not None:
+                stream = await self._encrypted(stream, self.context)
             connection = Connection(stream, peer=SERVER, silence=self._patience.silence)
             greeting = packets.hello(self._member, link, received, offered=self.offered)
             await connection.write([greeting])
@@ -238,7 +255,7 @@ class ServerConnector:
         return NoCommonVersion(SERVER, own=self.offered, theirs=bye.versions)
 
     async def _encrypted(self, stream: trio.abc.Stream, context: ssl.SSLContext) -> trio.abc.Stream:
-        encrypted = trio.SSLStream(stream, context, https_compatible=True)
+        encrypted = trio.SSLStream(stream, context, server_hostname=self.server_name, https_compatible=True)
         try:
             await encrypted.do_handshake()
         except trio.BrokenResourceError as error:

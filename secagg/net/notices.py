@@ -1,7 +1,8 @@
 """Notices: short texts between server and client that belong to no session, such as the terms of a run.
 
 A link carries them like frames. The first byte of a notice is one that no frame of the protocol begins with.
-A notice is information only: no input is masked, and no budget is charged, because of one.
+A notice is information only: no input is masked, and no budget is charged, because of one. Notices about keys
+are signed: the receiver believes the authority, or the key that it trusts already, and not the server.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ _MARK: Final = 0xC1  # MessagePack never uses this byte
 _HEADER: Final = 2
 # The longest notice of a client. A server may send longer ones, up to the size of its queries.
 MAX_CLIENT_NOTICE: Final = 2048
+# The longest notice about keys: a registry of 100,000 clients.
+MAX_KEY_NOTICE: Final = 1 << 22
 
 
 class Topic(IntEnum):
@@ -28,6 +31,8 @@ class Topic(IntEnum):
     TERMS = 1  # from a server: the terms of its run; from a client: how its own terms differ
     RUN_ENDED = 2  # from a server: the outcome of its run; from a client: it has the outcome
     REFUSAL = 3  # from a client: the name of the error because of which it left a session
+    REGISTRY = 4  # from a server: the newest registry, signed by the authority
+    SERVER_CERTIFICATE = 5  # from a server: its new certificate, and a hand-over signed by its old key
 
 
 @dataclass(frozen=True, repr=False)

@@ -96,6 +96,26 @@ class Server:
             with trio.move_on_at(self._report_due):
                 await self._changed.wait()
 
+    def renew(
+        self,
+        *,
+        members: Mapping[int, bytes],
+        context: ssl.SSLContext | None = None,
+        notices: Collection[Notice] = (),
+    ) -> None:
+        """Use other members (id to public key) and another TLS context for new connections, and post notices.
+
+        Clients that are no longer members, or have another key now, leave the session and are disconnected.
+        No other connection is disturbed. Raises `ParameterError` if this would begin or end the use of TLS.
+        """
+        before = self._authenticator.members
+        self._authenticator.renew(members, context)
+        for notice in notices:
+            self.post(notice)
+        for member, link in tuple(self._links.items()):
+            if members.get(member) != before.get(member):
+                self._forget(link, LeaveReason.KEY_CHANGED)
+
     def post(self, notice: Notice) -> None:
         """Send a notice to all clients: now, or when they connect. It replaces the last one on its topic."""
         frame = self._notices[notice.topic] = notice.encode()
@@ -312,7 +332,16 @@ class Server:
         self._stop_grace_period(link)
         if self._session is not None and self._session.has(link):
             self._session.lose(link, why)
-        link.close(Reason.REPLACED)
+        if why is LeaveReason.KEY_CHANGED:
+            self._nursery.start_soon(self._dismiss_later, link)
+        else:
+            link.close(Reason.REPLACED)
+
+    async def _dismiss_later(self, link: Link) -> None:
+        """End the connection of a client whose key has changed when it has been told so, or soon."""
+        with trio.move_on_after(LAST_SECONDS):
+            await link.flush()
+        link.close(Reason.UNKNOWN)
 
     def _exclude(self, link: Link, error: PeerError) -> None:
         """Exclude a client that broke the protocol: disconnect it, and refuse it until the next session."""

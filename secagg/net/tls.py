@@ -20,11 +20,13 @@ import os
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import trio
 
 from secagg.errors import LocalError, ParameterError
+from secagg.hashing import digest
 from secagg.keys import Identity
 from secagg.net.certificates import certificate_key, certificate_pem, private_pem
 
@@ -33,13 +35,21 @@ from secagg.net.certificates import certificate_key, certificate_pem, private_pe
 _FLAGS: Final = ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT
 
 _DESCRIPTORS: Final = "/dev/fd"
+_NAME_BYTES: Final = 16
 
 
-def server_context(identity: Identity, certificate: bytes, clients: Sequence[bytes]) -> ssl.SSLContext:
+def server_context(
+    identity: Identity,
+    certificate: bytes,
+    clients: Sequence[bytes],
+    *,
+    previous: Sequence[tuple[Identity, bytes]] = (),
+) -> ssl.SSLContext:
     """Return the TLS context for `open_server`. The server accepts only the certificates in `clients` (PEM).
-    `certificate` is the server's own, made for `identity`. Raises `CertificateError` if a certificate does
-    not have the form that `make_certificate` gives it, and `ParameterError` if `certificate` belongs to
-    another identity or `clients` is empty.
+    `certificate` is the server's own, made for `identity`. `previous` has earlier identities of the server,
+    with their certificates: a client that still pins one of these gets it. Raises `CertificateError` if a
+    certificate does not have the form that `make_certificate` gives it, and `ParameterError` if a certificate
+    belongs to another identity or `clients` is empty.
 
     >>> import time
     >>> from secagg.net.certificates import make_certificate
@@ -50,10 +60,27 @@ def server_context(identity: Identity, certificate: bytes, clients: Sequence[byt
     """
     if not clients:
         raise ParameterError("a server without clients' certificates would refuse every client")
+    context = _server_context(identity, certificate, clients)
+    others = {server_name(pem): _server_context(key, pem, clients) for key, pem in previous}
+
+    def choose(connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
+        if name in others:
+            connection.context = others[name]
+
+    context.sni_callback = choose
+    return context
+
+
+def _server_context(identity: Identity, certificate: bytes, clients: Sequence[bytes]) -> ssl.SSLContext:
     context = _context(ssl.PROTOCOL_TLS_SERVER, identity, certificate, clients)
     context.verify_mode = ssl.CERT_REQUIRED
     context.num_tickets = 0
     return context
+
+
+def server_name(certificate: bytes) -> str:
+    """Return the name by which a client that pins `certificate` asks for it (TLS server name indication)."""
+    return digest("server name", certificate_pem(certificate))[:_NAME_BYTES].hex() + ".secagg"
 
 
 def client_context(identity: Identity, certificate: bytes, server: bytes) -> ssl.SSLContext:
@@ -69,6 +96,26 @@ def client_context(identity: Identity, certificate: bytes, server: bytes) -> ssl
     'TLSv1_3'
     """
     return _context(ssl.PROTOCOL_TLS_CLIENT, identity, certificate, [server])
+
+
+@dataclass(frozen=True)
+class ClientTls:
+    """A client's own identity and certificate (PEM), and the server's certificate that it pins. If this is
+    given to `open_client` in place of a context, the client can take up another server certificate, or a key
+    of its own, while it runs. Raises as `client_context` does."""
+
+    identity: Identity
+    certificate: bytes
+    server: bytes
+    context: ssl.SSLContext = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        context = client_context(self.identity, self.certificate, self.server)
+        object.__setattr__(self, "context", context)
+
+    @property
+    def server_name(self) -> str:
+        return server_name(self.server)
 
 
 def peer_key(stream: trio.SSLStream[Any]) -> bytes:
