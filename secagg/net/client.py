@@ -256,6 +256,7 @@ class Client:
             self._keys.note_refused()
             self._on_event(net_events.ServerUnreachable(error))
             return False
+        self._keys.note_connected()
         try:
             return await self._carry(connection, welcome)
         finally:

@@ -81,7 +81,7 @@ class ClientKeys:
         self._registry = registry
         self._authority = authority
         self._tls = tls
-        self._next: ClientTls | None = None  # its own new key, which no registry lists yet
+        self._next: ClientTls | None = None  # its new key, which no registry lists yet, or other certificate
         self._tries_next = False
         if authority is not None and registry is not None:
             check_registry_is_current(registry, memory)
@@ -127,6 +127,11 @@ class ClientKeys:
         if self._tls is not None:
             tls = self._next if self._tries_next and self._next is not None else self._tls
             connector.context, connector.server_name = tls.context, tls.server_name
+
+    def note_connected(self) -> None:
+        """After a connection succeeded with another certificate of the same key, go on with this one."""
+        if self._tries_next and self._next is not None and self._next.identity.public == self._public:
+            self._tls, self._next, self._tries_next = self._next, self._tls, False
 
     def note_refused(self) -> None:
         """After a connection failed, try the client's other key, if it has two."""
@@ -205,18 +210,14 @@ class ClientKeys:
 
     def offer(self, identity: Identity, certificate: bytes) -> None:
         """Use another key and certificate of this client as soon as a registry lists the key, or, to connect,
-        if the server refuses the old one. A new certificate of the key in use is used from the next
-        connection on. Raises `ParameterError` or `CertificateError` if the two do not belong together."""
-        tls = ClientTls(identity, certificate, self._own().server)
-        if identity.public == self._public:
-            self._tls = tls
-            return
-        self._next = tls
+        if the server refuses the old one. Another certificate of the key in use is used if the server refuses
+        the one in use. Raises `ParameterError` or `CertificateError` if they do not belong together."""
+        self._next = ClientTls(identity, certificate, self._own().server)
         self._use_listed_key()
 
     def _use_listed_key(self) -> None:
         key = None if self._registry is None else self._registry.members.get(self._member)
-        if self._next is not None and self._next.identity.public == key:
+        if self._next is not None and self._next.identity.public == key != self._public:
             self._tls, self._next, self._tries_next = self._next, None, False
             if self._identity is not None:
                 self._identity = self._tls.identity

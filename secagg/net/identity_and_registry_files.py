@@ -13,7 +13,7 @@ A server refuses the two together if their members differ; repeating the interru
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from secagg import errors
-from secagg.errors import KeyFileError, RegistryError
+from secagg.errors import KeyFileError, Peer, RegistryError
+from secagg.hand_over import HandOver
 from secagg.identity_registry import Registry, SignedRegistry
 from secagg.keys import Identity
 from secagg.net.atomic_files import PRIVATE, PUBLIC, FileKind
@@ -93,6 +94,67 @@ def _why_not_a_key(labels: list[bytes]) -> str:
         return f"holds {len(labels)} blocks of PEM, and a key file holds one"
     return _NO_KEY.get(labels[0], _OTHER_KEY)
 
+
+# --- hand-overs -------------------------------------------------------------------------------------
+
+HAND_OVER: Final = FileKind(
+    "a file of hand-overs", "make it with secagg keygen --renew, or correct the path", KeyFileError
+)
+
+
+def hand_over_path(key: Path) -> Path:
+    """Return where the statements lie that lead to the key in the file `key`: beside it."""
+    return key.with_suffix(".handover")
+
+
+def old_path(path: Path) -> Path:
+    """Return where `secagg keygen --renew` keeps what was in the key or certificate file `path` before."""
+    return path.with_suffix(f".old{path.suffix}")
+
+
+def read_all_hand_overs(path: Path) -> tuple[HandOver, ...]:
+    """Return the statements in a file, one in each line, in hexadecimal; () if there is no file. Raises
+    `KeyFileError` if it is not such a file."""
+    if not path.exists():
+        return ()
+    try:
+        lines = HAND_OVER.read(path).decode("ascii").splitlines()
+        return tuple(HandOver.parse(bytes.fromhex(each), sender=errors.SERVER) for each in lines)
+    except (ValueError, errors.MalformedMessage):
+        raise KeyFileError(f"{path} is not a file of hand-overs, or is damaged; {HAND_OVER.remedy}") from None
+
+
+def read_hand_overs(path: Path, owner: Peer) -> tuple[HandOver, ...]:
+    """Return the statements in a file as `read_all_hand_overs` does. Raises `KeyFileError` also if one is
+    about another than `owner`."""
+    found = read_all_hand_overs(path)
+    others = [each.owner for each in found if each.owner != owner]
+    if others:
+        raise KeyFileError(f"{path} has a hand-over of {_named(others[0])}, not of {_named(owner)}")
+    return found
+
+
+def _named(owner: Peer) -> str:
+    return "the server" if owner == errors.SERVER else f"member {owner}"
+
+
+def create_hand_over(path: Path, statement: HandOver) -> None:
+    """Write one statement to a new file. Do nothing if it is there already. Raises `KeyFileError` on failure,
+    or if there is another file."""
+    if read_all_hand_overs(path) != (statement,):
+        HAND_OVER.create(path, _lines([statement]), mode=PUBLIC)
+
+
+def _lines(statements: Iterable[HandOver]) -> bytes:
+    return "".join(f"{each.encode().hex()}\n" for each in statements).encode("ascii")
+
+
+def write_hand_overs(path: Path, statements: Iterable[HandOver]) -> None:
+    """Write or replace a file of statements. Raises `KeyFileError` on failure."""
+    HAND_OVER.replace(path, _lines(statements), mode=PUBLIC)
+
+
+# --- registries -------------------------------------------------------------------------------------
 
 _REGISTRY_REMEDY: Final = "get it from the authority, who makes it with secagg enrol, or correct the path"
 REGISTRY: Final = FileKind("a registry", _REGISTRY_REMEDY, RegistryError)

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from sims.deploy.enrolment import Changes, Enrolled
 
 NEVER = "never"
+_SIGNERS = {
+    1: "handed over by its old key",
+    2: "handed over by the authority",
+    None: "without a hand-over: it cannot go on with its ledger; see --hand-over",
+}
 UNCHANGED = "unchanged"
 
 
@@ -50,6 +55,11 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         help=f"enrol the owner of this certificate as client ID, 0 to {MAX_ID}; an ID that is taken gets the "
         "new certificate; may be given many times (default None)",
     )
+    text = (
+        "sign the new key of the one --member yourself, because its old key is lost or stolen, and write the "
+    )
+    text += "hand-over for the client to this file (default None)"
+    parser.add_argument("--hand-over", type=Path, metavar="FILE", help=text)
     text = "remove this client; may be given many times (default None)"
     parser.add_argument("--remove", type=whole(0, MAX_ID), action="append", metavar="ID", help=text)
     text = "from 00:00 UTC of this day on, the registry is refused; or never, as in a new registry"
@@ -78,8 +88,10 @@ def _show(args: argparse.Namespace) -> "Enrolled":
     from secagg.net.identity_and_registry_files import read_certificate, read_key
     from sims.deploy.enrolment import look
 
-    if args.member or args.remove or args.expires != UNCHANGED:
-        raise UserError("secagg enrol: --show changes nothing; leave out --member, --remove and --expires")
+    if args.member or args.remove or args.expires != UNCHANGED or args.hand_over:
+        raise UserError(
+            "secagg enrol: --show changes nothing; leave out --member, --remove, --expires and --hand-over"
+        )
     if args.authority.suffix == ".pem":
         return look(args.registry, certificate_key(read_certificate(args.authority)))
     return look(args.registry, read_key(args.authority).public)
@@ -93,7 +105,7 @@ def _changes(args: argparse.Namespace) -> "Changes":
     if len(members) != len(given):
         raise UserError("secagg enrol: --member gives two certificates for one ID")
     expires = None if args.expires == UNCHANGED else args.expires
-    return Changes(members, frozenset(args.remove or ()), expires)
+    return Changes(members, frozenset(args.remove or ()), expires, args.hand_over)
 
 
 # --- output ----------------------------------------------------------------------------------------
@@ -110,6 +122,7 @@ def _as_json(enrolled: "Enrolled", path: Path) -> dict[str, Any]:
         "digest": registry.digest.hex(),
         "expires": _day(registry.expires),
         "changed": enrolled.changed,
+        "new_keys": {str(member): _SIGNERS[by] for member, by in enrolled.new_keys.items()},
         "members": [_row(enrolled, member) for member in sorted(registry.members)],
     }
 
@@ -132,6 +145,7 @@ def _lines(about: dict[str, Any], enrolled: "Enrolled", args: argparse.Namespace
         "digest": about["digest"],
     }
     lines = [f"{name:<14}{text}" for name, text in rows.items()]
+    lines += [f"{'new key':<14}member {member}, {by}" for member, by in about["new_keys"].items()]
     shown = about["members"] if args.show else []
     return [*lines, *(_member_line(row) for row in shown)]
 

@@ -5,8 +5,8 @@ import re
 import time
 from pathlib import Path
 
-from sims.cli.commands import Subparsers, user_errors
-from sims.cli.options import add_whole
+from sims.cli.commands import Subparsers, UserError, user_errors
+from sims.cli.options import MAX_ID, add_whole, whole
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -19,17 +19,30 @@ def add(subparsers: Subparsers) -> None:
         "and NAME.pem its certificate, by which others recognise it. A client gives its certificate "
         "to the authority, which enrols it (see secagg enrol); a server and an authority give theirs to all "
         "clients. Each needs an identity of its own.",
-        epilog="No file is ever overwritten. The exit status is 2 if something is wrong.",
+        epilog="With --renew, NAME.key and NAME.pem get a new key and certificate. The old ones are kept as "
+        "NAME.old.key and NAME.old.pem. NAME.handover says, signed by the old key, that the new key takes "
+        "its place. A client then gives NAME.pem and NAME.handover to the authority. Running processes take "
+        "up the new files. No other file is ever overwritten. The exit status is 2 if something is wrong.",
     )
     parser.add_argument("name", type=_name, metavar="NAME", help="the name of the two files, such as server")
     parser.add_argument(
         "--directory", type=Path, default=Path("."), metavar="DIR", help="where to put them (default .)"
     )
+    text = "give an identity that exists a new key and certificate (default False)"
+    parser.add_argument("--renew", action="store_true", help=text)
+    text = "with --renew: the client's id; without it, the identity is that of a server (default None)"
+    parser.add_argument("--member", type=whole(0, MAX_ID), metavar="ID", help=text)
+    text = "with --renew: only make a certificate with new dates, for the same key (default False)"
+    parser.add_argument("--same-key", action="store_true", help=text)
     add_whole(parser, "--days", 1, 36500, 3650, "how long the certificate is valid")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.renew:
+        return _renew(args)
+    if args.member is not None or args.same_key:
+        raise UserError("secagg keygen: --member and --same-key are for --renew only")
     from secagg.errors import KeyFileError
     from secagg.keys import Identity
     from secagg.net.certificates import make_certificate
@@ -48,6 +61,31 @@ def run(args: argparse.Namespace) -> int:
     print(f"private key  {key_file} (keep it secret)")
     print(f"certificate  {certificate_file}")
     print(f"public key   {identity.public.hex()}")
+    return 0
+
+
+def _renew(args: argparse.Namespace) -> int:
+    from secagg.errors import SERVER, KeyFileError, Peer
+    from secagg.net.identity_and_registry_files import old_path
+    from sims.deploy.key_renewal import IdentityFiles, renew_certificate, renew_key
+
+    files = IdentityFiles(args.directory / f"{args.name}.key", args.directory / f"{args.name}.pem")
+    dates = {"now": int(time.time()), "days": args.days}
+    if args.same_key and args.member is not None:
+        raise UserError("secagg keygen: --same-key needs no --member: the key stays the same")
+    with user_errors("keygen", KeyFileError):
+        if args.same_key:
+            identity = renew_certificate(files, **dates)
+        else:
+            owner: Peer = SERVER if args.member is None else args.member
+            identity = renew_key(files, owner, **dates)
+    print(f"private key  {files.key} (keep it secret{', unchanged' if args.same_key else ''})")
+    print(f"certificate  {files.certificate}")
+    print(f"public key   {identity.public.hex()}")
+    print(f"old pair     {old_path(files.key)}, {old_path(files.certificate)}")
+    if not args.same_key:
+        whose = "the server" if args.member is None else f"member {args.member}"
+        print(f"hand-over    {files.hand_over} of {whose}")
     return 0
 
 

@@ -242,7 +242,13 @@ def _check_ledger(
 def _open_ledger(config: JoinConfig, credentials: ClientCredentials) -> ClientLedger:
     section, public = config.client, credentials.identity.public
     try:
-        return ClientLedger.open(section.ledger, member=section.member, identity=public)
+        return ClientLedger.open(
+            section.ledger,
+            member=section.member,
+            identity=public,
+            hand_overs=credentials.hand_overs,
+            authority=credentials.authority,
+        )
     except MissingLedger as error:
         raise LedgerError(f"{error} with {NEW_LEDGER}") from None
 

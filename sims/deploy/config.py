@@ -120,6 +120,7 @@ class ServeFileServer(ConfigSection):
     totals: File
     log: Log = None
     evidence: File | None = None  # None: evidence of lies is not kept
+    hand_over: File | None = None  # None: beside the key
 
 
 class SessionSection(ConfigSection):
@@ -233,6 +234,7 @@ class DeploySection(ConfigSection):
     min_contributors: int | None = None  # None: as many as the protocol needs
     log: Log = None
     evidence: File | None = None
+    hand_over: File | None = None  # None: beside the key
     rest: float = 1.0
     linger: float = 60.0
     deadlines: DeadlinesSection = DeadlinesSection()
@@ -266,6 +268,7 @@ class ClientSection(ConfigSection):
     scenario: File | None = None  # for training
     ledger: File
     log: Log = None
+    hand_over: File | None = None  # None: beside the key
 
 
 class PolicySection(ConfigSection):

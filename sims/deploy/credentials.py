@@ -8,32 +8,56 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from secagg.errors import CertificateError
-from secagg.identity_registry import MAX_ID, Registry
+from secagg.errors import SERVER, CertificateError, Peer, SecaggError
+from secagg.hand_over import HandOver
+from secagg.identity_registry import MAX_ID, Registry, verify_registry
 from secagg.keys import Identity
 from secagg.net.certificates import certificate_key, check_dates, expiry
-from secagg.net.identity_and_registry_files import read_bundle, read_certificate, read_key, read_registry
+from secagg.net.identity_and_registry_files import (
+    REGISTRY,
+    hand_over_path,
+    old_path,
+    read_bundle,
+    read_certificate,
+    read_hand_overs,
+    read_key,
+    read_registry,
+)
 from sims.config_problems import ConfigError, Problems
 from sims.deploy.config import ClientSection, DeploySection, ServeFileServer
 
 
 @dataclass(frozen=True)
-class OwnCredentials:
-    """The identity of a server or client, its certificate as PEM, and the registry of clients."""
+class KeyPair:
+    """A private key and its certificate, as PEM. Two are equal if their certificates are."""
 
-    identity: Identity = field(repr=False)
+    identity: Identity = field(repr=False, compare=False)
+    certificate: bytes
+
+
+@dataclass(frozen=True)
+class OwnCredentials:
+    """The identity of a server or client, its certificate as PEM, the registry of clients, and the key of the
+    authority that signed it. `hand_overs` lead from earlier keys to this one."""
+
+    identity: Identity = field(repr=False, compare=False)  # the certificate has its public key
     certificate: bytes
     registry: Registry
+    authority: bytes
+    hand_overs: tuple[HandOver, ...]
 
 
 @dataclass(frozen=True)
 class ServerCredentials(OwnCredentials):
     clients: Mapping[int, bytes]  # client -> certificate
+    signed: bytes  # the file of the registry
+    previous: KeyPair | None  # which `secagg keygen --renew` has kept
 
 
 @dataclass(frozen=True)
 class ClientCredentials(OwnCredentials):
     server: bytes  # the certificate of the server
+    other: KeyPair | None  # a new key, which the registry does not list yet, or an earlier certificate
 
 
 def server_credentials(
@@ -44,47 +68,96 @@ def server_credentials(
     `name` is the table of the configuration that names the files."""
     own = _own(section, name, problems, now)
     registry, authority = _registry(section, name, problems, now)
-    clients = None
-    if registry is not None:
+    hand_overs = _hand_overs(section, SERVER, name, problems)
+    clients = signed = None
+    if registry is not None and authority is not None:
         with problems.about(f"{name}.registry"):
             clients = read_bundle(section.registry, registry)
+            signed = REGISTRY.read(section.registry)
+            if verify_registry(signed, authority=authority) != registry:
+                raise ConfigError(f"{section.registry} was changed while it was read; try again")
     if own is not None:
         _check_server(own.identity.public, section.key, f"{name}.key", registry, authority, problems)
-    if own is None or registry is None or clients is None:
+    if own is None or registry is None or authority is None or clients is None or signed is None:
         return None
-    return ServerCredentials(own.identity, own.certificate, registry, clients)
+    previous = _old_pair(section, now)
+    return ServerCredentials(
+        own.identity, own.certificate, registry, authority, hand_overs, clients, signed, previous
+    )
 
 
 def client_credentials(section: ClientSection, problems: Problems, *, now: int) -> ClientCredentials | None:
-    """Read the client's identity, certificate and registry, and the server's certificate. Return None if a
-    file is unusable. Add all problems to `problems`, also those of usable files. `now` is Unix time."""
-    own = _own(section, "client", problems, now)
+    """Read the client's identity, certificate and registry, and the server's certificate. If the registry
+    lists the old key that `secagg keygen --renew` has kept, this one is used, and the new one later. Return
+    None if a file is unusable. Add all problems to `problems`, also those of usable files. `now` is Unix
+    time."""
     registry, authority = _registry(section, "client", problems, now)
+    own, new = _listed_pair(section, registry, problems, now)
     if own is not None and registry is not None:
         with problems.about("client.member"):
             _check_member(section, own.identity.public, registry)
+    hand_overs = _hand_overs(section, section.member, "client", problems)
     key, server = "client.server_certificate", None
     with problems.about(key):
         server = _certificate(section.server_certificate, now)
     if server is not None:
         _check_server(certificate_key(server), section.server_certificate, key, registry, authority, problems)
-    if own is None or registry is None or server is None:
+    if own is None or registry is None or authority is None or server is None:
         return None
-    return ClientCredentials(own.identity, own.certificate, registry, server)
+    return ClientCredentials(own.identity, own.certificate, registry, authority, hand_overs, server, new)
+
+
+def newest_pair(section: ServeFileServer | DeploySection | ClientSection, *, now: int) -> KeyPair:
+    """Return the key and certificate that the files hold now. Raise `SecaggError` if they are unusable, or do
+    not belong together."""
+    problems = Problems(section.key)
+    own = _own(section, "files", problems, now)
+    problems.check()
+    assert own is not None
+    return own
+
+
+def _listed_pair(
+    section: ClientSection, registry: Registry | None, problems: Problems, now: int
+) -> tuple[KeyPair | None, KeyPair | None]:
+    """Return the client's pair that the registry lists, and another one that it may have to use: a newer key,
+    or an earlier certificate of the same key. If it lists none, return the pair in the files, if any."""
+    old, listed = _old_pair(section, now), None if registry is None else registry.members.get(section.member)
+    if old is not None and old.identity.public == listed:
+        try:
+            new = newest_pair(section, now=now)
+        except SecaggError:
+            return old, None  # secagg keygen --renew has not written all files yet
+        return (new, old) if new.identity.public == listed else (old, new)
+    return _own(section, "client", problems, now), None
+
+
+def _old_pair(section: ServeFileServer | DeploySection | ClientSection, now: int) -> KeyPair | None:
+    """Return the pair that `secagg keygen --renew` has kept; None if there is none, or it cannot be used."""
+    try:
+        identity, certificate = (
+            read_key(old_path(section.key)),
+            _certificate(old_path(section.certificate), now),
+        )
+    except SecaggError:
+        return None
+    return KeyPair(identity, certificate) if certificate_key(certificate) == identity.public else None
+
+
+def _hand_overs(
+    section: ServeFileServer | DeploySection | ClientSection, owner: Peer, name: str, problems: Problems
+) -> tuple[HandOver, ...]:
+    with problems.about(f"{name}.hand_over"):
+        return read_hand_overs(section.hand_over or hand_over_path(section.key), owner)
+    return ()
 
 
 # --- parts ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Own:
-    identity: Identity = field(repr=False)
-    certificate: bytes
-
-
 def _own(
     section: ServeFileServer | DeploySection | ClientSection, name: str, problems: Problems, now: int
-) -> _Own | None:
+) -> KeyPair | None:
     """Return a server's or client's own key and certificate. Add a problem and return None if one is
     unusable, or if they do not belong together."""
     identity = certificate = None
@@ -95,7 +168,7 @@ def _own(
     if identity is None or certificate is None:
         return None
     if certificate_key(certificate) == identity.public:
-        return _Own(identity, certificate)
+        return KeyPair(identity, certificate)
     problems.add(
         f"{name}.certificate",
         f"{section.certificate} belongs to another key than the private key in {section.key}; secagg keygen "

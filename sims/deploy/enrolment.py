@@ -6,10 +6,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from secagg.errors import CertificateError, ForeignRegistry, KeyFileError, RegistryError
+from secagg.errors import CertificateError, ForeignRegistry, KeyFileError, RegistryError, WrongHandOver
+from secagg.hand_over import HandOver, HandOverSigner, chain_of
 from secagg.identity_registry import NEVER_EXPIRES, Registry
 from secagg.keys import Identity
 from secagg.ledger.file_lock import try_lock_file
@@ -17,8 +18,11 @@ from secagg.net.certificates import certificate_key, check_dates, expiry, split_
 from secagg.net.identity_and_registry_files import (
     BUNDLE,
     bundle_path,
+    create_hand_over,
+    hand_over_path,
     read_bundle,
     read_certificate,
+    read_hand_overs,
     read_signed,
     write_registry,
 )
@@ -29,20 +33,24 @@ FIRST_VERSION = 1
 @dataclass(frozen=True)
 class Changes:
     """Changes to a registry of clients: certificate files of members to enrol, by id; ids of members to
-    remove; and a new time of expiry."""
+    remove; a new time of expiry; and a new file for a hand-over that the authority signs itself, because the
+    old key of a member is lost."""
 
     members: Mapping[int, Path]  # certificate files of new or changed members
     remove: frozenset[int] = frozenset()
     expires: int | None = None  # Unix time; None: unchanged, or never in a new registry
+    hand_over: Path | None = None
 
 
 @dataclass(frozen=True)
 class Enrolled:
-    """A registry, its members' certificates by id (empty if there is no file), and whether it was changed."""
+    """A registry, its members' certificates by id (empty if there is no file), and whether it was changed.
+    `new_keys` has the members that got another key, and who signed the hand-over to it; None: nobody."""
 
     registry: Registry
     certificates: Mapping[int, bytes]
     changed: bool
+    new_keys: Mapping[int, HandOverSigner | None] = field(default_factory=dict)
 
 
 def look(path: Path, authority: bytes) -> Enrolled:
@@ -71,8 +79,48 @@ def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enr
             member: given.get(member, stored.get(key, b"")) for member, key in new.members.items()
         }
         _check_complete(bundle_path(path), certificates)
+        new_keys = _hand_overs(old, new, changes, authority)
         write_registry(path, new, authority, certificates)
-    return Enrolled(new, certificates, changed=new != old)
+    return Enrolled(new, certificates, changed=new != old, new_keys=new_keys)
+
+
+# --- hand-overs -------------------------------------------------------------------------------------
+
+
+def _hand_overs(
+    old: Registry | None, new: Registry, changes: Changes, authority: Identity
+) -> dict[int, HandOverSigner | None]:
+    """Return who signed the hand-over of each member that gets another key; None if there is none. Write the
+    authority's own if `changes` ask for it. Raise `RegistryError` if one beside a certificate is wrong."""
+    known: Mapping[int, bytes] = {} if old is None else old.members
+    both = {k: (known[k], new.members[k]) for k in changes.members if k in known}
+    renewed = {member: keys for member, keys in both.items() if keys[0] != keys[1]}
+    if changes.hand_over is not None:
+        if len(renewed) != 1:
+            raise RegistryError("a hand-over is for one member that gets another key: give one --member")
+        ((member, keys),) = renewed.items()
+        create_hand_over(changes.hand_over, HandOver.sign_as_authority(member, *keys, authority))
+        return {member: HandOverSigner.AUTHORITY}
+    return {
+        member: _signer(member, before, after, hand_over_path(changes.members[member]), authority)
+        for member, (before, after) in renewed.items()
+    }
+
+
+def _signer(
+    member: int, before: bytes, after: bytes, file: Path, authority: Identity
+) -> HandOverSigner | None:
+    statements = read_hand_overs(file, member)
+    if not statements:
+        return None
+    try:
+        steps = chain_of(statements, member, old=before, new=after, authority=authority.public)
+    except WrongHandOver as error:
+        raise RegistryError(
+            f"{file} does not hand member {member} over to its new key: {error.why}; ask its owner, or move "
+            "the file away"
+        ) from None
+    return steps[-1].signer
 
 
 # --- read -------------------------------------------------------------------------------------------

@@ -13,13 +13,14 @@ from secagg.events import Asked, Joined, SessionOver
 from secagg.ledger import ClientLedger
 from secagg.net.client import Client, open_client
 from secagg.net.event_log import EventLog, Fact
-from secagg.net.events import ClientNetworkEvent, NoticeReceived
+from secagg.net.events import ClientNetworkEvent, NoticeReceived, RegistryAdopted
 from secagg.net.notices import MAX_CLIENT_NOTICE, Notice, Topic
-from secagg.net.tls import client_context
+from secagg.net.tls import ClientTls
 from sims.config_problems import ConfigError
 from sims.deploy.client_setup import ClientSetup, load_client_setup
 from sims.deploy.log import open_log
 from sims.deploy.process_control import run_watched
+from sims.deploy.renewal import ClientFiles
 from sims.process_resources import forbid_core_dumps
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ def join(path: Path, *, sessions: int = 0) -> None:
     with open_log(plan.config.client.log) as log, plan.open_ledger() as ledger:
         events = EventLog(log)
         runner = JoinRunner(plan, ledger, events, sessions=sessions)
-        run_watched(runner.run, registry=plan.credentials.registry, log=events)
+        run_watched(
+            runner.run, registry=lambda: runner.registry, log=events, on_hangup=runner.files.watch.nudge
+        )
 
 
 _MOST_SHOWN: Final = 5  # differences that one message names
@@ -56,9 +59,14 @@ class JoinRunner:
         self._told: Notice | None = None  # the same, for the server
         self._agreed = False  # whether the server's terms are this client's
         self._outcome: RunOutcome | None = None  # of the run, when it has ended
+        self.registry = plan.credentials.registry  # the newest one
+        self.files = ClientFiles(plan.config.client, plan.credentials, ledger, log)
 
     def _on_event(self, event: ClientNetworkEvent) -> None:
         self._log(event)
+        self.files.store(event)
+        if isinstance(event, RegistryAdopted):
+            self.registry = event.registry
         if self._plan.training is not None:
             self._plan.training.runtime.on_event(event)
         if isinstance(event, NoticeReceived):
@@ -112,7 +120,7 @@ class JoinRunner:
 
     async def _take_part(self) -> None:
         plan, section, own = self._plan, self._plan.config.client, self._plan.credentials
-        identity, registry = plan.signer
+        identity, _ = plan.signer
         async with open_client(
             section.server,
             member=section.member,
@@ -120,17 +128,20 @@ class JoinRunner:
             policy=plan.policy,
             memory=self._ledger,
             identity=identity,
-            registry=registry,
+            registry=own.registry,
+            authority=own.authority,
             static=plan.static_kinds,
             content_of=plan.content_of,
-            context=client_context(own.identity, own.certificate, own.server),
+            context=ClientTls(own.identity, own.certificate, own.server),
             patience=plan.patience,
             on_event=self._on_event,
         ) as client:
             self._client = client
             self._log_start()
-            async for asked in client:
-                await self._answer(client, asked)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.files.follow, client)
+                async for asked in client:
+                    await self._answer(client, asked)
 
     def _log_start(self) -> None:
         section, spend = self._plan.config.client, self._ledger.spend

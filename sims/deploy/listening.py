@@ -5,13 +5,14 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from secagg.net.event_log import EventLog
 from secagg.net.events import OnServerEvent
+from secagg.net.nursery_and_threads import background_nursery
 from secagg.net.server import Server, open_server
 from secagg.net.settings import Address, Capacity, Patience
-from secagg.net.tls import server_context
 from sims.config_problems import ConfigError
-from sims.deploy.credentials import ServerCredentials
 from sims.deploy.listen_errors import cannot_listen
+from sims.deploy.renewal import LiveServerCredentials, tls_context
 
 
 @dataclass(frozen=True)
@@ -25,18 +26,26 @@ class ListenSettings:
 
 
 async def listen(
-    stack: AsyncExitStack, settings: ListenSettings, own: ServerCredentials, on_event: OnServerEvent
+    stack: AsyncExitStack,
+    settings: ListenSettings,
+    own: LiveServerCredentials,
+    on_event: OnServerEvent,
+    log: EventLog,
 ) -> Server:
-    """Return a server that listens until `stack` is closed. Raise `ConfigError` if it cannot listen."""
+    """Return a server that listens until `stack` is closed, and takes up new credentials meanwhile. Raise
+    `ConfigError` if it cannot listen."""
     opened = open_server(
         settings.address,
         members=own.registry.members,
-        context=server_context(own.identity, own.certificate, list(own.clients.values())),
+        context=tls_context(own.current),
         patience=settings.patience,
         capacity=settings.capacity,
         on_event=on_event,
     )
     try:
-        return await stack.enter_async_context(opened)
+        server = await stack.enter_async_context(opened)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{settings.where}: {cannot_listen(settings.address, error)}") from None
+    nursery = await stack.enter_async_context(background_nursery())
+    nursery.start_soon(own.follow, server, log)
+    return server

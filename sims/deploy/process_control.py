@@ -1,4 +1,4 @@
-"""Runs a server or client until it ends, gets a signal, or its registry expires; sets its limit of files."""
+"""Runs a server or client until it ends or gets a signal; sets its limit of files."""
 
 from __future__ import annotations
 
@@ -9,26 +9,32 @@ from typing import Final, TypeAlias
 
 import trio
 
-from secagg.errors import ParameterError, SecaggError
-from secagg.identity_registry import NEVER_EXPIRES, Registry
+from secagg.errors import ExpiredRegistry, ParameterError, SecaggError
+from secagg.identity_registry import Registry
 from secagg.net.event_log import EventLog
 from sims.config_problems import ConfigError
 from sims.process_resources import raise_open_file_limit
 
 Clock: TypeAlias = Callable[[], float]
 
-_CLOCK_INTERVAL: Final = 60.0  # most seconds between two checks of the clock, which may be adjusted
+_CLOCK_INTERVAL: Final = 5.0  # seconds between two looks at the clock
 _REPEAT_INTERVAL: Final = 600.0  # seconds between two reports of repeated events
 _OWN: Final = 64  # open files besides connections: ledger, log, totals, libraries
 
 
 def run_watched(
-    work: Callable[[], Awaitable[None]], *, registry: Registry, log: EventLog, clock: Clock = time.time
+    work: Callable[[], Awaitable[None]],
+    *,
+    registry: Callable[[], Registry],
+    log: EventLog,
+    on_hangup: Callable[[], None] = lambda: None,
+    clock: Clock = time.time,
 ) -> None:
-    """Run `work` until it is done, or until SIGTERM or SIGINT. A second signal ends the process at once.
-    Raise the errors of `work`, and `ExpiredRegistry` when the registry expires. `clock` returns Unix time."""
+    """Run `work` until it is done, or until SIGTERM or SIGINT. A second signal ends the process at once. On
+    SIGHUP, call `on_hangup`. Raise the errors of `work`. The log says when the registry in force, which
+    `registry` returns, has expired, and when another one is there. `clock` returns Unix time."""
     try:
-        trio.run(_watched, work, registry, log, clock)
+        trio.run(_watched, work, registry, log, on_hangup, clock)
     except BaseExceptionGroup as group:
         error = single_error(group)
         if isinstance(error, SecaggError):
@@ -38,39 +44,61 @@ def run_watched(
 
 
 async def _watched(
-    work: Callable[[], Awaitable[None]], registry: Registry, log: EventLog, clock: Clock
+    work: Callable[[], Awaitable[None]],
+    registry: Callable[[], Registry],
+    log: EventLog,
+    on_hangup: Callable[[], None],
+    clock: Clock,
 ) -> None:
     async with trio.open_nursery() as nursery:
-        await nursery.start(_stop_on_signal, nursery.cancel_scope, log)
+        await nursery.start(_take_signals, nursery.cancel_scope, log, on_hangup)
         start_watching(nursery, registry, log, clock)
         await work()
         nursery.cancel_scope.cancel()
 
 
 def start_watching(
-    nursery: trio.Nursery, registry: Registry, log: EventLog, clock: Clock = time.time
+    nursery: trio.Nursery, registry: Callable[[], Registry], log: EventLog, clock: Clock = time.time
 ) -> None:
-    """Start tasks that raise `ExpiredRegistry` when the registry expires, and log repeated events."""
-    nursery.start_soon(_stop_on_expiry, registry, clock)
+    """Start tasks that log the expiry of the registry in force, and repeated events."""
+    nursery.start_soon(_log_expiry, registry, log, clock)
     nursery.start_soon(_log_repeats, log)
 
 
-async def _stop_on_signal(
-    scope: trio.CancelScope, log: EventLog, *, task_status: trio.TaskStatus[None]
+async def _take_signals(
+    scope: trio.CancelScope,
+    log: EventLog,
+    on_hangup: Callable[[], None],
+    *,
+    task_status: trio.TaskStatus[None],
 ) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as received:
         task_status.started()
         async for number in received:
+            if number == signal.SIGHUP:
+                on_hangup()
+                continue
             log.write("stopping", signal=signal.Signals(number).name)
             scope.cancel()
             return
 
 
-async def _stop_on_expiry(registry: Registry, clock: Clock) -> None:
-    """Wait until the registry expires, if ever, then raise `ExpiredRegistry`, which cancels other tasks."""
-    while registry.expires != NEVER_EXPIRES:
-        registry.check_current(int(clock()))
-        await trio.sleep(min(_CLOCK_INTERVAL, max(registry.expires - clock(), 0.0)))
+async def _log_expiry(registry: Callable[[], Registry], log: EventLog, clock: Clock) -> None:
+    """Log once that a registry has expired; log the version that takes its place."""
+    expired: int | None = None
+    while True:
+        found = registry()
+        try:
+            found.check_current(int(clock()))
+        except ExpiredRegistry as error:
+            if expired != found.version:
+                log.write("expired", registry=found.version, reason=str(error))
+            expired = found.version
+        else:
+            if expired is not None:
+                log.write("registry in force", registry=found.version)
+            expired = None
+        await trio.sleep(_CLOCK_INTERVAL)
 
 
 async def _log_repeats(log: EventLog) -> None:

@@ -1,7 +1,7 @@
 """`secagg serve`: verifies a server's configuration, then runs sessions that all ask for the same sums. If a
 sum or a session fails, the log says so and the next one follows. The server ends after a given number of
 sessions, on a signal, or on an error that only its operator can repair: a ledger or a directory that cannot
-be written, or an expired registry."""
+be written. While its registry has expired, it waits for a newer one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from secagg.errors import LedgerError, SumFailed
+from secagg.errors import ExpiredRegistry, LedgerError, SumFailed
 from secagg.identity_registry import Registry
 from secagg.ledger import ServerLedger
 from secagg.net.event_log import EventLog, Fact
@@ -20,6 +20,7 @@ from secagg.net.server import Server
 from secagg.net.server_session import Session
 from sims.config_problems import ConfigError, Problems
 from sims.deploy.config import OFF
+from sims.deploy.credentials import ServerCredentials
 from sims.deploy.evidence_directory import EvidenceDirectory, EvidenceKeeper
 from sims.deploy.health import Health
 from sims.deploy.http_endpoint import MAX_CONNECTIONS
@@ -27,6 +28,7 @@ from sims.deploy.listening import ListenSettings, listen
 from sims.deploy.log import open_log
 from sims.deploy.monitoring import Monitoring, open_metrics
 from sims.deploy.process_control import allow_connections, run_watched
+from sims.deploy.renewal import wait_for_registry
 from sims.deploy.server_setup import ServerSetup, load_server_setup
 from sims.deploy.sum_schedule import NotAsked, ScheduledSum, SumSchedule, round_after
 from sims.deploy.totals_directory import TotalsDirectory
@@ -53,7 +55,13 @@ def serve(path: Path) -> None:
         problems.check()
         log = EventLog(stack.enter_context(open_log(plan.config.server.log)))
         ledger = stack.enter_context(plan.open_ledger())
-        run_watched(ServeRunner(plan, ledger, log).run, registry=plan.credentials.registry, log=log)
+        own = plan.credentials
+        run_watched(
+            ServeRunner(plan, ledger, log).run,
+            registry=lambda: own.registry,
+            log=log,
+            on_hangup=own.watch.nudge,
+        )
 
 
 @contextmanager
@@ -91,6 +99,7 @@ class ServeRunner:
         self._log = log
         self._evidence = EvidenceKeeper(plan.config.server.evidence, log)
         self._monitoring = make_monitoring(plan, ledger, log)
+        plan.credentials.on_new_key = self._hand_over_ledger
         self._totals = TotalsDirectory(plan.config.server.totals)
         # Rounds that have a total are not used again, even if the ledger was lost.
         known = round_after(plan.config.server.ledger), self._totals.round_after()
@@ -113,6 +122,7 @@ class ServeRunner:
                 ),
                 self._plan.credentials,
                 self._monitoring,
+                self._log,
             )
             self._monitoring.count_connected(lambda: len(server.connected))
             self._log_start(server)
@@ -121,6 +131,10 @@ class ServeRunner:
                 if 0 < self._section.sessions == held:
                     return
                 await trio.sleep(self._section.pause)
+
+    def _hand_over_ledger(self, new: ServerCredentials) -> None:
+        self._ledger.offer(new.hand_overs)
+        self._ledger.check_owner(new.identity.public)
 
     def _log_start(self, server: Server) -> None:
         registry = self._plan.credentials.registry
@@ -140,6 +154,7 @@ class ServeRunner:
     async def _hold_session(self, server: Server) -> bool:
         """Wait for enough clients and run one session without those that are barred. Return whether its
         set-up succeeded."""
+        await wait_for_registry(lambda: self._plan.credentials.registry, self._log)
         barred = await self._wait_for_clients(server)
         members = self._plan.credentials.registry.members.keys() - barred
         try:
@@ -153,7 +168,7 @@ class ServeRunner:
             ) as session:
                 for question in self._questions.of_session():
                     await self._ask(session, question)
-        except SumFailed:
+        except (SumFailed, ExpiredRegistry):
             return False  # the log says why
         except LedgerError as error:
             self._monitoring.health.note_ledger_error(error)

@@ -24,6 +24,7 @@ from sims.deploy.credentials import ServerCredentials, server_credentials
 from sims.deploy.evidence_directory import EvidenceDirectory
 from sims.deploy.log import check_log
 from sims.deploy.monitoring import check_metrics, metrics_cautions
+from sims.deploy.renewal import LiveServerCredentials
 from sims.deploy.sum_schedule import check_asks, round_after
 from sims.deploy.sum_specs_file import read_table
 from sims.deploy.totals_directory import TotalsDirectory
@@ -40,7 +41,7 @@ class ServerSetup:
     path: Path
     config: ServeConfig
     table: Table
-    credentials: ServerCredentials
+    credentials: LiveServerCredentials
     deadlines: Deadlines
     patience: Patience
     capacity: Capacity
@@ -91,7 +92,7 @@ class ServerSetup:
         return _machine(section, self.table, self.sums, registry, barred, history)
 
     def open_ledger(self) -> ServerLedger:
-        return ServerLedger.open(self.config.server.ledger, identity=self.credentials.identity.public)
+        return _open_ledger(self.config, self.credentials.current)
 
 
 def new_ledger(path: Path) -> Path:
@@ -143,11 +144,12 @@ def load_server_setup(path: Path, *, with_ledger: bool = True) -> ServerSetup:
     if table is not None and credentials is not None:
         _check_session(config, table, credentials.registry, problems)
     if credentials is not None and with_ledger:
-        _check_ledger(config.server.ledger, credentials.identity.public, problems)
+        _check_ledger(config, credentials, problems)
     problems.check()
     assert table is not None
     assert credentials is not None
-    return ServerSetup(path, config, table, credentials, deadlines, patience, capacity)
+    live = LiveServerCredentials(credentials, config.server, "server")
+    return ServerSetup(path, config, table, live, deadlines, patience, capacity)
 
 
 def _check_pace(section: SessionSection, problems: Problems) -> None:
@@ -194,11 +196,16 @@ def _sums(config: ServeConfig) -> int:
     return max(len(config.ask), 1) if config.session.sums is None else config.session.sums
 
 
-def _check_ledger(path: Path, identity: bytes, problems: Problems) -> None:
+def _open_ledger(config: ServeConfig, own: ServerCredentials) -> ServerLedger:
+    path, identity = config.server.ledger, own.identity.public
+    return ServerLedger.open(path, identity=identity, hand_overs=own.hand_overs, authority=own.authority)
+
+
+def _check_ledger(config: ServeConfig, own: ServerCredentials, problems: Problems) -> None:
     with problems.about("server.ledger"):
         try:
-            ServerLedger.open(path, identity=identity).close()
-            round_after(path)
+            _open_ledger(config, own).close()
+            round_after(config.server.ledger)
         except MissingLedger as error:
             raise LedgerError(f"{error} with {NEW_LEDGER}") from None
 

@@ -156,7 +156,7 @@ class ServedTraining:
             log = _open_log(stack, section.log)
             opened = open_server_run(section, terms, credentials, log, self._reports.put)
             self._server = stack.enter_context(opened)
-            serving = _Serving(self._server, credentials.registry, log, self._reports.put)
+            serving = _Serving(self._server, lambda: credentials.registry, log, self._reports.put)
             self._loop = stack.enter_context(EventLoopThread(serving.open, name="the server"))
             self._stack = stack.pop_all()
 
@@ -193,7 +193,7 @@ class _Serving:
     """Runs a server in the background of an event loop, and puts None into the queue when it has ended."""
 
     server: FinishedRun
-    registry: Registry
+    registry: Callable[[], Registry]
     log: EventLog
     put: Callable[[None], None]
 
@@ -326,8 +326,7 @@ def _take_part(setup: ClientSetup) -> None:
         log = _open_log(stack, setup.config.client.log)
         ledger = stack.enter_context(setup.open_ledger())
         runner = JoinRunner(setup, ledger, log, sessions=0)
-        registry = setup.credentials.registry
-        loop = stack.enter_context(EventLoopThread(lambda: _watched(registry, log), name="the client"))
+        loop = stack.enter_context(EventLoopThread(lambda: _watched(runner, log), name="the client"))
         try:
             loop.call(runner.run)
         except BaseExceptionGroup as group:
@@ -335,8 +334,8 @@ def _take_part(setup: ClientSetup) -> None:
 
 
 @asynccontextmanager
-async def _watched(registry: Registry, log: EventLog) -> AsyncIterator[None]:
+async def _watched(runner: JoinRunner, log: EventLog) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
-        start_watching(nursery, registry, log)
+        start_watching(nursery, lambda: runner.registry, log)
         yield
         nursery.cancel_scope.cancel()

@@ -21,7 +21,7 @@ from protocols.query_encoding import query_content
 from protocols.run import RoundReport, Run
 from protocols.serialisation import pack
 from secagg.differencing_rules import SetLog
-from secagg.errors import ParameterError
+from secagg.errors import ExpiredRegistry, ParameterError, TooFewClients
 from secagg.events import ServerEvent
 from secagg.graph_parameters import GraphChoice
 from secagg.hybrid_keys import KeyAgreement
@@ -43,7 +43,7 @@ from sims.coordination.run_writer import Origin, RunShape, RunWriter, open_run
 from sims.coordination.sum_settings import SumSettings
 from sims.coordination.transport import SessionPlan
 from sims.deploy.config import OFF, DeploySection, ScenarioDeployment, load
-from sims.deploy.credentials import ServerCredentials, server_credentials
+from sims.deploy.credentials import server_credentials
 from sims.deploy.evidence_directory import EvidenceKeeper
 from sims.deploy.http_endpoint import MAX_CONNECTIONS
 from sims.deploy.listening import ListenSettings, listen
@@ -51,6 +51,7 @@ from sims.deploy.log import open_log
 from sims.deploy.model_files import write_model
 from sims.deploy.monitoring import Monitoring, check_metrics
 from sims.deploy.process_control import allow_connections, run_watched
+from sims.deploy.renewal import LiveServerCredentials, wait_for_registry
 from sims.deploy.run_terms import RunTerms, run_terms
 from sims.deploy.served_metrics import ServedMetrics
 from sims.deploy.training_checks import (
@@ -83,7 +84,7 @@ _GLANCE: Final = 0.1  # seconds between two looks at who is connected
 _AGAIN: Final = 1.0  # seconds between two tries to write to a disk that is full
 
 
-def load_deployment(path: Path) -> tuple[DeploySection, RunTerms, ServerCredentials]:
+def load_deployment(path: Path) -> tuple[DeploySection, RunTerms, LiveServerCredentials]:
     """Return the table [deploy] of the scenario at `path`, the terms of its run, and its credentials.
     Raise `ConfigError` with all problems that were found."""
     if "deploy" not in toml_tables(path):
@@ -94,7 +95,7 @@ def load_deployment(path: Path) -> tuple[DeploySection, RunTerms, ServerCredenti
 
 def checked_deployment(
     path: Path, section: DeploySection, make_terms: Callable[[], RunTerms]
-) -> tuple[DeploySection, RunTerms, ServerCredentials]:
+) -> tuple[DeploySection, RunTerms, LiveServerCredentials]:
     """Return `section`, the terms and the credentials. Raise `ConfigError` with all problems that were found;
     `path` is the file that they are in."""
     problems = Problems(path)
@@ -103,15 +104,16 @@ def checked_deployment(
     check_metrics(section.metrics, problems, f"{WHERE}.{METRICS_KEY}")
     problems.check()
     assert credentials is not None
+    live = LiveServerCredentials(credentials, section, "deploy")
     terms = make_terms()
     check_cohort(section, terms, credentials.registry, problems)
     problems.check()
     with problems.about("deploy"):
-        _machine(section, terms, credentials, ServerHooks())
+        _machine(section, terms, live, ServerHooks())
     with problems.about("deploy.run"):
         check_run_directory(section.run, _digest(terms))
     problems.check()
-    return section, terms, credentials
+    return section, terms, live
 
 
 def serve_training(path: Path) -> None:
@@ -122,7 +124,12 @@ def serve_training(path: Path) -> None:
     with open_log(section.log) as writer:
         log = EventLog(writer)
         with open_server_run(section, terms, credentials, log) as server:
-            run_watched(server.run, registry=credentials.registry, log=log)
+            run_watched(
+                server.run,
+                registry=lambda: credentials.registry,
+                log=log,
+                on_hangup=credentials.watch.nudge,
+            )
 
 
 def no_report(_report: RoundReport) -> None:
@@ -133,7 +140,7 @@ def no_report(_report: RoundReport) -> None:
 def open_server_run(
     section: DeploySection,
     terms: RunTerms,
-    credentials: ServerCredentials,
+    credentials: LiveServerCredentials,
     log: EventLog,
     on_round: OnRound = no_report,
 ) -> Iterator[FinishedRun]:
@@ -168,7 +175,7 @@ class FinishedRun:
         self,
         section: DeploySection,
         terms: RunTerms,
-        credentials: ServerCredentials,
+        credentials: LiveServerCredentials,
         log: EventLog,
         ledger: ServerLedger | None = None,
     ) -> None:
@@ -199,7 +206,7 @@ class FinishedRun:
             )
             if self._monitoring is not None:
                 await stack.enter_async_context(self._monitoring.serving())
-            server = await listen(stack, where, self._credentials, self._on_network_event)
+            server = await listen(stack, where, self._credentials, self._on_network_event, self._log)
             self._log_start(server)
             task_status.started()
             server.post(Notice(Topic.TERMS, self._terms.text))
@@ -247,7 +254,7 @@ class TrainingServer(FinishedRun):
         self,
         section: DeploySection,
         terms: RunTerms,
-        credentials: ServerCredentials,
+        credentials: LiveServerCredentials,
         writer: RunWriter,
         log: EventLog,
         on_round: OnRound = no_report,
@@ -366,10 +373,11 @@ class TrainingServer(FinishedRun):
                 self._metrics.lose(run, coordinator, self._done, self._barred)
 
     def _wait(self, server: Server, call: Any, coordinator: Coordinator) -> None:
-        """Wait until enough clients are connected, and a round with some of them is allowed. The server's
-        events and the log say so at intervals."""
+        """Wait until the registry is current, enough clients are connected, and a round with some of them is
+        allowed. The server's events and the log say so at intervals."""
         apart = self._terms.settings.channel.min_difference
         while True:
+            call(wait_for_registry, lambda: self._credentials.registry, self._log)
             call(partial(server.wait_for_clients, self._section.min_cohort, barred=self._barred))
             if coordinator.batch(coordinator.invited(coordinator.round_info)) is not None:
                 return
@@ -405,7 +413,7 @@ class ConnectedClients:
         self,
         section: DeploySection,
         terms: RunTerms,
-        credentials: ServerCredentials,
+        credentials: LiveServerCredentials,
         server: Server,
         call: Any,
         on_event: Callable[[ServerEvent], None],
@@ -444,7 +452,10 @@ class ConnectedClients:
             on_event=self._on_event,
         )
         self._invited = plan.members
-        self._session = NetworkSession(plan, self._server, self._call, settings)
+        try:
+            self._session = NetworkSession(plan, self._server, self._call, settings)
+        except ExpiredRegistry as error:  # meanwhile; the next round waits for another one
+            raise TooFewClients(str(error)) from None
         return self._session
 
     def announce(self, round_info: Any) -> None:
@@ -454,7 +465,7 @@ class ConnectedClients:
 def _machine(
     section: DeploySection,
     terms: RunTerms,
-    credentials: ServerCredentials,
+    credentials: LiveServerCredentials,
     hooks: ServerHooks,
     plan: SessionPlan | None = None,
 ) -> ServerMachine:

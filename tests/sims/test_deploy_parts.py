@@ -21,7 +21,7 @@ import pytest
 import trio
 
 from secagg.distributed_noise import Noise, NoiseAssumptions
-from secagg.errors import ExpiredRegistry, InputError, LedgerError
+from secagg.errors import InputError, LedgerError
 from secagg.events import Asked
 from secagg.identity_registry import Registry
 from secagg.ledger import ServerLedger
@@ -409,7 +409,7 @@ class Notes:
 def test_work_that_is_done_ends_by_itself() -> None:
     notes = Notes()
 
-    run_watched(trio.lowlevel.checkpoint, registry=Registry(1, {}), log=notes.log)
+    run_watched(trio.lowlevel.checkpoint, registry=lambda: Registry(1, {}), log=notes.log)
 
     assert notes.events == ["stopped"]
 
@@ -422,31 +422,47 @@ def test_a_signal_cancels_the_work(number: signal.Signals) -> None:
         signal.raise_signal(number)
         await trio.sleep_forever()
 
-    run_watched(work, registry=Registry(1, {}), log=notes.log)
+    run_watched(work, registry=lambda: Registry(1, {}), log=notes.log)
 
     assert notes.events == ["stopping", "stopped"]
 
 
-def test_a_registry_that_expires_ends_the_work() -> None:
+def test_a_registry_that_expires_ends_nothing_and_its_successor_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     notes = Notes()
-    registry = Registry(4, {}, expires=1_000_000)
-    moments = iter([999_999.99, 999_999.99])
+    registries = [Registry(4, {}, expires=1_000_000)]
+    monkeypatch.setattr("sims.deploy.process_control._CLOCK_INTERVAL", 0.01)
 
-    with pytest.raises(ExpiredRegistry, match="registry 4 expired at 1970-01-12"):
-        run_watched(
-            trio.sleep_forever,
-            registry=registry,
-            log=notes.log,
-            clock=lambda: next(moments, 1_000_000.0),
-        )
+    async def work() -> None:
+        while "expired" not in notes.events:  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        registries[0] = Registry(5, {}, expires=2_000_000)
+        while "registry in force" not in notes.events:  # noqa: ASYNC110
+            await trio.sleep(0.01)
 
-    assert notes.events == ["gave up"]
+    run_watched(work, registry=lambda: registries[0], log=notes.log, clock=lambda: 1_000_000.0)
+
+    assert notes.events == ["expired", "registry in force", "stopped"]
+
+
+def test_a_hangup_is_told_and_ends_nothing() -> None:
+    told: list[str] = []
+
+    async def work() -> None:
+        signal.raise_signal(signal.SIGHUP)
+        while not told:  # noqa: ASYNC110
+            await trio.sleep(0.01)
+
+    run_watched(
+        work, registry=lambda: Registry(1, {}), log=Notes().log, on_hangup=lambda: told.append("hangup")
+    )
 
 
 def test_a_registry_that_is_still_good_ends_nothing() -> None:
     registry = Registry(4, {}, expires=int(time.time()) + 1000)
 
-    run_watched(trio.lowlevel.checkpoint, registry=registry, log=Notes().log)
+    run_watched(trio.lowlevel.checkpoint, registry=lambda: registry, log=Notes().log)
 
 
 def test_why_a_task_failed_is_told_as_it_is() -> None:
@@ -461,7 +477,7 @@ def test_why_a_task_failed_is_told_as_it_is() -> None:
             await trio.sleep_forever()
 
     with pytest.raises(LedgerError, match="the disk is full"):
-        run_watched(work, registry=Registry(1, {}), log=notes.log)
+        run_watched(work, registry=lambda: Registry(1, {}), log=notes.log)
     assert notes.events == ["gave up"]
 
 
@@ -470,7 +486,7 @@ def test_an_error_of_the_program_is_not_hidden() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ExceptionGroup) as caught:
-        run_watched(work, registry=Registry(1, {}), log=Notes().log)
+        run_watched(work, registry=lambda: Registry(1, {}), log=Notes().log)
     assert caught.group_contains(ZeroDivisionError)
 
 
@@ -479,4 +495,4 @@ def test_an_interrupt_stays_one() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_watched(work, registry=Registry(1, {}), log=Notes().log)
+        run_watched(work, registry=lambda: Registry(1, {}), log=Notes().log)
