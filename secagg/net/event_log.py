@@ -145,26 +145,31 @@ def render(event: NetworkEvent) -> LogLine | None:
 
 def _client_side(event: net_events.ClientSideEvent) -> LogLine:
     match event:
-        case net_events.ServerConnected():
-            return LogLine(_connected(event.resumed), {"server": str(event.server)})
-        case net_events.ServerDisconnected():
-            return LogLine("disconnected", {"reason": str(event.error)})
-        case net_events.ServerUnreachable():
-            return LogLine("unreachable", {"reason": str(event.error)})
         case net_events.ServerIncompatible() | net_events.ServerIsOlder():
             return _versions(event)
-        case net_events.ClientDismissed():
-            return LogLine("dismissed", {"reason": event.reason.name.lower()})
+        case net_events.RegistryAdopted() | net_events.ServerCertificateAdopted() | net_events.KeysRefused():
+            return _about_keys(event)
         case net_events.SessionLost():
             return LogLine("session lost", {"reason": _LOST[event.reason]})
         case net_events.SessionRefused():
             return LogLine("refused", {"error": type(event.error).__name__, "reason": str(event.error)})
         case net_events.NoticeReceived():
             return LogLine("notice", {"topic": event.notice.topic.name.lower()})
-        case net_events.RegistryAdopted() | net_events.ServerCertificateAdopted() | net_events.KeysRefused():
-            return _about_keys(event)
         case net_events.ValuesChanged():
             return _changed(event)
+    return _to_server(event)
+
+
+def _to_server(event: net_events.ServerConnectionEvent) -> LogLine:
+    match event:
+        case net_events.ServerConnected():
+            return LogLine(_connected(event.resumed), {"server": str(event.server)})
+        case net_events.ServerDisconnected():
+            return LogLine("disconnected", {"reason": str(event.error)})
+        case net_events.ServerUnreachable():
+            return LogLine("unreachable", {"reason": str(event.error)})
+        case net_events.ClientDismissed():
+            return LogLine("dismissed", {"reason": event.reason.name.lower()})
     assert_never(event)
 
 
@@ -185,16 +190,12 @@ def _versions(event: net_events.VersionEvent) -> LogLine:
 def _about_keys(
     event: net_events.RegistryAdopted | net_events.ServerCertificateAdopted | net_events.KeysRefused,
 ) -> LogLine:
-    match event:
-        case net_events.RegistryAdopted():
-            about = {"version": event.registry.version, "members": len(event.registry.members)}
-            return LogLine("registry adopted", {**about, "own_key": _LISTED[event.listing]})
-        case net_events.ServerCertificateAdopted():
-            return LogLine("server certificate adopted", {})
-        case net_events.KeysRefused():
-            error = type(event.error).__name__
-            return LogLine("keys refused", {"error": error, "reason": str(event.error)})
-    assert_never(event)
+    if isinstance(event, net_events.KeysRefused):
+        return LogLine("keys refused", {"error": type(event.error).__name__, "reason": str(event.error)})
+    if isinstance(event, net_events.ServerCertificateAdopted):
+        return LogLine("server certificate adopted", {})
+    about = {"version": event.registry.version, "members": len(event.registry.members)}
+    return LogLine("registry adopted", {**about, "own_key": _LISTED[event.listing]})
 
 
 def _changed(event: net_events.ValuesChanged) -> LogLine:

@@ -144,13 +144,11 @@ class ValuesChanged:
     zeros: Zeros | None
 
 
+ServerConnectionEvent: TypeAlias = ServerConnected | ServerDisconnected | ServerUnreachable | ClientDismissed
 ClientSideEvent: TypeAlias = (
-    ServerConnected
-    | ServerDisconnected
-    | ServerUnreachable
+    ServerConnectionEvent
     | ServerIncompatible
     | ServerIsOlder
-    | ClientDismissed
     | SessionLost
     | SessionRefused
     | NoticeReceived

@@ -68,6 +68,7 @@ class Server:
         self._excluded_members: set[int] = set()  # until the session ends
         self._gone: set[int] = set()  # clients that no session waits for, until they connect again
         self._report_due = -math.inf  # the time of the next report of what the server waits for
+        self._outdated: set[Link] = set()  # of clients in the session that have another key by now
         self._connection_count = 0  # open connections of authenticated clients
         self._changed = trio.Event()
         self._on_event = on_event
@@ -105,15 +106,20 @@ class Server:
     ) -> None:
         """Use other members (id to public key) and another TLS context for new connections, and post notices.
 
-        Clients that are no longer members, or have another key now, leave the session and are disconnected.
-        No other connection is disturbed. Raises `ParameterError` if this would begin or end the use of TLS.
+        Clients that are no longer members leave the session and are disconnected. Those that have another key
+        now are disconnected when the session is over. No other connection is disturbed. Raises
+        `ParameterError` if this would begin or end the use of TLS.
         """
         before = self._authenticator.members
         self._authenticator.renew(members, context)
         for notice in notices:
             self.post(notice)
         for member, link in tuple(self._links.items()):
-            if members.get(member) != before.get(member):
+            if members.get(member) == before.get(member):
+                continue
+            if member in members and self._session is not None and self._session.has(link):
+                self._outdated.add(link)
+            else:
                 self._forget(link, LeaveReason.KEY_CHANGED)
 
     def post(self, notice: Notice) -> None:
@@ -186,6 +192,7 @@ class Server:
                 session.end()
             finally:
                 self._clear_exclusions()
+                self._forget_outdated()
                 self._on_event(net_events.SessionClosed())
 
     def _presence(self, member: int) -> Presence:
@@ -193,6 +200,12 @@ class Server:
         if link is None:
             return Presence.GONE if member in self._gone else Presence.ABSENT
         return Presence.OFFLINE if link in self._offline else Presence.CONNECTED
+
+    def _forget_outdated(self) -> None:
+        for link in self._outdated:
+            if self._links.get(link.member) is link:
+                self._forget(link, LeaveReason.KEY_CHANGED)
+        self._outdated.clear()
 
     def _clear_exclusions(self) -> None:
         """Let excluded clients connect again, and reset each client's counts of notices and stray frames."""

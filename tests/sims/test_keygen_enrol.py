@@ -249,6 +249,7 @@ def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
         "digest": registry().digest.hex(),
         "expires": "2200-01-02",
         "changed": True,
+        "new_keys": {},
         "members": [{"id": 5, "key": key("alice").hex(), "certificate_expires": day}],
     }
     secagg("enrol", "--show", "--json")

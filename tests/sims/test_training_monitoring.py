@@ -151,7 +151,8 @@ def test_an_expired_registry_is_bad_until_there_is_a_new_one(tmp_path: Path) -> 
             (Registry(2, current.members, 1000), 503),
             (Registry(3, current.members), 200),
         ):
-            site.server._credentials = replace(site.server._credentials, registry=registry)
+            live = site.server._credentials
+            live.current = replace(live.current, registry=registry)
             bad = await site.turns(status)
             assert bad == (["registry"] if status == 503 else [])
             assert (await site.figures())["registry_version", ""] == registry.version

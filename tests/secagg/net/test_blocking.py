@@ -399,3 +399,12 @@ def test_what_cannot_be_opened_says_so_at_once() -> None:
 def test_the_arguments_are_those_of_the_functions_for_trio() -> None:
     assert inspect.signature(connect).parameters == inspect.signature(open_client).parameters
     assert inspect.signature(connect).return_annotation == "BlockingClient"
+
+
+def test_a_server_takes_up_other_members_and_certificates() -> None:
+    site = Site(clients=3)
+    with site.listen(members={0: site.world.registry.members[0]}) as server:
+        server.renew(members=site.world.registry.members, context=host_context(site.world))
+        with site.connect(server, 0), site.connect(server, 1):
+            server.wait_for_clients(2, timeout=SECONDS)
+            assert server.connected == (0, 1)

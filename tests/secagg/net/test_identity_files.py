@@ -12,10 +12,22 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, x25519
 
 from secagg.errors import KeyFileError
+from secagg.hand_over import HandOver
 from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
 from secagg.net.certificates import make_certificate, private_pem
-from secagg.net.identity_and_registry_files import read_certificate, read_key, write_certificate, write_key
+from secagg.net.identity_and_registry_files import (
+    create_hand_over,
+    hand_over_path,
+    old_path,
+    read_all_hand_overs,
+    read_certificate,
+    read_hand_overs,
+    read_key,
+    write_certificate,
+    write_hand_overs,
+    write_key,
+)
 
 NOW = 1_800_000_000
 ALICE = seeded_identity(b"keyfiles", 0)
@@ -186,3 +198,41 @@ def test_a_private_key_in_place_of_a_certificate_is_a_warning(tmp_path: Path, da
 def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match=r"alice\.pem does not exist; make one with secagg keygen"):
         read_certificate(tmp_path / "alice.pem")
+
+
+# --- hand-overs ---------------------------------------------------------------------------------------
+
+
+def test_hand_overs_come_back_from_their_file(tmp_path: Path) -> None:
+    one, two, three = (Identity.generate() for _ in range(3))
+    statements = (HandOver.sign(7, one, two.public), HandOver.sign(7, two, three.public))
+    path = hand_over_path(tmp_path / "client.key")
+    assert path == tmp_path / "client.handover"
+    assert read_hand_overs(path, 7) == ()
+    write_hand_overs(path, statements)
+    assert read_hand_overs(path, 7) == read_all_hand_overs(path) == statements
+    with pytest.raises(KeyFileError, match="of member 7, not of the server"):
+        read_hand_overs(path, "server")
+
+
+@pytest.mark.parametrize("data", [b"no hex\n", b"00\n", b"\xff", b"\n"])
+def test_another_file_is_no_file_of_hand_overs(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    with pytest.raises(KeyFileError, match="not a file of hand-overs"):
+        read_all_hand_overs(path)
+
+
+def test_a_new_hand_over_overwrites_nothing(tmp_path: Path) -> None:
+    one, two, three = (Identity.generate() for _ in range(3))
+    path, statement = tmp_path / "hand-over", HandOver.sign(7, one, two.public)
+    create_hand_over(path, statement)
+    create_hand_over(path, statement)
+    with pytest.raises(KeyFileError, match="exists already"):
+        create_hand_over(path, HandOver.sign(7, one, three.public))
+    assert read_all_hand_overs(path) == (statement,)
+
+
+def test_the_old_pair_lies_beside_the_new_one() -> None:
+    assert old_path(Path("a/client-3.key")) == Path("a/client-3.old.key")
+    assert old_path(Path("client-3.pem")) == Path("client-3.old.pem")
