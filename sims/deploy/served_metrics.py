@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from protocols.run import RoundReport, Run
+from secagg.local_session import Stage
 from sims.coordination.coordinator import Coordinator
 from sims.coordination.run_writer import Line, RunWriter, plain
 from sims.coordination.spending import Spending, delta_of, spend_facts
@@ -103,7 +104,7 @@ class ServedMetrics:
         self._write(line, done, run, coordinator, barred)
         return line
 
-    def finish(self, run: Run[Any]) -> None:
+    def finish(self, run: Run[Any], coordinator: Coordinator) -> None:
         """Write the result of the run."""
         rounds = self._lines[1:]
         result = {
@@ -119,8 +120,7 @@ class ServedMetrics:
             "failures": [[line["round"] - 1, line["failure"]] for line in rounds if not line["completed"]],
             "diverged": None,
             "sums": dict(sum((Counter(line["sums"]) for line in rounds), Counter())),
-            "bytes_up": {},
-            "bytes_down": {},
+            **{way: _by_name(self._bytes(coordinator, way)) for way in self._sent},
             "observed": {},
             "seconds": {name: round(value, 2) for name, value in self._seconds().items()},
         }
@@ -180,6 +180,11 @@ def _measured(facts: Mapping[str, Any], what: str) -> dict[str, Any] | None:
         return None
     name = "personal" if what == "personal" else "common"
     return {name: {"pooled_accuracy": facts["accuracy"], "pooled_loss": facts["loss"]}}
+
+
+def _by_name(sent: Mapping[str, int]) -> dict[str, int]:
+    """Return bytes by stage, with the names of stages that `result.json` has."""
+    return {f"Stage.{stage.name}": sent[stage.value] for stage in Stage if sent.get(stage.value)}
 
 
 def _series(lines: list[Line]) -> dict[str, dict[str, list[Any]]]:

@@ -154,7 +154,7 @@ def open_server_run(
         with ServerLedger.open(directory / LEDGER) as ledger:
             yield FinishedRun(section, terms, credentials, log, ledger)
         return
-    origin = Origin(name=terms.name, digest=digest)
+    origin = Origin(name=terms.name, digest=digest, label=terms.name)
     opened = open_run(
         directory, terms.settings, origin, resume=directory.exists, identity=credentials.identity
     )
@@ -299,7 +299,7 @@ class TrainingServer(FinishedRun):
         coordinator.end_session()
         outcome = pack(RunOutcome(run.round_info, run.model))
         _OUTCOME.replace(self._section.run / OUTCOME, outcome, mode=PRIVATE)
-        self._metrics.finish(run)
+        self._metrics.finish(run, coordinator)
         return outcome
 
     def _hold_round(self, run: Run[Any], coordinator: Coordinator) -> None:

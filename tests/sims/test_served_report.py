@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sims.audit.audit_run import audit_run
-from sims.records.run_file_names import REPORT
+from sims.records import RunDirectory
+from sims.records.run_file_names import REPORT, RESULT
 from sims.report import ReportedRun, read_runs
 from sims.report.headline import figures, sentence
 from sims.report.training_plots import training_plots
@@ -56,6 +57,9 @@ def _audited(path: Path, run: ReportedRun) -> None:
     assert found.achieved.accuracy == run.accuracy
     assert not [each for each in found.exposures if "clients.json" in each.why]
     assert found.subject.command.split()[:2] == ["secagg", "simulate"]
+    result, sent = RunDirectory(path).read_json(RESULT), run.metrics[-1]
+    for way in ("bytes_up", "bytes_down"):
+        assert sum(result[way].values()) >= sent[way] > 0  # and the farewell
 
 
 @pytest.mark.slow
