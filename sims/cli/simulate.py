@@ -87,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
 def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
     from secagg.errors import LocalError
     from sims.scenario import check_files, load
+    from sims.scenario.federated_data import check_own_data
     from sims.scenario.overrides_and_axes import parsed
     from sims.scenario.shipped import find
     from sims.sweep import Results
@@ -98,7 +99,9 @@ def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
         load(path, changes, quick=args.quick, data=data)  # also reports missing files
         raise
     known = _known(args.out / f"{scenario.name}.jsonl")
-    check_files(scenario, (each.settings for each in scenario.variants if each.digest not in known), data)
+    left = [each.settings for each in scenario.variants if each.digest not in known]
+    check_files(scenario, left, data)
+    check_own_data(scenario.path, left, data)
     return scenario, Results(args.out, scenario.name, needed=("series", "completed"))
 
 

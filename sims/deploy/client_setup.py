@@ -27,6 +27,7 @@ from sims.config_problems import ConfigError, Problems
 from sims.deploy.client_values import Source, answer_of, is_static, open_source
 from sims.deploy.config import InputSection, JoinConfig, check_client_files, load
 from sims.deploy.credentials import ClientCredentials, client_credentials
+from sims.deploy.disk_room import check_room
 from sims.deploy.log import check_log
 from sims.deploy.repeatable_query_nonce import content
 from sims.deploy.sum_specs_file import read_table
@@ -75,12 +76,16 @@ class ClientSetup:
     @property
     def cautions(self) -> list[str]:
         """Warnings about sums with a part without noise: a client shows that its values cannot be used, and,
-        if they do not depend on the question, the difference of two totals shows more than either. And what
-        the client's scenario asks for that only a simulation does."""
+        if they do not depend on the question, the difference of two totals shows more than either. In
+        training, also what the scenario asks for that only a simulation does, and a budget that allows too
+        few sums."""
         kinds = [kind for kind in self.table if not self.table[kind].is_private]
         same = [kind for kind in kinds if kind in self.static_kinds]
-        told = [] if self.training is None else list(self.training.terms.cautions)
-        told += [DECLINING.format(kinds=", ".join(kinds))] if kinds else []
+        told = [DECLINING.format(kinds=", ".join(kinds))] if kinds else []
+        if self.training is not None:
+            from sims.deploy.training_checks import budget_cautions  # needs torch
+
+            told += (*self.training.terms.cautions, *budget_cautions(self.policy, self.training.terms))
         return told + ([DIFFERENCING.format(kinds=", ".join(same))] if same else [])
 
     def open_ledger(self) -> ClientLedger:
@@ -228,6 +233,8 @@ def _check_ledger(
         problems.take("client.ledger", error)
         return
     with ledger:
+        with problems.about("client.ledger"):
+            check_room(config.client.ledger.parent)
         with problems.about("policy.adjacency"):
             ledger.spend.check_adjacency(policy.adjacency)
         with problems.about("client.registry"):

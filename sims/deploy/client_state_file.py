@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from secagg.hashing import digest
 from secagg.net.atomic_files import PRIVATE, FileKind
 from sims.config_problems import ConfigError
-from sims.deploy.config import state_key_path as key_path
+from sims.deploy.config import state_key_path
 
 _MAGIC: Final = b"secagg client state 1\n"
 _NONCE: Final = 12
@@ -47,21 +47,21 @@ class StateFile:
             return AESGCM(self._key()).decrypt(data[len(_MAGIC) : start], data[start:], self._context)
         except InvalidTag:
             raise ConfigError(
-                f"{self.path} is of another client or run, or damaged, or {key_path(self.path)} is not its "
-                "key; restore both from a backup, or name another file to begin without a personal model"
+                f"{self.path} is of another client or run, or damaged, or {state_key_path(self.path)} is not "
+                "its key; restore both from a backup, or name another file to begin without a personal model"
             ) from None
 
     def save(self, state: bytes) -> None:
-        if not os.path.lexists(key_path(self.path)):
-            KEY.create(key_path(self.path), secrets.token_bytes(_KEY), mode=PRIVATE)
+        if not os.path.lexists(state_key_path(self.path)):
+            KEY.create(state_key_path(self.path), secrets.token_bytes(_KEY), mode=PRIVATE)
         nonce = secrets.token_bytes(_NONCE)
         sealed = AESGCM(self._key()).encrypt(nonce, state, self._context)
         STATE.replace(self.path, _MAGIC + nonce + sealed, mode=PRIVATE)
 
     def _key(self) -> bytes:
-        key = KEY.read(key_path(self.path), secret=lambda _: True)
+        key = KEY.read(state_key_path(self.path), secret=lambda _: True)
         if len(key) != _KEY:
-            raise ConfigError(f"{key_path(self.path)} is not the key of a client's state; restore it")
+            raise ConfigError(f"{state_key_path(self.path)} is not the key of a client's state; restore it")
         return key
 
     @property

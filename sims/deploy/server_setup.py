@@ -21,6 +21,7 @@ from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError, Problems
 from sims.deploy.config import ServeConfig, SessionSection, check_server_files, load
 from sims.deploy.credentials import ServerCredentials, server_credentials
+from sims.deploy.disk_room import check_room
 from sims.deploy.evidence_directory import EvidenceDirectory
 from sims.deploy.log import check_log
 from sims.deploy.monitoring import check_metrics, metrics_cautions
@@ -206,6 +207,7 @@ def _check_ledger(config: ServeConfig, own: ServerCredentials, problems: Problem
         try:
             _open_ledger(config, own).close()
             round_after(config.server.ledger)
+            check_room(config.server.ledger.parent)
         except MissingLedger as error:
             raise LedgerError(f"{error} with {NEW_LEDGER}") from None
 

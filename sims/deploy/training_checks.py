@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from protocols.algorithm import Sum
 from secagg.client_budget import Spend
 from secagg.identity_registry import Registry
 from secagg.ledger import ServerLedger, read_ledger
@@ -21,7 +22,7 @@ from sims.deploy.log import check_log
 from sims.deploy.run_terms import RunTerms
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint
-from sims.records.run_directory import FINISHED, RunAdvice, read_lines
+from sims.records.run_directory import FINISHED, RunAdvice, first_lines
 from sims.records.run_file_names import LEDGER, METRICS, OUTCOME, RUN, RUN_FILES, SUMS
 
 _OTHER: Final = "name another run directory"
@@ -30,6 +31,8 @@ _ADVICE: Final = RunAdvice(
     foreign=f"restore the settings of that run, or {_OTHER}",
     lost=f"restore it from a backup, or {_OTHER}",
 )
+
+_ROUNDING: Final = 1e-9  # of a cost
 
 # --- a server ---
 
@@ -83,9 +86,9 @@ def _check_run(directory: RunDirectory, digest: str) -> None:
     if directory.status == FINISHED:
         check_finished(directory, digest)
         return
-    Checkpoint.read(directory, digest=digest)
+    saved = Checkpoint.read(directory, digest=digest)
     for name in (SUMS, METRICS):
-        read_lines(directory / name)
+        first_lines(directory / name, saved.lines[name], _ADVICE.lost)
     ServerLedger.open(directory / LEDGER).close()
 
 
@@ -135,6 +138,10 @@ def check_policy(policy: Policy, terms: RunTerms, problems: Problems) -> None:
         needed, offered = str(getattr(policy, key)), getattr(channel, key)
         if needed != offered:
             problems.add(f"policy.{key}", f"is {needed}, but channel.{key} of the scenario is {offered}")
+    if policy.min_cohort > terms.clients:
+        problems.add(
+            "policy.min_cohort", f"{policy.min_cohort} clients are needed, but the run is for {terms.clients}"
+        )
     if policy.max_sums < channel.sums:
         problems.add("policy.max_sums", f"must be at least channel.sums of the scenario, {channel.sums}")
 
@@ -142,11 +149,7 @@ def check_policy(policy: Policy, terms: RunTerms, problems: Problems) -> None:
 def check_budget(policy: Policy, terms: RunTerms, spent: Spend, problems: Problems) -> None:
     """Add a problem if the policy's budget is too small for the run, in which `spent` does not count yet."""
     rounds, algorithm = terms.settings.rounds, terms.algorithm
-    least = rounds * sum(
-        each.spec.times if each.needed is None else each.needed
-        for each in algorithm.sums()
-        if not each.spec.is_private
-    )
+    least = rounds * sum(each.spec.times if each.needed is None else each.needed for each in _unnoised(terms))
     if spent.unnoised + least > policy.unnoised_sums:
         problems.add(
             "policy.unnoised_sums",
@@ -166,4 +169,16 @@ def check_budget(policy: Policy, terms: RunTerms, spent: Spend, problems: Proble
         )
 
 
-_ROUNDING: Final = 1e-9
+def budget_cautions(policy: Policy, terms: RunTerms) -> list[str]:
+    """Return a warning if the policy may allow too few sums without noise for the run."""
+    most = terms.settings.rounds * sum(each.spec.times for each in _unnoised(terms))
+    if policy.unnoised_sums >= most:
+        return []
+    return [
+        f"policy.unnoised_sums: the run may have up to {most} sums without noise, and this client answers "
+        f"{policy.unnoised_sums}: it may miss the last rounds"
+    ]
+
+
+def _unnoised(terms: RunTerms) -> list[Sum]:
+    return [each for each in terms.algorithm.sums() if not each.spec.is_private]

@@ -293,8 +293,10 @@ class TrainingServer(FinishedRun):
         while self._done < terms.settings.rounds:
             self._wait(server, call, coordinator)
             self._wait_for_room(call)
-            self._hold_round(run, coordinator)
-            if not run.round_info.completed(run.round_info.number - 1):
+            connected = call(_connected, server)
+            if not self._hold_round(run, coordinator):
+                call(_others_came, server, connected)
+            elif not run.round_info.completed(run.round_info.number - 1):
                 call(trio.sleep, self._section.rest)
         coordinator.end_session()
         outcome = pack(RunOutcome(run.round_info, run.model))
@@ -302,18 +304,22 @@ class TrainingServer(FinishedRun):
         self._metrics.finish(run, coordinator)
         return outcome
 
-    def _hold_round(self, run: Run[Any], coordinator: Coordinator) -> None:
-        """Run a round and keep its outcome. A round in which nobody was asked does not count."""
-        started, asked = time.perf_counter(), len(coordinator.asked)
+    def _hold_round(self, run: Run[Any], coordinator: Coordinator) -> bool:
+        """Run a round and keep its outcome. Return whether it counts: if no client was asked, because clients
+        are missing without whom the others refuse, it does not, and its number is used again."""
+        started, asked, before = time.perf_counter(), len(coordinator.asked), run.round_info
         report = run.round()
         if not report.completed:
             self._log.write("round failed", round=report.number, reason=str(report.failure))
-        if report.completed or len(coordinator.asked) > asked:
-            self._done += 1
-            self._failed += not report.completed
-            self._keep(run, coordinator, report, time.perf_counter() - started)
-        elif self._monitoring is not None and report.failure is not None:
-            self._monitoring.note_not_held(report.failure)
+        if not report.completed and all(each.index is None for each in coordinator.asked[asked:]):
+            run.round_info = before
+            if self._monitoring is not None and report.failure is not None:
+                self._monitoring.note_not_held(report.failure)
+            return False
+        self._done += 1
+        self._failed += not report.completed
+        self._keep(run, coordinator, report, time.perf_counter() - started)
+        return True
 
     def _settings(self) -> SumSettings:
         channel = self._terms.settings.channel

@@ -221,8 +221,7 @@ class LinesFile:
     def resume(cls, path: Path, count: int, lost: str = _RESTART) -> Self:
         """Open the file and cut it after `count` lines. Raise `ConfigError` if it is missing, has fewer, or
         one of them is damaged; `lost` says what to do."""
-        kept = _first(path, read_file(path, _LOST.format(lost)), count, lost)
-        parsed_lines(path, kept)
+        kept = first_lines(path, count, lost)
         file = cls(path)
         file._cut(len(kept))
         file.count = count
@@ -269,15 +268,17 @@ def parsed_lines(path: Path, whole: bytes) -> list[dict[str, Any]]:
     return [_object(path, number, line) for number, line in enumerate(whole.splitlines(), 1)]
 
 
-def _first(path: Path, content: bytes, count: int, lost: str) -> bytes:
-    """Return the first `count` lines of `content`. If there are fewer, raise `ConfigError` about `path`."""
-    end = 0
+def first_lines(path: Path, count: int, lost: str) -> bytes:
+    """Return the first `count` lines of a file of JSON objects. Raise `ConfigError` if it is missing, has
+    fewer, or one is damaged; `lost` says what to do."""
+    content, end = read_file(path, _LOST.format(lost)), 0
     for number in range(count):
         end = content.find(b"\n", end) + 1
         if end == 0:
             raise ConfigError(
                 f"{path} has {number} lines of the {count} it should have: {_LOST.format(lost)}"
             )
+    parsed_lines(path, content[:end])
     return content[:end]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from fl.data.owned_samples import OwnedSamples
-from fl.errors import DataError
+from fl.errors import DataError, FLError
 from fl.federation import Federation
 from fl.partition import federate, federate_pair, matching
 from fl.samples import Samples
@@ -41,6 +41,16 @@ def federation(settings: Settings, root: Path) -> Federation:
     if partition is None:
         raise DataError(f"{settings.data.kind} has no owners: set [partition] to split it over clients")
     return _spread(settings, partition, source)
+
+
+def check_own_data(path: Path, variants: Sequence[Settings], root: Path) -> None:
+    """Raise `ConfigError` if the first of `variants` of the scenario at `path` has data of the user's own
+    code that cannot be used, so that this is reported before anything is trained."""
+    if variants and is_reference(variants[0].data.kind):
+        try:
+            _source(variants[0], root)
+        except (FLError, ConfigError) as error:
+            raise ConfigError(f"{path}: {error}") from None
 
 
 # --- sources ---

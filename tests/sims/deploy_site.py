@@ -220,6 +220,15 @@ class Running:
             if entry["event"] == event and facts.items() <= entry.items():
                 return entry
 
+    def says(self, event: str, fact: str) -> bool:
+        """Whether such an entry with this fact comes before the process ends."""
+        while (entry := self._news.get(timeout=PATIENCE)) is not None:
+            self.entries.append(entry)
+            if entry["event"] == event and fact in entry:
+                return True
+        self._news.put(None)  # for `wait`
+        return False
+
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 

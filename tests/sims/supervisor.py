@@ -81,12 +81,12 @@ class Supervised:
     log: Path
     entries: list[Entry] = field(default_factory=list)
     exits: list[int] = field(default_factory=list)
-    lives: int = 0
+    _lines: int = 0  # of the log, when the process was started
     _process: subprocess.Popen[bytes] | None = None
     _read: int = 0
 
     def start(self) -> None:
-        self.lives += 1
+        self._lines = len(self.entries)
         with self.log.open("ab") as out, self.log.with_suffix(".stderr").open("ab") as err:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "secagg", *self.arguments],
@@ -123,6 +123,11 @@ class Supervised:
     @property
     def is_running(self) -> bool:
         return self._process is not None
+
+    @property
+    def stage(self) -> str:
+        """The last line of the log of this life."""
+        return str(self.entries[-1]["event"]) if len(self.entries) > self._lines else "starting"
 
     def count(self, event: str) -> int:
         return sum(entry["event"] == event for entry in self.entries)
@@ -176,22 +181,21 @@ class Supervisor:
         for kill in kills:
             while self.processes[SERVER].count("round") < kill.done:
                 yield
-            watched, latest = self.processes[kill.watched], time.monotonic() + _LONGEST_WAIT
+            watched, victim = self.processes[kill.watched], self.processes[kill.victim]
             seen = watched.count(kill.event)
+            while victim.stage == "starting":
+                yield
+            latest = time.monotonic() + _LONGEST_WAIT
             while watched.count(kill.event) == seen and time.monotonic() < latest:
                 yield
             due = time.monotonic() + kill.delay
             while time.monotonic() < due:
                 yield
-            while not self.processes[kill.victim].kill():
+            while not victim.kill():
                 yield
-            self._note(kill.victim)
+            victim.look()
+            self.stages.append((kill.victim, victim.stage))
             on_kill(kill.victim)
-
-    def _note(self, victim: str) -> None:
-        process = self.processes[victim]
-        process.look()
-        self.stages.append((victim, process.entries[-1]["event"] if process.entries else "starting"))
 
     def killed(self) -> Counter[str]:
         """How often each process was killed."""

@@ -16,7 +16,7 @@ from sims.audit.audit_run import audit_run
 from sims.config_problems import ConfigError
 from sims.deploy.client_setup import load_client_setup
 from sims.deploy.client_state_file import StateFile
-from sims.deploy.config import state_key_path as key_path
+from sims.deploy.config import state_key_path
 from sims.deploy.run_terms import run_terms
 from sims.deploy.training_server import TrainingServer, load_deployment, serve_training
 from sims.records import RunDirectory
@@ -175,14 +175,14 @@ def test_the_state_of_a_client_is_encrypted_and_of_one_run(tmp_path: Path) -> No
     file.save(b"a personal model")
     assert file.load() == b"a personal model"
     assert b"personal" not in (tmp_path / "state").read_bytes()
-    assert key_path(tmp_path / "state").stat().st_mode & 0o077 == 0
+    assert state_key_path(tmp_path / "state").stat().st_mode & 0o077 == 0
     for other in (StateFile(tmp_path / "state", 4, b"terms"), StateFile(tmp_path / "state", 3, b"others")):
         with pytest.raises(ConfigError):
             other.load()
-    key_path(tmp_path / "state").write_bytes(bytes(32))
+    state_key_path(tmp_path / "state").write_bytes(bytes(32))
     with pytest.raises(ConfigError):
         file.load()
-    key_path(tmp_path / "state").write_bytes(b"short")
+    state_key_path(tmp_path / "state").write_bytes(b"short")
     with pytest.raises(ConfigError):
         file.save(b"x")
     (tmp_path / "state").write_bytes(b"something else")
@@ -233,3 +233,34 @@ def _cut_off_at_release(on_event: Any) -> Any:
         on_event(self, event)
 
     return happened
+
+
+class LateSite(TrainingSite):
+    """After a restart of the server, client 3 comes when a round could not be held without it."""
+
+    async def _join_all(self, log: Diary) -> None:
+        self.log = log
+        await super()._join_all(log)
+
+    async def _join(self, member: int, diary: Diary) -> None:
+        if member == 3 and self.log.facts("resumed"):
+            await self.log.has("round failed")
+        await super()._join(member, diary)
+
+
+def test_a_round_that_clients_would_refuse_waits_for_the_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is cut off when all four clients have confirmed. Three of them refuse the same model, and
+    the server asks nobody until the fourth is back. No round is lost."""
+    site = LateSite(tmp_path, algorithm=ALGORITHMS["fedavg"], trust=MALICIOUS, rounds=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingServer, "_on_event", _cut_off_at_release(TrainingServer._on_event))
+        with pytest.raises(BaseExceptionGroup):
+            site.train()
+    site.scenario_text = site.scenario_text.replace("min_cohort = {clients}", "min_cohort = 3")
+    log = site.train()
+    assert log.facts("round failed")
+    assert [each["round"] for each in log.facts("round")] == [1, 2]
+    assert all("accuracy" in each for each in log.facts("round"))
+    assert audit_run(site / "run").integrity.problems == ()

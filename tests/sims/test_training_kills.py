@@ -40,7 +40,7 @@ class KilledSite(TrainingSite):
 
     scenario_text = (
         SCENARIO.replace("min_cohort = {clients}", "min_cohort = 6")
-        .replace("epochs = 1", "epochs = 20")
+        .replace("epochs = 1", "epochs = 40")
         .replace("linger = 20.0", "linger = 120.0")
         + "\n[deploy.deadlines]\njoin = 10.0\nshare = 10.0\nmask = 60.0\nconfirm = 10.0\nreveal = 10.0\n"
         + "\n[deploy.patience]\ngrace = 2.0\n"
