@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 from typing import Final, TextIO, TypeAlias
 
 from secagg.net.event_log import Fact
@@ -27,18 +28,22 @@ def _now() -> datetime:
 
 
 class LogWriter:
-    """Writes the events of an `EventLog` to a stream, as text if `plain`, else as JSON."""
+    """Writes the events of an `EventLog` to a stream, as text if `plain`, else as JSON. Several threads may
+    call it: their lines do not mix."""
 
     def __init__(self, stream: TextIO, *, plain: bool, clock: Clock = _now) -> None:
         self._stream = stream
         self._format = _words if plain else _as_json
         self._clock = clock
         self._reported = False
+        self._lock = Lock()
 
     def __call__(self, event: str, facts: Mapping[str, Fact]) -> None:
         line = self._format(self._clock(), event, facts)
         try:
-            print(line, file=self._stream, flush=True)
+            with self._lock:
+                self._stream.write(f"{line}\n")
+                self._stream.flush()
         except (OSError, ValueError) as error:  # A closed stream raises ValueError.
             self._report_once(error)
 

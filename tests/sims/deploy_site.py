@@ -222,7 +222,7 @@ class Running:
 
     def says(self, event: str, fact: str) -> bool:
         """Whether such an entry with this fact comes before the process ends."""
-        while (entry := self._news.get(timeout=PATIENCE)) is not None:
+        while (entry := self._next()) is not None:
             self.entries.append(entry)
             if entry["event"] == event and fact in entry:
                 return True
@@ -235,10 +235,16 @@ class Running:
     def wait(self) -> int:
         """Its exit status, when all of its log is in `entries`."""
         end = time.monotonic() + LONGEST
-        while (entry := self._news.get(timeout=PATIENCE)) is not None:
+        while (entry := self._next()) is not None:
             self.entries.append(entry)
             assert time.monotonic() < end, f"it goes on: {self.entries[-20:]}"
         return self._process.wait(PATIENCE)
+
+    def _next(self) -> dict[str, Any] | None:
+        try:
+            return self._news.get(timeout=PATIENCE)
+        except queue.Empty:
+            raise AssertionError(f"it is silent: {self.entries[-20:]}") from None
 
     def stderr(self) -> str:
         assert self._process.stderr is not None

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -56,6 +57,26 @@ def test_a_log_is_json_for_machines() -> None:
         "member": 3,
         "reason": "a\nb",
     }
+
+
+class Yielding(StringIO):
+    """Lets other threads run after every write."""
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        time.sleep(0.001)
+        return written
+
+
+def test_lines_of_several_threads_do_not_mix() -> None:
+    """A server that trains writes its log in two threads."""
+    stream = Yielding()
+    log = LogWriter(stream, plain=False)
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(40):
+            pool.submit(log, "released", {"sum": number})
+    lines = stream.getvalue().splitlines()
+    assert sorted(json.loads(line)["sum"] for line in lines) == list(range(40))
 
 
 def test_a_log_is_words_on_a_terminal() -> None:
