@@ -341,7 +341,8 @@ def test_a_port_in_use_and_a_host_that_does_not_exist(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         for place in (address, "host.invalid:7443", "192.0.2.1:7443"):
-            site.write(SERVE, re.sub('listen = ".*"', f'listen = "{place}"', (site / SERVE).read_text()))
+            own = re.compile('^listen = ".*"', re.M)
+            site.write(SERVE, own.sub(f'listen = "{place}"', (site / SERVE).read_text()))
             assert main(["serve", str(site / SERVE)]) == 2
             assert "deploy.listen" in capsys.readouterr().err
     assert main(["serve", "--check", str(site / SERVE)]) == 0

@@ -155,7 +155,7 @@ def test_other_terms_are_told_on_both_sides_before_anything_is_trained(
 
 def test_a_server_that_trains_says_what_it_waits_for_and_why_clients_refuse(tmp_path: Path) -> None:
     site = TrainingSite(tmp_path)
-    site.join_text = site.join_text.replace("max_sums = 64", "max_sums = 1")
+    site.allow_few_sums()
 
     def refused(log: Diary) -> list[object]:
         return [(each["member"], each["reason"]) for each in log.facts("notice")]

@@ -23,7 +23,7 @@ from tests.secagg.net.rig import Diary
 from tests.sims.small_disk import SmallDisk, small_disk
 from tests.sims.test_deploy_metrics import Figures, get, parsed
 from tests.sims.test_training_hosts import PRIVATE
-from tests.sims.training_site import JOIN, SCENARIO, TrainingSite
+from tests.sims.training_site import SCENARIO, TrainingSite
 
 Watch = Callable[["Watched", Diary], Awaitable[None]]
 GOOD = (200, {"status": "good"})
@@ -171,7 +171,7 @@ def test_rounds_that_nobody_can_be_asked_for_are_counted_by_reason(tmp_path: Pat
         assert found["rounds_done", ""] == 0
 
     site = Watched(tmp_path)
-    site.join_text = JOIN.replace("max_sums = 64", "max_sums = 1")  # so that clients refuse the invitation
+    site.allow_few_sums()  # so that clients refuse the invitation
     site.watched(watch)
 
 

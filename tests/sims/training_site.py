@@ -127,6 +127,13 @@ class TrainingSite(Site):
             scenario = self.scenarios.get(member, "train.toml")
             self.write(f"join-{member}.toml", text.replace("train.toml", scenario))
 
+    def allow_few_sums(self) -> None:
+        """Let all clients refuse sessions with as many sums as the server's have."""
+        few = (self / "train.toml").read_text().replace("corrupt = 1", "corrupt = 1\nsums = 2")
+        self.write("few.toml", few)
+        self.scenarios = dict.fromkeys(self.clients, "few.toml")
+        self.join_text = self.join_text.replace("max_sums = 64", "max_sums = 2")
+
     # --- in one event loop ---
 
     def train(self, until: Callable[[Diary], bool] | None = None) -> Diary:
