@@ -142,8 +142,6 @@ def check_policy(policy: Policy, terms: RunTerms, problems: Problems) -> None:
         problems.add(
             "policy.min_cohort", f"{policy.min_cohort} clients are needed, but the run is for {terms.clients}"
         )
-    if policy.max_sums < channel.sums:
-        problems.add("policy.max_sums", f"must be at least channel.sums of the scenario, {channel.sums}")
 
 
 def check_budget(policy: Policy, terms: RunTerms, spent: Spend, problems: Problems) -> None:

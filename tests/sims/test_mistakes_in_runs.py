@@ -74,6 +74,7 @@ class Deployment:
         self.site = MistakenSite(
             directory, clients=clients, algorithm='name = "fedgeomed+"', rounds=ROUNDS, port=port
         )
+        self.site.change("train.toml", "linger = 20.0", "linger = 300.0")
         self.running: list[Running] = []
 
     def start(self, *arguments: str) -> Running:

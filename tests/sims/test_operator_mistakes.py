@@ -314,7 +314,7 @@ OF_CLIENTS: Table = {
         ),
         "policy.min_cohort",
     ),
-    "a policy of fewer sums": (changed(JOINS, "max_sums = 64", "max_sums = 9"), "policy.max_sums"),
+    "a policy that is none": (changed(JOINS, "max_sums = 64", "max_sums = 0"), "max_sums"),
     "a budget that is too small": (
         changed(JOINS, "unnoised_sums = 10000", "unnoised_sums = 1"),
         "policy.unnoised_sums",
