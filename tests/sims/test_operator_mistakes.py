@@ -382,6 +382,7 @@ def test_the_wrong_file_or_option(
     assert site.files() == before
 
 
+@pytest.mark.slow
 def test_a_finished_run_outlives_an_error_of_its_server(
     original: MistakenSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,7 +411,7 @@ SIMULATED: Table = {
 }
 
 
-@pytest.mark.parametrize("case", SIMULATED)
+@pytest.mark.parametrize("case", cases(SIMULATED))
 def test_a_mistake_in_a_simulation(site: MistakenSite, case: str, capsys: pytest.CaptureFixture[str]) -> None:
     mistake, mentioned = SIMULATED[case]
     site.change(SERVE, "[model]", f'[data]\nkind = "{site.module}:by_client"\n\n[model]')

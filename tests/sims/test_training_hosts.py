@@ -248,6 +248,7 @@ class LateSite(TrainingSite):
         await super()._join(member, diary)
 
 
+@pytest.mark.slow
 def test_a_round_that_clients_would_refuse_waits_for_the_missing_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
