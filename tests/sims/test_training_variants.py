@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sims.audit.audit_run import audit_run
+from sims.cli import main
 from sims.config_problems import ConfigError
 from sims.deploy.client_setup import load_client_setup
 from sims.deploy.run_terms import RunTerms, run_terms, terms_of
@@ -137,6 +138,16 @@ def test_samples_for_evaluations_are_named_if_they_are_others() -> None:
 def test_keys_and_noise_never_follow_from_the_seed() -> None:
     for kind in ("plain", "secure", "processes"):
         assert not terms(channel={"kind": kind}).settings.seeded
+
+
+def test_what_is_left_out_is_named_when_files_are_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = site_with(tmp_path, more="dropout = {training = 0.1}")
+    for command, file in (("serve", "train.toml"), ("join", "join-0.toml")):
+        assert main([command, "--check", str(site / file)]) == 0
+        cautions = [line for line in capsys.readouterr().out.splitlines() if line.startswith("caution: ")]
+        assert len([each for each in cautions if "[dropout]" in each]) == 1
 
 
 @pytest.mark.slow

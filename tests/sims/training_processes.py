@@ -24,6 +24,8 @@ from tests.sims.deploy_site import ROOT
 from tests.sims.training_site import SCENARIO, TrainingSite
 
 PATIENCE: Final = 900.0  # seconds after which a process has hung
+IID: Final = 'kind = "iid"'  # partitions
+SKEWED: Final = 'kind = "dirichlet"\nalpha = 1.0'
 
 
 @dataclass(frozen=True)
@@ -106,9 +108,7 @@ def command(directory: Path, *arguments: str) -> Iterator[Command]:
 class ProcessSite(TrainingSite):
     """A training site whose server and clients are processes."""
 
-    scenario_text = SCENARIO.replace("linger = 20.0", "linger = 120.0").replace(
-        'kind = "iid"', 'kind = "dirichlet"\nalpha = 1.0'
-    )
+    scenario_text = SCENARIO.replace("linger = 20.0", "linger = 120.0").replace(IID, SKEWED)
 
     def run(self) -> tuple[EndedProcess, dict[int, EndedProcess]]:
         """Run the server and all clients to their end. Return how each of them has ended."""
@@ -142,9 +142,9 @@ class SimulatedRun:
         watched = self._simulation.setup.watched
         return {member: each.personal(self.model) for member, each in watched.items()}
 
-    def accuracy(self, model: Any) -> float:
-        """The accuracy of a model on the test data of all clients together."""
-        scores = self._simulation.setup.crowd.scores(np.asarray(model)).values()
+    def accuracy(self, models: Any) -> float:
+        """The accuracy on the test data of all clients together, of one model or of each client's own."""
+        scores = self._simulation.setup.crowd.scores(models).values()
         return sum(each.correct for each in scores) / sum(each.total for each in scores)
 
 
