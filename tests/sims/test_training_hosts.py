@@ -60,12 +60,17 @@ def test_the_model_is_that_of_the_simulation(tmp_path: Path, name: str, trust: s
 
 @pytest.mark.slow
 def test_a_histogram_with_noise_trains_the_tail(tmp_path: Path) -> None:
-    site = TrainingSite(tmp_path, algorithm=SIMPLICIAL, more=TAIL_BUDGET)
+    site = TrainingSite(tmp_path, algorithm=SIMPLICIAL)
     assert len(site.train().facts("round")) == 3
+    rows = [row.body for row in read_ledger(site / "client-0.ledger").rows]
+    charges = [row["charge"] for row in rows if row["entry"] == "answer"]
+    assert [each is not None for each in charges] == [True, False] * 3
 
 
-SIMPLICIAL = 'name = "simplicial"\nclip = 10.0\nloss_bound = 5.0'
-TAIL_BUDGET = ""
+SIMPLICIAL = (
+    'name = "simplicial"\nclip = 10.0\nloss_bound = 5.0\n\n'
+    "[privacy]\nepsilon = 40.0\ndelta = 1e-5\ndropouts = 1\nratio = 1.0"
+)
 PRIVATE = (
     'name = "fedavg"\nclip = 1.0\nweighted = false\n\n[privacy]\nepsilon = 8.0\ndelta = 1e-5\ndropouts = 1'
 )
