@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from secagg.identity_registry import Registry
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
-from secagg.net.identity_and_registry_files import read_certificate, read_key
+from secagg.net.identity_and_registry_files import read_certificate, read_key, write_registry
 from sims.cli import main
 from tests.sims.deploy_site import Running, Site
 
@@ -176,3 +178,30 @@ def test_only_the_rotating_party_misses_a_session(tmp_path: Path, trust: str) ->
         assert owner.identity == read_key(hosts.homes["3"] / "client-3.key").public
     owner = read_ledger(hosts.homes["server"] / "server.ledger").owner
     assert owner.identity == read_key(hosts.homes["server"] / "server.key").public
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trust", ["malicious_server", "curious_server"])
+def test_an_expired_registry_ends_nobody_and_its_successor_is_enough(tmp_path: Path, trust: str) -> None:
+    hosts = Hosts(tmp_path, sessions=0, trust=trust)
+    members = {k: hosts.identities[f"client-{k}"].public for k in CLIENTS}
+    certificates = {k: hosts.certificate(f"client-{k}") for k in CLIENTS}
+    with hosts.running() as (server, clients):
+        server.wait_for("stored")
+        short = Registry(2, members, int(time.time()) + 8)
+        path = hosts.homes["authority"] / "registry.secagg"
+        write_registry(path, short, hosts.identities["authority"], certificates)
+        hosts.give("authority", "server", "registry.pem", "registry.secagg")
+        server.wait_for("renewed", registry=2)
+        server.wait_for("expired", registry=2)
+        for client in clients.values():
+            client.wait_for("expired", registry=2)
+        before = len(hosts.contributors())
+        hosts.enrol("--expires", "2099-01-01")
+        server.wait_for("renewed", registry=3)
+        for _ in range(2):
+            server.wait_for("stored")
+    found = hosts.contributors()
+    assert len(found) >= before + 2
+    assert all(each == set(CLIENTS) for each in found)
+    assert not any("disconnected" in client.events() for client in clients.values())
