@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 import trio
 
 from secagg import events
-from secagg.errors import FalseCount
+from secagg.differencing_rules import SetLog
+from secagg.errors import FalseCount, TooFewClients
 from secagg.hand_over import HandOver
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
@@ -23,10 +25,13 @@ from secagg.net.events import KeyListing, RegistryAdopted, ServerCertificateAdop
 from secagg.net.identity_and_registry_files import read_certificate, read_key, write_hand_overs
 from secagg.net.notices import Topic
 from sims.cli import main
+from sims.coordination.sum_settings import SumSettings
+from sims.coordination.transport import SessionPlan
 from sims.deploy import renewal
 from sims.deploy.client_setup import load_client_setup
 from sims.deploy.renewal import ClientFiles, wait_for_registry
 from sims.deploy.server_setup import load_server_setup
+from sims.deploy.training_server import ConnectedClients, load_deployment
 from tests.secagg.net.rig import Diary
 from tests.sims.deploy_site import Site
 from tests.sims.training_site import TrainingSite
@@ -330,6 +335,7 @@ def test_hand_overs_that_cannot_be_read_are_a_problem_of_the_configuration(site:
 # --- training -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_client_that_trains_keeps_its_state_and_ledger_under_a_new_key(tmp_path: Path) -> None:
     site = TrainingSite(tmp_path, algorithm='name = "ditto"\nclip = 5.0', rounds=4)
     site.train(until=lambda log: len(log.facts("round")) >= 2)
@@ -347,3 +353,34 @@ def test_a_client_that_trains_keeps_its_state_and_ledger_under_a_new_key(tmp_pat
     reading = read_ledger(site / "client-1.ledger")
     assert reading.owner.identity == certificate_key(read_certificate(site / "client-1.pem"))
     assert reading.spend.unnoised > before.unnoised > 0
+
+
+@pytest.mark.slow
+def test_a_registry_that_changes_during_training_disturbs_nobody(tmp_path: Path) -> None:
+    site = TrainingSite(tmp_path, rounds=8)
+    where = ["--authority", f"{tmp_path}/authority.key", "--registry", f"{tmp_path}/registry.secagg"]
+    renewed: list[int] = []
+
+    def rotate(log: Diary) -> bool:
+        if len(log.facts("round")) >= 2 and not renewed:
+            renewed.append(main(["enrol", *where, "--expires", "2099-01-01"]))
+            renewed.append(main(["keygen", "--renew", "server", "--directory", str(tmp_path)]))
+        return False
+
+    log = site.train(until=lambda log: rotate(log) or len(log.facts("round")) >= 8)
+    assert renewed == [0, 0]
+    assert [line["clients"] for line in log.facts("round")] == [4] * 8
+    assert log.facts("renewed")
+    assert not any(diary.facts("disconnected") for diary in site.diaries.values())
+
+
+def test_a_registry_that_expires_in_a_round_fails_the_round_and_not_the_server(tmp_path: Path) -> None:
+    site = TrainingSite(tmp_path, trust="malicious_server")
+    section, terms, own = load_deployment(site / "train.toml")
+    expired = Registry(2, own.registry.members, expires=1)
+    own.current = replace(own.current, registry=expired)
+    transport = ConnectedClients(section, terms, own, None, None, lambda _event: None)  # type: ignore[arg-type]
+    settings = SumSettings(corrupt=1, dropout=0.2)
+    plan = SessionPlan(terms.table, settings, (0, 1, 2, 3), 0, SetLog(), lambda _stage: None)
+    with pytest.raises(TooFewClients, match="registry 2 expired"):
+        transport.session(plan)
