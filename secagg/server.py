@@ -73,7 +73,8 @@ class ServerMachine:
         quorum_checks.check_session(table, params, registry, now)
         self._params = params
         self._hooks = hooks
-        self._table = table
+        self.table: Final = table
+        self.min_cohort: Final = params.min_cohort  # the fewest clients that must join
         self._expander = expander or OneProcess()
         self._registry = registry
         self._state = _S.INVITING
@@ -94,7 +95,7 @@ class ServerMachine:
     @cached_property
     def frame_limit(self) -> int:
         """An upper bound of the size, in bytes, of the frames that an honest client sends in any stage."""
-        return quorum_checks.largest_frame(self._form, self._table, self._params.max_cohort)
+        return quorum_checks.largest_frame(self._form, self.table, self._params.max_cohort)
 
     def __repr__(self) -> str:
         return f"ServerMachine(state={self._state.value}, next_sum={self._agenda.next_sum})"
@@ -106,10 +107,6 @@ class ServerMachine:
         return self._state
 
     @property
-    def table(self) -> Table:
-        return self._table
-
-    @property
     def sums_left(self) -> int:
         return self._agenda.sums_left
 
@@ -117,11 +114,6 @@ class ServerMachine:
     def sums_asked(self) -> int:
         """The number of sums that were begun in this session, including failed ones."""
         return self._agenda.next_sum
-
-    @property
-    def min_cohort(self) -> int:
-        """The fewest clients that must join."""
-        return self._params.min_cohort
 
     @property
     def advertised(self) -> tuple[int, ...]:
@@ -359,7 +351,7 @@ class ServerMachine:
     # --- groups, failures and small helpers ---
 
     def _make_question(self, kind: str, payload: bytes, round_number: int) -> tuple[Question, bytes]:
-        later, spec = self._agenda.later_roster(kind, round_number), self._table[kind]
+        later, spec = self._agenda.later_roster(kind, round_number), self.table[kind]
         least = max(self._topology.least, spec.least_roster)
         chosen = self._repeats.roster(kind, payload, self.members, need=least) if later is None else ()
         roster = self._positions(chosen) if later is None else later

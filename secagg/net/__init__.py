@@ -6,10 +6,11 @@ this part of `secagg` uses sockets and an event loop, which is trio's. Programs 
 """
 
 from secagg.net.blocking import BlockingClient, BlockingServer, BlockingSession, connect, listen
-from secagg.net.client import Client, open_client
+from secagg.net.client import Client
 from secagg.net.event_log import EventLog
 from secagg.net.notices import Notice, Topic
-from secagg.net.server import Server, open_server, serve_sums
+from secagg.net.open_client_and_server import open_client, open_server, serve_sums
+from secagg.net.server import Server
 from secagg.net.server_session import Session
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.net.tls import ClientTls, client_context, server_context

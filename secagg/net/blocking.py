@@ -33,11 +33,12 @@ from secagg.errors import Closed
 from secagg.events import Asked
 from secagg.ledger import ServerLedger
 from secagg.local_session import Stage
-from secagg.net.client import Client, open_client
+from secagg.net.client import Client
 from secagg.net.event_loop_thread import EventLoopThread, OpenContext
 from secagg.net.notices import Notice
 from secagg.net.nursery_and_threads import RunFunction, in_thread
-from secagg.net.server import Server, open_server
+from secagg.net.open_client_and_server import open_client, open_server
+from secagg.net.server import Server
 from secagg.net.server_session import OnMachineEvent, Session, no_op
 from secagg.net.settings import Address, Deadlines
 from secagg.server import ServerMachine

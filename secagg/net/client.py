@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import math
 import secrets
-import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final, Self
 
 import trio
@@ -25,8 +24,6 @@ from numpy.typing import ArrayLike
 from secagg import events
 from secagg import messages as m
 from secagg.client import ClientMachine
-from secagg.client_memory import Memory
-from secagg.differencing_rules import ContentOf, whole_payload
 from secagg.errors import (
     SERVER,
     ExpiredRegistry,
@@ -38,24 +35,19 @@ from secagg.errors import (
     UnchangedValues,
 )
 from secagg.events import Asked
-from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.net import events as net_events
 from secagg.net.client_keys import ClientKeys, KeyChange
 from secagg.net.connection import Connection, ConnectionLost
-from secagg.net.event_log import EventLog
 from secagg.net.events import OnClientEvent, SessionLossReason
 from secagg.net.handshake import ServerConnector, backoff
 from secagg.net.notices import Notice, Topic, is_notice, parse_notice
-from secagg.net.nursery_and_threads import RunFunction, background_nursery, in_thread
+from secagg.net.nursery_and_threads import RunFunction
 from secagg.net.packets import LINK_BYTES, Reason, Welcome
-from secagg.net.reliable_link import DismissedByServer, Link, ReceivedFrame, SendProgress, no_progress
-from secagg.net.settings import Address, Patience, check_secure
-from secagg.net.tls import ClientTls
+from secagg.net.reliable_link import DismissedByServer, Link, ReceivedFrame, SendProgress
+from secagg.net.settings import Patience
 from secagg.net.trio_check import check_trio_runs
 from secagg.net.versions import AgreedVersions, NoCommonVersion
-from secagg.policy import Policy
-from secagg.sum_spec import Table
 from secagg.transitions import ClientState
 from secagg.usable_values import Unusable, UsableValues, Zeros, usable_values, zero_values
 
@@ -394,84 +386,3 @@ class Client:
     def erase(self) -> None:
         """Erase the secrets of the session, even if `close` was cancelled."""
         self._machine.leave()
-
-
-@asynccontextmanager
-async def open_client(
-    server: Address | str,
-    *,
-    member: int,
-    table: Table,
-    policy: Policy,
-    memory: Memory,
-    identity: Identity | None = None,
-    registry: Registry | None = None,
-    authority: bytes | None = None,
-    static: Collection[str] = (),
-    content_of: ContentOf = whole_payload,
-    context: ssl.SSLContext | ClientTls | None = None,
-    insecure_plain_tcp: bool = False,
-    patience: Patience | None = None,
-    on_event: OnClientEvent | None = None,
-    progress: SendProgress = no_progress,
-    work: RunFunction = in_thread,
-) -> AsyncIterator[Client]:
-    """Take part in the sums of `server` as client `member`, for as long as the block lasts.
-
-    `context` is `tls.client_context(...)`; `insecure_plain_tcp` replaces it on a loopback address. `identity`
-    and `registry` are for `malicious_server` only. With `authority`, a public key, the client adopts newer
-    registries that this key has signed and the server hands out; then `registry` is for both trust levels.
-    With a `ClientTls` as `context`, it also adopts a new certificate of the server. `static` names the kinds
-    of sums whose values do not depend on the query. `content_of(kind, payload)` returns the payload without
-    what changes each round. The client uses both to refuse sums of the same values over nearly the same
-    clients. Raises `LocalError` at once if arguments contradict each other, and `WrongRegistry` if `memory`
-    has seen a newer registry. If the server cannot be reached, the client tries without end.
-    `on_event` is called with every event of `secagg.events` and `secagg.net.events`, and logs them by
-    default. `progress(frame, bytes_sent)` is called while a frame is sent; `work` runs long computations.
-    """
-    check_trio_runs("open_client")
-    address = Address.parse(server) if isinstance(server, str) else server
-    plain = context.context if isinstance(context, ClientTls) else context
-    check_secure(address, plain, insecure_plain_tcp=insecure_plain_tcp)
-    patience = patience or Patience()
-    tls = context if isinstance(context, ClientTls) else None
-    keys = ClientKeys(
-        member,
-        trust=policy.trust,
-        memory=memory,
-        identity=identity,
-        registry=registry,
-        authority=authority,
-        tls=tls,
-    )
-
-    def make_machine() -> ClientMachine:
-        return ClientMachine(
-            member=member,
-            table=table,
-            policy=policy,
-            memory=memory,
-            static=static,
-            content_of=content_of,
-            **keys.of_machine,
-        )
-
-    connector = ServerConnector(address, member=member, context=plain, patience=patience)
-    client = Client(
-        connector,
-        make_machine,
-        keys=keys,
-        patience=patience,
-        on_event=on_event or EventLog(),
-        progress=progress,
-        work=work,
-    )
-    try:
-        async with background_nursery() as nursery:
-            nursery.start_soon(client.run)
-            try:
-                yield client
-            finally:
-                await client.close()
-    finally:
-        client.erase()

@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import trio
 
@@ -25,22 +25,20 @@ from secagg.ledger import ServerLedger
 from secagg.net import events as net_events
 from secagg.net import packets
 from secagg.net.connection import LAST_SECONDS, Connection, host_of
-from secagg.net.event_log import EventLog
 from secagg.net.events import LeaveReason, OnServerEvent
 from secagg.net.expected_clients import ExpectedClients, Presence
 from secagg.net.handshake import AuthenticatedClient, ClientAuthenticator
 from secagg.net.notices import MAX_CLIENT_NOTICE, Notice, Topic, is_notice, parse_notice
-from secagg.net.nursery_and_threads import RunFunction, background_nursery, in_thread
+from secagg.net.nursery_and_threads import RunFunction, in_thread
 from secagg.net.packets import Hello, Reason
 from secagg.net.reliable_link import ClosedLocally, Link, ReceivedFrame
 from secagg.net.server_session import OnMachineEvent, Session, no_op
-from secagg.net.settings import Address, Capacity, Deadlines, Patience, check_secure
+from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.net.trio_check import check_trio_runs
 from secagg.net.upload_slots import UploadSlots
 from secagg.server import ServerMachine
 
 _MAX_STRAY_FRAMES: Final = 8  # frames of an honest client that may arrive after its session has ended
-_BACKLOG: Final = 1024  # many clients may connect at the same moment
 
 
 class Server:
@@ -379,79 +377,3 @@ class Server:
         with trio.move_on_after(LAST_SECONDS, shield=True):
             while self._connection_count:
                 await self._changed.wait()
-
-
-@asynccontextmanager
-async def open_server(
-    listen: Address | str,
-    *,
-    members: Mapping[int, bytes],
-    context: ssl.SSLContext | None = None,
-    insecure_plain_tcp: bool = False,
-    patience: Patience | None = None,
-    capacity: Capacity | None = None,
-    on_event: OnServerEvent | None = None,
-) -> AsyncIterator[Server]:
-    """Listen at `listen` for the clients in `members` (id to public key) for as long as the block lasts.
-
-    `context` is `tls.server_context(...)`. With `insecure_plain_tcp` there is no TLS: then the id that a
-    client sends is not verified, and the address must be a loopback address. If the port is 0, the system
-    chooses one, and `server.address` has it. `on_event` gets every event of connections and sessions; by
-    default, they are logged. Raises `ParameterError` for invalid settings, and `OSError` if it cannot listen.
-
-    >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
-    >>> terms = dict(trust="curious_server", corrupt=1, min_cohort=3, max_cohort=9, min_contributors=3)
-    >>> policy = Policy(**terms, max_sums=1, unnoised_sums=1)
-    >>> async def take_part(member, address):
-    ...     who = {"member": member, "table": table, "policy": policy, "memory": VolatileMemory()}
-    ...     async with open_client(address, **who, insecure_plain_tcp=True) as client:
-    ...         async for asked in client:
-    ...             await client.answer(asked, {"x": [float(member)]})
-    >>> async def main():
-    ...     members = dict.fromkeys((1, 2, 3), bytes(32))
-    ...     machine = ServerMachine(table=table, params=SessionParams(**terms))
-    ...     async with trio.open_nursery() as nursery:
-    ...         async with open_server("127.0.0.1:0", members=members, insecure_plain_tcp=True) as server:
-    ...             for member in members:
-    ...                 nursery.start_soon(take_part, member, server.address)
-    ...             async with server.session(machine, expected=3) as session:
-    ...                 total = await session.ask("mean")
-    ...         nursery.cancel_scope.cancel()
-    ...     return total["x"].round(6)
-    >>> trio.run(main)
-    array([6.])
-    """
-    check_trio_runs("open_server")
-    address = Address.parse(listen) if isinstance(listen, str) else listen
-    check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
-    patience, capacity, on_event = patience or Patience(), capacity or Capacity(), on_event or EventLog()
-    authenticator = ClientAuthenticator(
-        members, context=context, patience=patience, capacity=capacity, on_event=on_event
-    )
-    async with background_nursery() as nursery:
-        server = Server(authenticator, nursery, patience=patience, capacity=capacity, on_event=on_event)
-        listeners = await trio.open_tcp_listeners(address.port, host=address.host, backlog=_BACKLOG)
-        server.address = Address(address.host, listeners[0].socket.getsockname()[1])
-        nursery.start_soon(trio.serve_listeners, server.handle_connection, listeners)
-        try:
-            yield server
-        finally:
-            await server.close()
-
-
-async def serve_sums(
-    conduct: Callable[[Server], Awaitable[None]],
-    listen: Address | str,
-    *,
-    task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
-    **settings: Any,
-) -> None:
-    """Open a server, run `conduct(server)`, and close the server, as one task of the caller's nursery.
-
-    `settings` are those of `open_server`. `await nursery.start(serve_sums, ...)` returns `server.address`.
-    Raises what `open_server` and `conduct` raise.
-    """
-    check_trio_runs("serve_sums")
-    async with open_server(listen, **settings) as server:
-        task_status.started(server.address)
-        await conduct(server)

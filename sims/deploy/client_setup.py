@@ -25,9 +25,10 @@ from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError, Problems
 from sims.deploy.client_values import Source, answer_of, is_static, open_source
-from sims.deploy.config import InputSection, JoinConfig, check_client_files, load
+from sims.deploy.config import InputSection, JoinConfig, load
 from sims.deploy.credentials import ClientCredentials, client_credentials
 from sims.deploy.disk_room import check_room
+from sims.deploy.file_purposes import check_client_files
 from sims.deploy.log import check_log
 from sims.deploy.repeatable_query_nonce import content
 from sims.deploy.sum_specs_file import read_table

@@ -11,10 +11,11 @@ import trio
 from secagg.errors import InputError, PeerError, UnchangedValues
 from secagg.events import Asked, Joined, SessionOver
 from secagg.ledger import ClientLedger
-from secagg.net.client import Client, open_client
+from secagg.net.client import Client
 from secagg.net.event_log import EventLog, Fact
 from secagg.net.events import ClientNetworkEvent, NoticeReceived, RegistryAdopted
 from secagg.net.notices import MAX_CLIENT_NOTICE, Notice, Topic
+from secagg.net.open_client_and_server import open_client
 from secagg.net.tls import ClientTls
 from sims.config_problems import ConfigError
 from sims.deploy.client_setup import ClientSetup, load_client_setup

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from secagg.net.event_log import EventLog
 from secagg.net.events import OnServerEvent
 from secagg.net.nursery_and_threads import background_nursery
-from secagg.net.server import Server, open_server
+from secagg.net.open_client_and_server import open_server
+from secagg.net.server import Server
 from secagg.net.settings import Address, Capacity, Patience
 from sims.config_problems import ConfigError
 from sims.deploy.listen_errors import cannot_listen

@@ -19,10 +19,11 @@ from secagg.server import ServerMachine
 from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError, Problems
-from sims.deploy.config import ServeConfig, SessionSection, check_server_files, load
+from sims.deploy.config import ServeConfig, SessionSection, load
 from sims.deploy.credentials import ServerCredentials, server_credentials
 from sims.deploy.disk_room import check_room
 from sims.deploy.evidence_directory import EvidenceDirectory
+from sims.deploy.file_purposes import check_server_files
 from sims.deploy.log import check_log
 from sims.deploy.monitoring import check_metrics, metrics_cautions
 from sims.deploy.renewal import LiveServerCredentials

@@ -15,9 +15,10 @@ from secagg.net.identity_and_registry_files import bundle_path
 from secagg.net.settings import DAY
 from secagg.policy import Policy
 from sims.config_problems import ConfigError, Problems
-from sims.deploy.config import DeploySection, InputSection, Named, check_one_purpose, named_files
+from sims.deploy.config import DeploySection, InputSection
 from sims.deploy.disk_room import check_room
 from sims.deploy.evidence_directory import EvidenceDirectory
+from sims.deploy.file_purposes import Named, check_one_purpose, named_files
 from sims.deploy.log import check_log
 from sims.deploy.run_terms import RunTerms
 from sims.records import RunDirectory

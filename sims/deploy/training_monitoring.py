@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -12,6 +13,7 @@ from secagg.ledger import ServerLedger
 from secagg.net.event_log import EventLog
 from sims.config_problems import ConfigError
 from sims.deploy.config import DeploySection
+from sims.deploy.connected_clients import LOOK
 from sims.deploy.disk_room import check_room
 from sims.deploy.health import Health, Subject
 from sims.deploy.monitoring import Monitoring, metrics_cautions, open_metrics
@@ -19,6 +21,7 @@ from sims.records.run_file_names import LEDGER
 
 METRICS_KEY: Final = "metrics.listen"
 WHERE: Final = "deploy"
+_AGAIN: Final = 1.0  # seconds between two tries to write to a disk that is full
 
 
 def training_monitoring(
@@ -45,7 +48,19 @@ def training_cautions(monitoring: Monitoring, section: DeploySection) -> list[st
     return [*metrics_cautions(section.metrics, f"{WHERE}.{METRICS_KEY}"), *monitoring.cautions]
 
 
-def lack_of_room(section: DeploySection, ledger: ServerLedger) -> str | None:
+def wait_for_room(
+    section: DeploySection, ledger: ServerLedger | None, log: EventLog, sleep: Callable[[float], None]
+) -> None:
+    """Wait until the run directory can be written to. The log says so, one line per interval."""
+    said = -LOOK
+    while ledger is not None and (why := _lack_of_room(section, ledger)):
+        if time.monotonic() - said >= LOOK:
+            said = time.monotonic()
+            log.write("waiting", reason=why)
+        sleep(_AGAIN)
+
+
+def _lack_of_room(section: DeploySection, ledger: ServerLedger) -> str | None:
     """Return why nothing can be written to the run directory now; None if something can."""
     try:
         ledger.check_writable()

@@ -8,7 +8,7 @@ no round again that it may have asked before.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,14 +17,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import trio
 
-from protocols.query_encoding import query_content
 from protocols.run import RoundReport, Run
 from protocols.serialisation import pack
 from secagg.differencing_rules import SetLog
-from secagg.errors import ExpiredRegistry, ParameterError, TooFewClients
 from secagg.events import ServerEvent
-from secagg.graph_parameters import GraphChoice
-from secagg.hybrid_keys import KeyAgreement
 from secagg.ledger import ServerLedger
 from secagg.machine_hooks import ServerHooks
 from secagg.net.atomic_files import PRIVATE, FileKind
@@ -32,17 +28,19 @@ from secagg.net.event_log import EventLog
 from secagg.net.events import ClientNotice, ServerNetworkEvent
 from secagg.net.notices import Notice, Topic
 from secagg.net.server import Server
-from secagg.server import ServerMachine
-from secagg.session_params import SessionParams
-from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError, Problems, toml_tables
 from sims.coordination.client_runtime import RunOutcome
 from sims.coordination.coordinator import Coordinator
-from sims.coordination.network_session import NetworkSession, NetworkSessionSettings
 from sims.coordination.run_writer import Origin, RunShape, RunWriter, open_run
 from sims.coordination.sum_settings import SumSettings
-from sims.coordination.transport import SessionPlan
 from sims.deploy.config import OFF, DeploySection, ScenarioDeployment, load
+from sims.deploy.connected_clients import (
+    ConnectedClients,
+    call_in_loop,
+    connected_ids,
+    others_came,
+    session_machine,
+)
 from sims.deploy.credentials import server_credentials
 from sims.deploy.evidence_directory import EvidenceKeeper
 from sims.deploy.http_endpoint import MAX_CONNECTIONS
@@ -64,24 +62,20 @@ from sims.deploy.training_checks import (
 from sims.deploy.training_monitoring import (
     METRICS_KEY,
     WHERE,
-    lack_of_room,
     training_cautions,
     training_monitoring,
+    wait_for_room,
 )
 from sims.process_resources import forbid_core_dumps
 from sims.records.run_directory import FINISHED, SERVED
 from sims.records.run_file_names import LEDGER, MODEL, OUTCOME
 from sims.report import write_report
-from sims.scenario.federated_data import draw_cohort
 from sims.scenario.loading_and_variants import Variant
 
 T = TypeVar("T")
 OnRound: TypeAlias = Callable[[RoundReport], None]
 _OUTCOME: Final = FileKind("the outcome of a run", "name another run directory", ConfigError)
 _REQUIRED: Final = ", ".join(name for name, each in DeploySection.model_fields.items() if each.is_required())
-_LOOK: Final = 10.0  # seconds between two lines of the log while no batch of clients is there
-_GLANCE: Final = 0.1  # seconds between two looks at who is connected
-_AGAIN: Final = 1.0  # seconds between two tries to write to a disk that is full
 
 
 def load_deployment(path: Path) -> tuple[DeploySection, RunTerms, LiveServerCredentials]:
@@ -109,7 +103,7 @@ def checked_deployment(
     check_cohort(section, terms, credentials.registry, problems)
     problems.check()
     with problems.about("deploy"):
-        _machine(section, terms, live, ServerHooks())
+        session_machine(section, terms, live, ServerHooks())
     with problems.about("deploy.run"):
         check_run_directory(section.run, _digest(terms))
     problems.check()
@@ -268,7 +262,7 @@ class TrainingServer(FinishedRun):
         self._failed = sum(not line["completed"] for line in writer.lines)
 
     async def _outcome(self, server: Server) -> bytes:
-        call = partial(_call, trio.lowlevel.current_trio_token())
+        call = partial(call_in_loop, trio.lowlevel.current_trio_token())
         return await trio.to_thread.run_sync(self._train, server, call, abandon_on_cancel=True)
 
     async def _tell_everybody(self, server: Server) -> None:
@@ -292,10 +286,10 @@ class TrainingServer(FinishedRun):
         run = self._begin(coordinator)
         while self._done < terms.settings.rounds:
             self._wait(server, call, coordinator)
-            self._wait_for_room(call)
-            connected = call(_connected, server)
+            wait_for_room(self._section, self._writer.ledger, self._log, partial(call, trio.sleep))
+            connected = call(connected_ids, server)
             if not self._hold_round(run, coordinator):
-                call(_others_came, server, connected)
+                call(others_came, server, connected)
             elif not run.round_info.completed(run.round_info.number - 1):
                 call(trio.sleep, self._section.rest)
         coordinator.end_session()
@@ -387,18 +381,9 @@ class TrainingServer(FinishedRun):
             call(partial(server.wait_for_clients, self._section.min_cohort, barred=self._barred))
             if coordinator.batch(coordinator.invited(coordinator.round_info)) is not None:
                 return
-            connected = call(_connected, server)
+            connected = call(connected_ids, server)
             self._log.write("waiting", connected=len(connected), batch=apart, barred=len(self._barred))
-            call(_others_came, server, connected)
-
-    def _wait_for_room(self, call: Any) -> None:
-        """Wait until the run directory can be written to. Say so in the log, one line per interval."""
-        said = -_LOOK
-        while self._writer.ledger is not None and (why := lack_of_room(self._section, self._writer.ledger)):
-            if time.monotonic() - said >= _LOOK:
-                said = time.monotonic()
-                self._log.write("waiting", reason=why)
-            call(trio.sleep, _AGAIN)
+            call(others_came, server, connected)
 
     def _keep(self, run: Run[Any], coordinator: Coordinator, report: RoundReport, seconds: float) -> None:
         path = self._section.run / MODEL
@@ -410,119 +395,3 @@ class TrainingServer(FinishedRun):
 
     def _on_event(self, event: ServerEvent) -> None:
         self._evidence.keep(event)
-
-
-class ConnectedClients:
-    """The transport of a training server: clients that are connected to it. Implements `Transport`."""
-
-    def __init__(
-        self,
-        section: DeploySection,
-        terms: RunTerms,
-        credentials: LiveServerCredentials,
-        server: Server,
-        call: Any,
-        on_event: Callable[[ServerEvent], None],
-    ) -> None:
-        self._section = section
-        self._terms = terms
-        self._credentials = credentials
-        self._server = server
-        self._call = call
-        self._on_event = on_event
-        self._session: NetworkSession | None = None
-        self._invited: tuple[int, ...] = ()
-        self._known: tuple[int, ...] = ()  # clients that were connected when the round began
-
-    @property
-    def needs_new_session(self) -> bool:
-        return self._session is not None and set(self._session.members) != set(self._invited)
-
-    def clients(self) -> tuple[int, ...]:
-        """Return the ids of connected clients. Without a draw (`cohort.per_round`), there are at most as many
-        as the algorithm's sums are made for."""
-        connected: tuple[int, ...] = self._call(_connected, self._server)
-        drawn = self._terms.settings.cohort.per_round is not None
-        self._known = connected if drawn else connected[: self._terms.algorithm.clients]
-        return self._known
-
-    def draw(self, number: int) -> tuple[int, ...]:
-        """Return which of the clients that `clients` returned last are invited to round `number`."""
-        return draw_cohort(self._terms.settings, self._known, number)
-
-    def session(self, plan: SessionPlan) -> NetworkSession:
-        settings = NetworkSessionSettings(
-            make_machine=partial(_machine, self._section, self._terms, self._credentials, plan=plan),
-            least=self._section.min_cohort,
-            deadlines=self._section.deadlines.made(),
-            on_event=self._on_event,
-        )
-        self._invited = plan.members
-        try:
-            self._session = NetworkSession(plan, self._server, self._call, settings)
-        except ExpiredRegistry as error:  # meanwhile; the next round waits for another one
-            raise TooFewClients(str(error)) from None
-        return self._session
-
-    def announce(self, round_info: Any) -> None:
-        """Do nothing: clients learn from the next query, or from the outcome, how a round has ended."""
-
-
-def _machine(
-    section: DeploySection,
-    terms: RunTerms,
-    credentials: LiveServerCredentials,
-    hooks: ServerHooks,
-    plan: SessionPlan | None = None,
-) -> ServerMachine:
-    """Return the server's machine for a session. Raise `SecaggError` if the settings do not allow one."""
-    channel, algorithm = terms.settings.channel, terms.algorithm
-    least = channel.corrupt + 2
-    if section.min_cohort < least:
-        raise ParameterError(
-            f"min_cohort must be at least {least}, two more than channel.corrupt", parameter="min_cohort"
-        )
-    if algorithm.needs_all_clients and section.min_cohort < algorithm.clients:
-        raise ParameterError(
-            f"min_cohort must be {algorithm.clients}: {terms.settings.algorithm.name} needs all clients in "
-            "every round",
-            parameter="min_cohort",
-        )
-    params = SessionParams(
-        trust=Trust(channel.trust),
-        corrupt=channel.corrupt,
-        sums=channel.sums,
-        dropout=channel.dropout,
-        graph=GraphChoice(channel.graph),
-        key_agreement=KeyAgreement(channel.key_agreement),
-        min_difference=channel.min_difference,
-        name_members=channel.min_difference > 0,
-        min_cohort=section.min_cohort,
-        max_cohort=algorithm.clients,
-        min_contributors=least if section.min_contributors is None else section.min_contributors,
-    )
-    more: dict[str, Any] = {} if plan is None else {"history": plan.history, "barred": plan.settings.barred}
-    return ServerMachine(
-        table=terms.table,
-        params=params,
-        registry=credentials.registry if params.trust is Trust.MALICIOUS else None,
-        now=int(time.time()),
-        content_of=query_content,
-        hooks=hooks,
-        **more,
-    )
-
-
-def _call(token: trio.lowlevel.TrioToken, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-    return trio.from_thread.run(function, *args, trio_token=token)
-
-
-async def _connected(server: Server) -> tuple[int, ...]:
-    return server.connected
-
-
-async def _others_came(server: Server, connected: tuple[int, ...]) -> None:
-    """Wait until other clients are connected than `connected`, but no longer than `_LOOK` seconds."""
-    with trio.move_on_after(_LOOK):
-        while server.connected == connected:  # noqa: ASYNC110  # clients come one by one, and seldom
-            await trio.sleep(_GLANCE)

@@ -23,10 +23,11 @@ from secagg import messages as m
 from secagg.errors import SERVER
 from secagg.events import SessionOver
 from secagg.net.certificates import make_certificate
-from secagg.net.client import Client, open_client
+from secagg.net.client import Client
 from secagg.net.event_log import render
 from secagg.net.events import ClientDismissed, ClientNetworkEvent, SessionLost, SessionRefused
 from secagg.net.nursery_and_threads import inline
+from secagg.net.open_client_and_server import open_client
 from secagg.net.settings import Address, Patience
 from secagg.net.tls import client_context
 from sims.coordination.client_runtime import ClientRuntime

@@ -21,7 +21,8 @@ from secagg.events import Convicted, Excluded, Missing, ServerEvent, SessionRead
 from secagg.net.certificates import certificate_key, make_certificate
 from secagg.net.event_log import render
 from secagg.net.events import ClientExcluded, ClientLeft, ConnectionRefused, ServerNetworkEvent
-from secagg.net.server import Server, open_server
+from secagg.net.open_client_and_server import open_server
+from secagg.net.server import Server
 from secagg.net.settings import Capacity, Deadlines, Patience
 from secagg.net.tls import server_context
 from sims.coordination.coordinator import Coordinator

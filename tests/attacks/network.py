@@ -28,12 +28,13 @@ from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.net import packets
 from secagg.net.certificates import make_certificate
-from secagg.net.client import Client, open_client
+from secagg.net.client import Client
 from secagg.net.connection import Connection
 from secagg.net.event_log import EventLog, Fact
 from secagg.net.nursery_and_threads import inline
+from secagg.net.open_client_and_server import open_client, open_server
 from secagg.net.packets import PacketKind, Welcome
-from secagg.net.server import Server, open_server
+from secagg.net.server import Server
 from secagg.net.server_session import Session
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.net.tls import client_context, server_context

@@ -29,9 +29,10 @@ from sims.coordination.sum_settings import SumSettings
 from sims.coordination.transport import SessionPlan
 from sims.deploy import renewal
 from sims.deploy.client_setup import load_client_setup
+from sims.deploy.connected_clients import ConnectedClients
 from sims.deploy.renewal import ClientFiles, wait_for_registry
 from sims.deploy.server_setup import load_server_setup
-from sims.deploy.training_server import ConnectedClients, load_deployment
+from sims.deploy.training_server import load_deployment
 from tests.secagg.net.rig import Diary
 from tests.sims.deploy_site import Site
 from tests.sims.training_site import TrainingSite

@@ -23,7 +23,8 @@ from secagg.net.certificates import make_certificate
 from secagg.net.event_log import render
 from secagg.net.event_loop_thread import EventLoopThread
 from secagg.net.events import ClientExcluded, ServerNetworkEvent
-from secagg.net.server import Server, open_server
+from secagg.net.open_client_and_server import open_server
+from secagg.net.server import Server
 from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import server_context
 from sims.process_resources import raise_open_file_limit

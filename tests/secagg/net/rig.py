@@ -25,12 +25,13 @@ from secagg.events import Asked
 from secagg.hybrid_keys import KeyAgreement
 from secagg.insecure_seeds import seeded_identity, seeded_registry
 from secagg.net import packets
-from secagg.net.client import Client, open_client
+from secagg.net.client import Client
 from secagg.net.connection import Connection
 from secagg.net.event_log import EventLog, Fact
 from secagg.net.nursery_and_threads import inline
+from secagg.net.open_client_and_server import open_client, open_server
 from secagg.net.packets import HEADER, PacketKind, Welcome
-from secagg.net.server import Server, open_server
+from secagg.net.server import Server
 from secagg.net.server_session import Session
 from secagg.policy import Policy
 from secagg.server import ServerMachine

@@ -11,7 +11,7 @@ import trio
 
 from secagg.net.event_log import EventLog
 from secagg.net.nursery_and_threads import in_thread
-from secagg.net.server import open_server
+from secagg.net.open_client_and_server import open_server
 from secagg.net.settings import Address
 from secagg.trust_levels import Trust
 from tests.secagg.net.rig import Diary, World, run_live

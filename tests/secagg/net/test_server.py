@@ -13,9 +13,10 @@ from secagg import messages as m
 from secagg.errors import ParameterError, SlowReader
 from secagg.net import packets
 from secagg.net.notices import MAX_CLIENT_NOTICE
+from secagg.net.open_client_and_server import open_server, serve_sums
 from secagg.net.packets import MAX_BODY, PacketKind, Reason
 from secagg.net.reliable_link import MAX_UNREAD
-from secagg.net.server import Server, open_server, serve_sums
+from secagg.net.server import Server
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.trust_levels import Trust
 from tests.secagg.net.rig import ADDRESS, LINK, Knocker, Line, Network, World, on_network, run

@@ -18,7 +18,8 @@ from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import InputError, LedgerError, SumFailed
 from secagg.events import Asked
 from secagg.net.client import Client
-from secagg.net.server import Server, open_server
+from secagg.net.open_client_and_server import open_server
+from secagg.net.server import Server
 from secagg.net.settings import Address
 from secagg.sum_spec import Count, LInf, Part, SumSpec, Table
 from secagg.usable_values import Unusable
