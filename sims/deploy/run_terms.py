@@ -197,7 +197,8 @@ def _left_out(settings: Settings) -> Iterator[str]:
         "evaluation.observe: the server sees no single client": bool(given.observe),
         "evaluation.held_out: clients that never train are not asked": given.held_out,
         'evaluation.what = "both": only the common model is evaluated': given.what == "both",
-        f'evaluation.part = "{given.part}": clients evaluate on their test samples': given.part != "test",
+        f'evaluation.part = "{given.part}": a client evaluates on its test samples, if at all': given.part
+        != "test",
         "insecure_seed: keys and noise are secret": bool(settings.insecure_seed),
         "output.identity: the server signs with deploy.key": settings.output.identity is not None,
     }
