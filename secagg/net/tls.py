@@ -102,7 +102,15 @@ def client_context(identity: Identity, certificate: bytes, server: bytes) -> ssl
 class ClientTls:
     """A client's own identity and certificate (PEM), and the server's certificate that it pins. If this is
     given to `open_client` in place of a context, the client can take up another server certificate, or a key
-    of its own, while it runs. Raises as `client_context` does."""
+    of its own, while it runs. Raises as `client_context` does.
+
+    >>> import time
+    >>> from secagg.net.certificates import make_certificate
+    >>> server, client = Identity.generate(), Identity.generate()
+    >>> pem = {each: make_certificate(each, now=int(time.time())) for each in (server, client)}
+    >>> ClientTls(client, pem[client], pem[server]).server_name.endswith(".secagg")
+    True
+    """
 
     identity: Identity
     certificate: bytes
