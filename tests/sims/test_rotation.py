@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import itertools
 import shutil
 import threading
@@ -51,7 +52,7 @@ class Hosts(Site):
     def _write_settings(self, sessions: int, trust: str) -> None:
         for old, new in {
             "sessions = 1": f"sessions = {sessions}", "pause = 0": "pause = 0.5", "malicious_server": trust,
-            "dropout = 0": "dropout = 0.2", "max_cohort = 3": "max_cohort = 9",
+            "dropout = 0": "dropout = 0.2", "max_cohort = 3": "max_cohort = 9", '"off"': '"127.0.0.1:0"',
             'kind = "mean"': 'kind = "mean"\npayload = "question"',
         }.items():  # fmt: skip
             self.change("serve.toml", old, new)
@@ -180,6 +181,16 @@ def test_only_the_rotating_party_misses_a_session(tmp_path: Path, trust: str) ->
     assert owner.identity == read_key(hosts.homes["server"] / "server.key").public
 
 
+def health(address: str) -> int:
+    """The status with which a server answers a question about its health."""
+    connection = http.client.HTTPConnection(address, timeout=60)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("trust", ["malicious_server", "curious_server"])
 def test_an_expired_registry_ends_nobody_and_its_successor_is_enough(tmp_path: Path, trust: str) -> None:
@@ -188,6 +199,8 @@ def test_an_expired_registry_ends_nobody_and_its_successor_is_enough(tmp_path: P
     certificates = {k: hosts.certificate(f"client-{k}") for k in CLIENTS}
     with hosts.running() as (server, clients):
         server.wait_for("stored")
+        address = server.entries[0]["metrics"]
+        assert health(address) == 200
         short = Registry(2, members, int(time.time()) + 8)
         path = hosts.homes["authority"] / "registry.secagg"
         write_registry(path, short, hosts.identities["authority"], certificates)
@@ -196,11 +209,13 @@ def test_an_expired_registry_ends_nobody_and_its_successor_is_enough(tmp_path: P
         server.wait_for("expired", registry=2)
         for client in clients.values():
             client.wait_for("expired", registry=2)
+        assert health(address) == 503
         before = len(hosts.contributors())
         hosts.enrol("--expires", "2099-01-01")
         server.wait_for("renewed", registry=3)
         for _ in range(2):
             server.wait_for("stored")
+        assert health(address) == 200
     found = hosts.contributors()
     assert len(found) >= before + 2
     assert all(each == set(CLIENTS) for each in found)
