@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike
 
 from secagg.errors import Closed
 from secagg.events import Asked
+from secagg.keys import Identity
 from secagg.ledger import ServerLedger
 from secagg.local_session import Stage
 from secagg.net.client import Client
@@ -110,6 +111,15 @@ class BlockingClient(_Blocking[Client]):
     def decline(self, asked: Asked) -> bool:
         """Decline to answer `asked`. Return False if it is no longer open, or if the client has to leave."""
         return self._opened.call(self._opened.value.decline, asked)
+
+    def offer_registry(self, data: bytes) -> None:
+        """Adopt the registry in a file's contents `data` if the authority signed it and it is newer."""
+        self._opened.call(self._opened.value.offer_registry, data)
+
+    def offer_key(self, identity: Identity, certificate: bytes) -> None:
+        """Use another key of this client, with its certificate, as soon as a registry lists it. Raises as
+        `Client.offer_key` does."""
+        self._opened.call(self._opened.value.offer_key, identity, certificate)
 
     def flush(self) -> None:
         """Wait until the server has received all frames sent to it, or there is no connection."""

@@ -47,8 +47,10 @@ from sims.deploy.credentials import (
     newest_pair,
     server_credentials,
 )
+from sims.deploy.process_control import allow_connections
 
 _INTERVAL: Final = 2.0  # seconds between two looks at the files
+_OTHER_CONNECTIONS: Final = 256  # of strangers, and of those that read metrics
 _WAIT_INTERVAL: Final = 60.0  # seconds between two lines of the log while a server waits for a registry
 
 
@@ -173,6 +175,10 @@ class LiveServerCredentials:
     def _take_up(self, new: ServerCredentials, server: Server, log: EventLog) -> None:
         old, self.current = self.current, new
         server.renew(members=new.registry.members, context=tls_context(new), notices=_notices(new))
+        try:
+            allow_connections(len(new.registry.members) + _OTHER_CONNECTIONS)
+        except ConfigError as error:
+            log.write("caution", reason=str(error))
         log.write(
             "renewed",
             registry=new.registry.version,

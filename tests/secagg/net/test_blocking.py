@@ -15,22 +15,27 @@ import pytest
 
 from secagg.errors import Closed, InputError, ParameterError, StateError, TooFewClients
 from secagg.events import Asked
+from secagg.identity_registry import Registry
+from secagg.insecure_seeds import seeded_identity
+from secagg.keys import Identity
 from secagg.net import (
     Address,
     BlockingClient,
     BlockingServer,
     BlockingSession,
+    ClientTls,
     Deadlines,
     connect,
     listen,
     open_client,
 )
+from secagg.net.certificates import make_certificate
 from secagg.net.event_log import EventLog
 from secagg.net.events import ServerConnected
 from secagg.sum_spec import Total
-from tests.secagg.net.rig import KIND, PART, World
+from tests.secagg.net.rig import KIND, PART, SEED, World
 from tests.secagg.net.test_event_loop_thread import SECONDS, interrupt
-from tests.secagg.net.tls_contexts import PATIENCE, context_of, host_context
+from tests.secagg.net.tls_contexts import NOW, PATIENCE, certificate, context_of, host_context
 
 
 class Site:
@@ -408,3 +413,17 @@ def test_a_server_takes_up_other_members_and_certificates() -> None:
         with site.connect(server, 0), site.connect(server, 1):
             server.wait_for_clients(2, timeout=SECONDS)
             assert server.connected == (0, 1)
+
+
+def test_a_client_is_offered_a_registry_and_a_key() -> None:
+    site, authority, key = Site(clients=2), Identity.generate(), Identity.generate()
+    tls = ClientTls(seeded_identity(SEED, 1), certificate(1), certificate(100))
+    newer = Registry(1, {**site.world.registry.members, 1: key.public})
+    with (
+        site.listen() as server,
+        site.connect(server, 1, context=tls, authority=authority.public) as client,
+    ):
+        client.offer_key(key, make_certificate(key, now=NOW))
+        client.offer_registry(newer.sign(authority))
+    (line,) = site.world.diaries[1].facts("registry adopted")
+    assert "new key is listed" in str(line["own_key"])
