@@ -157,8 +157,8 @@ def test_server_of_hybrid_sessions_turns_away(case: Case) -> None:
 # --- completeness ------------------------------------------------------------------------------------
 
 # No frame leads to `SecretReused`: moves and sum indices are checked first. It stands behind them, in the
-# vault. `SlowReader` belongs to the transport, which no machine knows of.
-UNREACHABLE = {"SecretReused", "SlowReader"}
+# vault. `SlowReader` and `WrongHandOver` belong to the transport and to ledgers, which no machine knows of.
+UNREACHABLE = {"SecretReused", "SlowReader", "WrongHandOver"}
 ROOTS = {"PeerError", "PolicyError", "Lie"}
 
 

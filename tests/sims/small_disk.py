@@ -33,15 +33,22 @@ class SmallDisk:
     def free(self) -> None:
         self._ballast.unlink()
 
+    def allow_writing(self, allowed: bool) -> None:
+        _command("mount", "-o", "remount,rw" if allowed else "remount,ro", str(self.path), check=True)
+
 
 @contextmanager
 def small_disk(path: Path) -> Iterator[SmallDisk]:
     """Context manager: a `SmallDisk` at `path`. Skip the test where nothing can be mounted."""
     path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={_BYTES}", "tmpfs", str(path)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+    options = ("-t", "tmpfs", "-o", f"size={_BYTES}")
+    if os.geteuid() != 0 or not _command("mount", *options, "tmpfs", str(path), check=False):
         pytest.skip("only root can mount a file system")
     try:
         yield SmallDisk(path)
     finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=True)  # noqa: S607
+        _command("umount", "--lazy", str(path), check=True)
+
+
+def _command(*command: str, check: bool) -> bool:
+    return subprocess.run(command, capture_output=True, check=check).returncode == 0

@@ -3,10 +3,8 @@ with exit status 2 goes on when the operator has corrected it and starts it agai
 
 from __future__ import annotations
 
-import shutil
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,51 +16,17 @@ from sims.audit.audit_run import audit_run
 from sims.cli import main
 from tests.sims.deploy_site import Running
 from tests.sims.mistaken_site import MistakenSite
+from tests.sims.small_disk import SmallDisk, small_disk
 
 pytestmark = pytest.mark.slow  # processes
 ROUNDS = 6
 BLOCK = 4096
 
 
-class SmallDisk:
-    """A file system of its own with little room."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.mkdir()
-        if not _mounts("mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)):
-            pytest.skip("only an administrator can mount a small disk")
-
-    def fill(self) -> None:
-        """Leave room for nothing."""
-        with (self.path / "ballast").open("ab", buffering=0) as file:
-            for size in (BLOCK, 1):
-                try:
-                    while file.write(bytes(size)):
-                        pass
-                except OSError:
-                    continue
-
-    def empty(self) -> None:
-        (self.path / "ballast").unlink()
-
-    def allow_writing(self, allowed: bool) -> None:
-        assert _mounts("mount", "-o", "remount,rw" if allowed else "remount,ro", str(self.path))
-
-    def remove(self) -> None:
-        assert _mounts("umount", "-l", str(self.path))
-
-
-def _mounts(command: str, *arguments: str) -> bool:
-    found = shutil.which(command)
-    return found is not None and subprocess.run([found, *arguments], capture_output=True).returncode == 0
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    made = SmallDisk(tmp_path / "disk")
-    yield made
-    made.remove()
+    with small_disk(tmp_path / "disk") as made:
+        yield made
 
 
 class Deployment:
@@ -145,7 +109,7 @@ def test_the_disk_of_a_run_gets_full(disk: SmallDisk, deployment: Deployment) ->
         gave_up(server, "disk/run")
         disk.fill()  # also what the server has left
     assert main(["serve", "--check", str(deployment.site / "train.toml")]) == 2
-    disk.empty()
+    disk.free()
     if not waits:
         server = deployment.serve()
         server.wait_for("resumed")
@@ -169,7 +133,7 @@ def test_the_disk_of_a_client_gets_full(disk: SmallDisk, deployment: Deployment,
     disk.fill()
     gave_up(clients[0], f"disk/{name.strip(chr(34))}")
     assert main(["join", "--check", str(deployment.site / "join-0.toml")]) == 2
-    disk.empty()
+    disk.free()
     deployment.check_ended(server, *clients[1:], deployment.join(0))
 
 
@@ -192,7 +156,7 @@ def test_there_is_no_room_for_the_final_model(disk: SmallDisk, deployment: Deplo
     server.wait_for("round")
     disk.fill()
     gave_up(clients[0], "disk/final-0.npz")
-    disk.empty()
+    disk.free()
     deployment.check_ended(server, *clients[1:], deployment.join(0))
 
 
@@ -217,7 +181,7 @@ def test_keys_and_registries_need_room(
     assert main(arguments) == 2
     assert "disk/" in capsys.readouterr().err
     assert site.files() == before
-    disk.empty()
+    disk.free()
     assert main(arguments) == 0
 
 

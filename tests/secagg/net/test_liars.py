@@ -38,7 +38,7 @@ def lying(kind: type[ClientMachine], **lie: Any) -> Iterator[None]:
             setattr(liar, name, value)
         return liar
 
-    with mock.patch("secagg.net.client.ClientMachine", make):
+    with mock.patch("secagg.net.open_client_and_server.ClientMachine", make):
         yield
 
 

@@ -338,7 +338,7 @@ def test_a_client_says_if_its_server_uses_older_versions() -> None:
     offered = speaking((3, 4), (VERSION, VERSION))
 
     async def main(network: Network) -> None:
-        with mock.patch("secagg.net.client.ServerConnector", connector):
+        with mock.patch("secagg.net.open_client_and_server.ServerConnector", connector):
             answer = packets.welcome(resumed=False, received=0, versions=agreed)
             async with answering(world, network, answer) as seen:
                 assert [type(event) for event in seen] == [ServerConnected, ServerIsOlder]

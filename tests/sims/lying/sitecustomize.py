@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from unittest import mock
 
-from secagg.net import client
+from secagg.net import open_client_and_server
 from tests.sims.lying_clients import made
 
-mock.patch.object(client, "ClientMachine", made(os.environ["SECAGG_TEST_LIE"], liars=None)).start()
+lie = made(os.environ["SECAGG_TEST_LIE"], liars=None)
+mock.patch.object(open_client_and_server, "ClientMachine", lie).start()
