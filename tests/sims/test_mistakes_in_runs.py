@@ -20,7 +20,6 @@ from tests.sims.small_disk import SmallDisk, small_disk
 
 pytestmark = pytest.mark.slow  # processes
 ROUNDS = 6
-BLOCK = 4096
 
 
 @pytest.fixture
