@@ -38,7 +38,7 @@ from secagg.identity_registry import Registry
 from secagg.ledger import ClientLedger
 from secagg.net.event_log import EventLog
 from secagg.net.event_loop_thread import EventLoopThread
-from sims.config_problems import ConfigError, toml_tables
+from sims.config_problems import ConfigError, Problems, toml_tables
 from sims.coordination.client_runtime import RunOutcome, no_schedule
 from sims.deploy.client_setup import ClientSetup, client_setup
 from sims.deploy.config import DeploySection, JoinConfig, ScenarioDeployment, validated
@@ -250,7 +250,10 @@ def train_as_client(
     forbid_core_dumps()
     agreed = _terms(terms)
     config = _client_config(agreed, member, server, files, policy)
-    check_cohort(config.policy.max_cohort, agreed)
+    problems = Problems(_CLIENT)
+    with problems.about("policy.max_cohort"):
+        check_cohort(config.policy.max_cohort, agreed)
+    problems.check()
     ended: list[TrainedModels] = []
 
     def on_end(common: Vector, personal: Vector) -> None:

@@ -94,7 +94,7 @@ def training_client(
     learner = _learner(config.input, terms, config.client.member, directory, problems)
     if learner is None:
         return None
-    with problems.about("policy"):
+    with problems.about("policy.max_cohort"):
         check_cohort(config.policy.max_cohort, terms)
     with problems.about("policy.trust"):
         terms.algorithm.check_trust(Trust(config.policy.trust))
@@ -127,7 +127,7 @@ def check_cohort(most: int, terms: RunTerms) -> None:
     except SecaggError:
         clients = terms.algorithm.clients
         raise ConfigError(
-            f"max_cohort: the sums of a round are for at most {clients} clients: set {clients} or less"
+            f"the sums of a round are for at most {clients} clients: set {clients} or less"
         ) from None
 
 

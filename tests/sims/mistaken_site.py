@@ -60,8 +60,9 @@ class MistakenSite(TrainingSite):
         return copy
 
     def files(self) -> dict[Path, bytes]:
-        found = sorted(self.directory.rglob("*"))
-        return {path.relative_to(self.directory): path.read_bytes() for path in found if path.is_file()}
+        found = [path for path in sorted(self.directory.rglob("*")) if path.is_file()]
+        own = [path for path in found if path.parent.name != "__pycache__"]  # of Python
+        return {path.relative_to(self.directory): path.read_bytes() for path in own}
 
     def correct(self, original: MistakenSite) -> None:
         """Put everything back as it is in `original`."""

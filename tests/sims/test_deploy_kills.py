@@ -129,6 +129,7 @@ def answer(asked):
 """
 
 
+@pytest.mark.slow
 def test_training_goes_on_with_the_next_model(
     site: Site, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def entry(running: Running, event: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_next_session_is_without_the_liar_and_exact(
     site: Site, start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -292,6 +292,7 @@ def waiting_for_payload(start: Start, site: Site) -> tuple[Running, str]:
     return running
 
 
+@pytest.mark.slow
 def test_health_turns_bad_when_the_disk_is_full_and_good_again(site: Site, start: Start) -> None:
     with small_disk(site / "disk") as disk:
         site.change("serve.toml", 'ledger = "server.ledger"', 'ledger = "disk/server.ledger"')

@@ -182,6 +182,7 @@ def test_sigkill_of_the_server_loses_its_session_and_the_next_completes(site: Si
 HYBRID = 'trust = "malicious_server"\nkey_agreement = "x25519+ml-kem-768"'
 
 
+@pytest.mark.slow
 def test_hybrid_keys(site: Site, start: Start) -> None:
     """Two sums of one session; the deposits of pair secrets are a stage of their own."""
     site.change("serve.toml", "sessions = 1", "sessions = 1\nsums = 2")

@@ -85,6 +85,7 @@ def test_hybrid_keys_with_kills_in_every_stage(trust: Trust) -> None:
     assert report.as_json()["key_agreement"] == "x25519+ml-kem-768"
 
 
+@pytest.mark.slow
 def test_too_many_kills_abort_sums_and_release_nothing() -> None:
     report = run_drill(replace(SETTING, kill=Fraction(7, 8)), silent)
 
@@ -100,6 +101,7 @@ def test_a_worker_takes_its_clients_with_it() -> None:
     assert all(each.dropped in (0, 2) for each in report.sums)
 
 
+@pytest.mark.slow
 def test_sums_that_hang_are_counted_and_their_clients_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session ends for the clients, although the sum never does."""
 

@@ -72,6 +72,7 @@ def confirmed_sets(path: Path) -> set[frozenset[int]]:
     return {frozenset(body["members"]) for body in rows if body["rule"] == "kind"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trust", ["curious_server", pytest.param(MALICIOUS, marks=pytest.mark.slow)])
 def test_clients_that_come_and_go_are_asked_by_batches(tmp_path: Path, trust: str) -> None:
     site = Batches(tmp_path, clients=CLIENTS, rounds=9, trust=trust)

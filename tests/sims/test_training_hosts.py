@@ -104,6 +104,7 @@ def test_the_run_directory_is_that_of_a_finished_run(tmp_path: Path) -> None:
         load_deployment(tmp_path / "join-0.toml")
 
 
+@pytest.mark.slow
 def test_a_client_that_missed_the_end_is_told_later(tmp_path: Path) -> None:
     site = TrainingSite(tmp_path)
     site.train()
@@ -195,7 +196,8 @@ def test_the_state_of_a_client_is_encrypted_and_of_one_run(tmp_path: Path) -> No
         file.load()
 
 
-@pytest.mark.parametrize("trust", ["curious_server", pytest.param(MALICIOUS, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("trust", ["curious_server", MALICIOUS])
 def test_a_run_that_is_cut_off_goes_on_and_repeats_no_round(
     tmp_path: Path, trust: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
