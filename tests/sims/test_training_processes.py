@@ -124,7 +124,14 @@ class PrivateRuns:
 
 
 def scenario(path: Path, algorithm: str) -> Path:
-    settings = {"clients": CLIENTS, "rounds": ROUNDS, "trust": CURIOUS, "more": "", "port": 1}
+    settings = {
+        "clients": CLIENTS,
+        "rounds": ROUNDS,
+        "trust": CURIOUS,
+        "more": "",
+        "port": 1,
+        "metrics": "off",
+    }
     path.write_text(IidSite.scenario_text.format(algorithm=algorithm, **settings))
     return path
 
