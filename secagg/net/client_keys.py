@@ -195,10 +195,18 @@ class ClientKeys:
             return None
         try:
             _check_successor(certificate, signed, pinned=pinned, now=now)
+            self._check_not_of_another_party(certificate)
         except CertificateError as error:
             raise WrongHandOver(SERVER, f"its new certificate is {error}") from None
         pem = certificate_pem(certificate)
         return KeyChange(ServerCertificateAdopted(pem, pinned), lambda: self.pin(pem))
+
+    def _check_not_of_another_party(self, certificate: bytes) -> None:
+        """Raise `WrongHandOver` if the key of the server's certificate is that of a client or the authority:
+        with such a file, the client would not start again."""
+        members = () if self._registry is None else self._registry.members.values()
+        if certificate_key(certificate) in (self._authority, *members):
+            raise WrongHandOver(SERVER, "its new certificate is that of a client, or of the authority")
 
     def pin(self, certificate: bytes) -> None:
         """Trust `certificate` (PEM) of the server, and no other, from the next connection on. Raises
@@ -218,6 +226,7 @@ class ClientKeys:
     def _use_listed_key(self) -> None:
         key = None if self._registry is None else self._registry.members.get(self._member)
         if self._next is not None and self._next.identity.public == key != self._public:
+            self._memory.check_owner(self._member, key)
             self._tls, self._next, self._tries_next = self._next, None, False
             if self._identity is not None:
                 self._identity = self._tls.identity

@@ -1,8 +1,9 @@
 """Which clients a session waits for while clients join it.
 
-It waits for connected clients until the deadline. Clients without a connection get a shorter time, which
-begins when all connected clients have joined. Clients that are gone are not waited for at all. If too few
-clients have joined to go on, the session waits until the deadline, in case that more connect.
+It waits for as many clients as it expects: for connected ones until the deadline. Clients without a
+connection get a shorter time, which begins when all connected clients have joined. Clients that are gone are
+not waited for at all. If too few clients have joined to go on, the session waits until the deadline, in case
+that more connect.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from enum import Enum, auto
 from secagg.server import ServerMachine
 
 
-class Presence(Enum):
+class ConnectionState(Enum):
     """Whether a client is connected to the server now."""
 
     CONNECTED = auto()
@@ -31,15 +32,17 @@ class JoinWait(Enum):
 
 
 class ExpectedClients:
-    """The clients that may join a session: those in `candidates`. When `expected` of them have joined or
-    left, the session waits for no more. If `expected` is None, it always waits until the deadline."""
+    """The clients that may join a session: those in `candidates`. When `expected` of them have joined, or no
+    other can join any more, the session waits for no more. A client that has left does not count as one that
+    was expected: otherwise clients that come and leave would keep others out. If `expected` is None, the
+    session always waits until the deadline."""
 
     def __init__(
         self,
         candidates: Collection[int],
         *,
         expected: int | None,
-        presence: Callable[[int], Presence],
+        presence: Callable[[int], ConnectionState],
     ) -> None:
         self.candidates = frozenset(candidates)
         self._expected = expected
@@ -47,13 +50,13 @@ class ExpectedClients:
 
     def wait(self, machine: ServerMachine, left: Collection[int]) -> JoinWait:
         """Return how long the session of `machine` waits now. The clients `left` have left it."""
-        came = {*machine.advertised, *left}
         if self._expected is None:
             return JoinWait.UNTIL_DEADLINE
-        if len(came) >= self._expected:
+        others = self.candidates - {*machine.advertised, *left}
+        if len(machine.advertised) >= self._expected or not others:
             return JoinWait.NO_MORE
-        missing = {self._presence(member) for member in self.candidates - came} - {Presence.GONE}
-        if Presence.CONNECTED in missing or len(machine.advertised) < machine.min_cohort:
+        missing = {self._presence(member) for member in others} - {ConnectionState.GONE}
+        if ConnectionState.CONNECTED in missing or len(machine.advertised) < machine.min_cohort:
             return JoinWait.UNTIL_DEADLINE
         return JoinWait.SHORTLY if missing else JoinWait.NO_MORE
 
@@ -61,9 +64,9 @@ class ExpectedClients:
         """Return the clients that have neither joined nor left, without those that are gone."""
         came = {*machine.advertised, *left}
         return frozenset(
-            member for member in self.candidates - came if self._presence(member) is not Presence.GONE
+            member for member in self.candidates - came if self._presence(member) is not ConnectionState.GONE
         )
 
     def offline(self, members: Collection[int]) -> int:
         """Return how many of `members` have no connection."""
-        return sum(self._presence(member) is not Presence.CONNECTED for member in members)
+        return sum(self._presence(member) is not ConnectionState.CONNECTED for member in members)

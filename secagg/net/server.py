@@ -26,7 +26,7 @@ from secagg.net import events as net_events
 from secagg.net import packets
 from secagg.net.connection import LAST_SECONDS, Connection, host_of
 from secagg.net.events import LeaveReason, OnServerEvent
-from secagg.net.expected_clients import ExpectedClients, Presence
+from secagg.net.expected_clients import ConnectionState, ExpectedClients
 from secagg.net.handshake import AuthenticatedClient, ClientAuthenticator
 from secagg.net.notices import MAX_CLIENT_NOTICE, Notice, Topic, is_notice, parse_notice
 from secagg.net.nursery_and_threads import RunFunction, in_thread
@@ -153,12 +153,12 @@ class Server:
     ) -> AsyncIterator[Session]:
         """Set up a session with the clients that join before the deadline, and yield it.
 
-        The session ends with the block. When `expected` clients have joined or left, the server waits for no
-        more, and `Deadlines.absent` says how long it waits for clients that are not connected; if `expected`
-        is None, it always waits until the deadline. Raises `SumFailed` if too few join, and `StateError` if a
-        session runs already. If `members` is given, only these are invited; others stay connected for a later
-        session. `on_event` gets every event of `machine`, after the `ledger` and before the server's own
-        callback. `work` runs slow computations.
+        The session ends with the block. When `expected` clients have joined, or no other can, the server
+        waits for no more, and `Deadlines.absent` says how long it waits for clients that are not connected;
+        if `expected` is None, it always waits until the deadline. Raises `SumFailed` if too few join, and
+        `StateError` if a session runs already. If `members` is given, only these are invited; others stay
+        connected for a later session. `on_event` gets every event of `machine`, after the `ledger` and before
+        the server's own callback. `work` runs slow computations.
         """
         check_trio_runs("Server.session")
         if self._session is not None:
@@ -193,11 +193,11 @@ class Server:
                 self._forget_outdated()
                 self._on_event(net_events.SessionClosed())
 
-    def _presence(self, member: int) -> Presence:
+    def _presence(self, member: int) -> ConnectionState:
         link = self._links.get(member)
         if link is None:
-            return Presence.GONE if member in self._gone else Presence.ABSENT
-        return Presence.OFFLINE if link in self._offline else Presence.CONNECTED
+            return ConnectionState.GONE if member in self._gone else ConnectionState.ABSENT
+        return ConnectionState.OFFLINE if link in self._offline else ConnectionState.CONNECTED
 
     def _forget_outdated(self) -> None:
         for link in self._outdated:
@@ -290,6 +290,8 @@ class Server:
             self._session.note_presence()
 
     async def _take(self, link: Link, arrival: ReceivedFrame) -> None:
+        if self._links.get(link.member) is not link:
+            return  # the key has changed, and this connection of the old one ends soon
         if is_notice(arrival.frame):
             self._take_notice(link.member, arrival.frame)
             return
@@ -344,6 +346,8 @@ class Server:
         if self._session is not None and self._session.has(link):
             self._session.lose(link, why)
         if why is LeaveReason.KEY_CHANGED:
+            self._stray_frames.pop(link.member, None)
+            self._client_notices.pop(link.member, None)
             self._nursery.start_soon(self._dismiss_later, link)
         else:
             link.close(Reason.REPLACED)
@@ -355,15 +359,19 @@ class Server:
         link.close(Reason.UNKNOWN)
 
     def _exclude(self, link: Link, error: PeerError) -> None:
-        """Exclude a client that broke the protocol: disconnect it, and refuse it until the next session."""
+        """Exclude a client that broke the protocol: disconnect it, and refuse it until the next session. If
+        the link is one of an old key, only end it: what a revoked key does must not harm the new one."""
+        if self._links.get(link.member) is not link:
+            link.close(Reason.UNKNOWN)
+            return
         self._on_event(net_events.ClientExcluded(link.member, error))
-        self._excluded_members.add(link.member)
+        if link not in self._outdated:
+            self._excluded_members.add(link.member)
         self._gone.add(link.member)
         if self._session is not None and self._session.has(link):
             self._session.remove_excluded(link, error)
-        if self._links.get(link.member) is link:
-            del self._links[link.member]
-            self._stop_grace_period(link)
+        del self._links[link.member]
+        self._stop_grace_period(link)
         link.close(Reason.EXCLUDED)
 
     # --- shutting down ---

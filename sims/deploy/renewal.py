@@ -10,6 +10,7 @@ import os
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -244,7 +245,7 @@ class ClientFiles:
         self._credentials = credentials
         self._ledger = ledger
         self._log = log
-        self._server = credentials.server
+        self._server = credentials.server  # as last read from its file, or written to it
         self._pair = KeyPair(credentials.identity, credentials.certificate)
         self.watch = FileWatch(self._files())
 
@@ -282,14 +283,21 @@ class ClientFiles:
 
     def store(self, event: ClientNetworkEvent) -> None:
         """Store a registry or a certificate of the server that the client has adopted. If this is impossible,
-        the log says so: then a restart begins with the old one."""
+        the log says so: the client goes on, but needs the file before it can be started again."""
+        match event:
+            case RegistryAdopted():
+                path = self._section.registry
+                store = partial(self._store_registry, event.registry, event.data)
+            case ServerCertificateAdopted():
+                path = self._section.server_certificate
+                store = partial(self._store_certificate, event)
+            case _:
+                return
         try:
-            if isinstance(event, RegistryAdopted):
-                self._store_registry(event.registry, event.data)
-            if isinstance(event, ServerCertificateAdopted):
-                self._store_certificate(event)
+            store()
         except (SecaggError, OSError) as error:
-            self._log.write("caution", reason=f"after a restart, this is not known any more: {error}")
+            reason = f"{path} has to be replaced by the server's before this client is started again: {error}"
+            self._log.write("caution", reason=reason)
 
     def _store_registry(self, registry: Registry, data: bytes) -> None:
         path = self._section.registry
@@ -309,7 +317,7 @@ class ClientFiles:
 
     def _store_certificate(self, event: ServerCertificateAdopted) -> None:
         path = self._section.server_certificate
-        self._server = event.certificate
         if read_certificate(path) != event.certificate:
             CERTIFICATE.replace(old_path(path), event.previous, mode=PUBLIC)
             CERTIFICATE.replace(path, event.certificate, mode=PUBLIC)
+        self._server = event.certificate

@@ -325,6 +325,29 @@ def test_what_cannot_be_stored_is_told(site: Site, monkeypatch: pytest.MonkeyPat
     assert len(log.facts("caution")) == 1
 
 
+def test_a_certificate_that_could_not_be_stored_is_not_given_up_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file still has the old one, which is nothing new."""
+    log, spy = Diary(), Spy()
+    files, old = client_files(site, log), read_certificate(site / "server.pem")
+
+    def full(_handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        files.store(ServerCertificateAdopted(read_certificate(site / "client-2.pem"), old))
+
+    async def steps() -> None:
+        site.enrol(version=2)
+        await until(lambda: spy.of("registry"))
+
+    followed(lambda: files.follow(spy), steps)  # type: ignore[arg-type]
+    assert len(log.facts("caution")) == 1
+    assert spy.of("pin") == []
+
+
 def test_hand_overs_that_cannot_be_read_are_a_problem_of_the_configuration(site: Site) -> None:
     site.write("client-1.handover", "garbage")
     with pytest.raises(Exception, match=r"client\.hand_over"):

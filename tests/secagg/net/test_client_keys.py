@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from secagg.client_memory import VolatileMemory
 from secagg.errors import (
     SERVER,
     ExpiredRegistry,
+    ForeignLedger,
     MalformedMessage,
     OversizeMessage,
     ParameterError,
@@ -22,6 +24,7 @@ from secagg.errors import (
 from secagg.hand_over import HandOver
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
+from secagg.ledger import ClientLedger
 from secagg.net.certificates import make_certificate
 from secagg.net.client_keys import ClientKeys, certificate_notice
 from secagg.net.event_log import render
@@ -221,6 +224,31 @@ def test_a_new_key_is_used_at_once_if_it_is_listed_already() -> None:
     assert keys.of_machine["identity"] is None
 
 
+@pytest.mark.parametrize("trust", Trust)
+@pytest.mark.parametrize("offered_first", [True, False])
+def test_the_ledger_follows_the_new_key_at_once(tmp_path: Path, trust: Trust, offered_first: bool) -> None:
+    """Under both trust levels: the key that it has now may be lost before the client is started again."""
+    path = tmp_path / "ledger"
+    with ClientLedger.create(path, member=5, identity=OWN.public) as ledger:
+        keys = Keys(trust=trust, identity=OWN if trust is Trust.MALICIOUS else None, memory=ledger)
+        ledger.offer([HandOver.sign(5, OWN, NEW.public)])
+        if offered_first:
+            keys.offer(NEW, pem(NEW))
+        keys.adopt(registry(4, NEW))
+        keys.offer(NEW, pem(NEW))
+    ClientLedger.open(path, member=5, identity=NEW.public).close()
+
+
+def test_a_key_to_which_the_ledger_is_not_handed_over_is_not_used(tmp_path: Path) -> None:
+    with ClientLedger.create(tmp_path / "ledger", member=5, identity=OWN.public) as ledger:
+        keys = Keys(trust=Trust.CURIOUS, identity=None, memory=ledger)
+        old = keys.connection().context
+        keys.adopt(registry(4, NEW))
+        with pytest.raises(ForeignLedger):
+            keys.offer(NEW, pem(NEW))
+        assert keys.connection().context is old
+
+
 def test_if_the_server_refuses_one_key_the_other_is_tried() -> None:
     keys = Keys()
     old = keys.connection().context
@@ -314,6 +342,15 @@ def test_nobody_else_can_change_it(certificate: bytes, statement: HandOver | Non
     keys = Keys()
     with pytest.raises(WrongHandOver):
         keys.take(certificate_notice(certificate, statement))
+    assert keys.connection().server_name == server_name(pem(HOST))
+
+
+@pytest.mark.parametrize("other", [OWN, OTHER, AUTHORITY], ids=["itself", "a client", "authority"])
+def test_the_certificate_of_another_party_is_not_adopted(other: Identity) -> None:
+    """With such a file, the client would refuse to start again."""
+    keys = Keys(registry=Registry(3, {5: OWN.public, 6: OTHER.public}))
+    with pytest.raises(WrongHandOver, match="authority"):
+        keys.take(certificate_notice(pem(other), HandOver.sign(SERVER, HOST, other.public)))
     assert keys.connection().server_name == server_name(pem(HOST))
 
 

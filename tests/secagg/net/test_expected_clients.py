@@ -14,7 +14,7 @@ from secagg.errors import TooFewClients
 from secagg.local_session import Stage
 from secagg.net.event_log import EventLog
 from secagg.net.events import ClientsAwaited, ServerNetworkEvent, SessionWaiting
-from secagg.net.expected_clients import ExpectedClients, JoinWait, Presence
+from secagg.net.expected_clients import ConnectionState, ExpectedClients, JoinWait
 from secagg.net.nursery_and_threads import inline
 from secagg.net.packets import Reason
 from secagg.net.settings import Deadlines, Patience
@@ -42,7 +42,12 @@ class Joined:
     min_cohort: int
 
 
-CON, OFF, ABS, GONE = Presence.CONNECTED, Presence.OFFLINE, Presence.ABSENT, Presence.GONE
+CON, OFF, ABS, GONE = (
+    ConnectionState.CONNECTED,
+    ConnectionState.OFFLINE,
+    ConnectionState.ABSENT,
+    ConnectionState.GONE,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,13 +65,13 @@ CON, OFF, ABS, GONE = Presence.CONNECTED, Presence.OFFLINE, Presence.ABSENT, Pre
 )
 @pytest.mark.parametrize("left", [(), (9,)])
 def test_how_long_a_session_waits(
-    others: list[Presence], expected: int | None, wait: JoinWait, left: tuple[int, ...]
+    others: list[ConnectionState], expected: int | None, wait: JoinWait, left: tuple[int, ...]
 ) -> None:
-    """Clients 0 and 1 have joined, which is enough; client 9 may have left."""
+    """Clients 0 and 1 have joined, which is enough; client 9 may have left, which changes nothing."""
     presence = {0: CON, 1: GONE, 9: CON, **dict(enumerate(others, start=2))}
     clients = ExpectedClients(
         {*presence} - ({9} if not left else set()),
-        expected=None if expected is None else expected + len(left),
+        expected=expected,
         presence=presence.__getitem__,
     )
     machine = cast(ServerMachine, Joined((0, 1), min_cohort=2))
@@ -76,8 +81,14 @@ def test_how_long_a_session_waits(
     assert clients.offline(missing) == sum(each in (OFF, ABS) for each in others)
 
 
+@pytest.mark.parametrize("joined", [(), (0, 1)])
+def test_nobody_is_waited_for_after_everybody_has_joined_or_left(joined: tuple[int, ...]) -> None:
+    clients = ExpectedClients({*joined, 9}, expected=3, presence=lambda _member: CON)
+    assert clients.wait(cast(ServerMachine, Joined(joined, min_cohort=3)), (9,)) is JoinWait.NO_MORE
+
+
 @pytest.mark.parametrize("others", [[GONE], [ABS], [OFF]])
-def test_too_few_clients_are_waited_for_until_the_deadline(others: list[Presence]) -> None:
+def test_too_few_clients_are_waited_for_until_the_deadline(others: list[ConnectionState]) -> None:
     presence = {0: CON, **dict(enumerate(others, start=1))}
     clients = ExpectedClients(presence, expected=2, presence=presence.__getitem__)
     assert clients.wait(cast(ServerMachine, Joined((0,), min_cohort=2)), ()) is JoinWait.UNTIL_DEADLINE
@@ -208,6 +219,32 @@ def test_who_is_excluded_is_not_waited_for_in_the_next_session_but_may_come() ->
             async with world.all_clients(3):
                 await server.wait_for_clients(4)
                 await takes(world, server, 0, 0, 1, 2, 3)
+
+    play(World(), main)
+
+
+def test_who_comes_and_is_excluded_takes_the_place_of_nobody() -> None:
+    """Otherwise liars would keep honest clients out of every session that limits its cohort."""
+
+    async def main(world: World, network: Network) -> None:
+        async with (
+            world.server(patience=PATIENCE) as server,
+            world.all_clients(0, 1),
+            trio.open_nursery() as nursery,
+        ):
+            intruder = await network.dial(3)
+            await intruder.welcomed()
+
+            async def misbehave() -> None:
+                await intruder.frame()
+                await intruder.send(b"\xff" * 5)
+                assert await intruder.dismissal() is Reason.EXCLUDED
+                await world.answering(2)
+
+            nursery.start_soon(misbehave)
+            await server.wait_for_clients(3)
+            await takes(world, server, 0, 0, 1, 2, expected=3)
+            nursery.cancel_scope.cancel()
 
     play(World(), main)
 

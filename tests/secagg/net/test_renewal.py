@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
 from secagg.net.certificates import make_certificate
 from secagg.net.client_keys import certificate_notice
+from secagg.net.connection import StreamEnded
 from secagg.net.event_log import EventLog
 from secagg.net.events import RegistryAdopted
 from secagg.net.notices import Notice, Topic
@@ -197,6 +199,66 @@ def test_a_removed_client_leaves_the_session_and_stays_away() -> None:
     world = play(Trusting(), main)
     assert world.diary.members("left") == [3]
     assert "not listed" in str(world.diaries[3].facts("registry adopted")[0]["own_key"])
+
+
+@pytest.mark.parametrize("frames", [[b"\xc1\xff"], [b"stray"] * 9], ids=["notice", "stray frames"])
+@pytest.mark.parametrize("in_session", [False, True])
+def test_what_a_revoked_key_does_is_not_held_against_the_new_one(
+    in_session: bool, frames: list[bytes]
+) -> None:
+    """A thief of the old key breaks the protocol after the key has changed, to have its owner excluded."""
+
+    async def main(world: Trusting, network: Network) -> None:
+        members = world.registry.members
+        async with world.server() as server, world.all_clients(0, 1, 2):
+            server.renew(members={**members, 3: NEW_KEY.public})
+            thief = await network.dial(3)
+            await thief.welcomed()
+            await server.wait_for_clients(4)
+
+            async def be_revoked() -> None:
+                server.renew(members=members, notices=[world.next_registry(dict(members))])
+                with suppress(StreamEnded):
+                    for frame in frames:
+                        await thief.send_frame(frame, seen=0)
+
+            if in_session:
+                async with world.session(server, expected=3) as session:
+                    await be_revoked()
+                    world.check(await world.ask(session), session, 0, 1, 2)
+            else:
+                await be_revoked()
+            async with world.all_clients(3):
+                await server.wait_for_clients(4)
+                await sum_of(world, server, 0, 1, 2, 3)
+
+    play(Trusting(), main)
+
+
+def test_a_revoked_key_that_is_excluded_in_its_last_session_excludes_nobody_else() -> None:
+    """The key changes while its thief is in a session, which would have gone on with it."""
+
+    async def main(world: Trusting, network: Network) -> None:
+        members = world.registry.members
+        async with world.server() as server, world.all_clients(0, 1, 2), trio.open_nursery() as nursery:
+            server.renew(members={**members, 3: NEW_KEY.public})
+            thief = await network.dial(3)
+            await thief.welcomed()
+            await server.wait_for_clients(4)
+
+            async def be_revoked() -> None:
+                await thief.frame()
+                server.renew(members=members, notices=[world.next_registry(dict(members))])
+                await thief.send(b"\xff" * 5)
+
+            nursery.start_soon(be_revoked)
+            async with world.session(server, expected=4):
+                await world.diary.has("excluded")
+                async with world.all_clients(3):
+                    await server.wait_for_clients(4)
+
+    world = play(Trusting(), main)
+    assert world.diary.members("excluded") == [3]
 
 
 def test_a_client_that_does_not_read_is_disconnected_soon() -> None:
