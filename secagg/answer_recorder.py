@@ -31,9 +31,8 @@ class AnswerRecorder:
         beyond the budget, and what the memory raises if it cannot store the answer."""
         if question is self._recorded:
             return
-        query = question.query
-        group, adjacency = self._table.group_of(query.kind), self._policy.adjacency
-        entry = AnswerEntry.to(question, group=group, adjacency=adjacency, sequences=sequences)
+        query, adjacency = question.query, self._policy.adjacency
+        entry = AnswerEntry.to(question, self._table, adjacency=adjacency, sequences=sequences)
         self._memory.remember_answer(entry, self._policy.budget)
         self._groups.answer(query.kind, query.round)
         self._recorded = question

@@ -283,6 +283,9 @@ class ClientMachine(OneTime):
 
     # --- one sum ---
 
+    def _content(self, query: m.Query) -> bytes:
+        return content_digest(query.kind, query.payload, self._table.terms)
+
     def _on_query(self, message: m.Query, frame: bytes) -> ClientStep:
         client_checks.check_sum_index(message.sum_index, self._last_sum, self._form.sums)
         client_checks.check_kind(message.kind, self._table)
@@ -291,7 +294,7 @@ class ClientMachine(OneTime):
         client_checks.check_roster(roster, self._sharers, self._position, self._cohort, self._least)
         client_checks.check_noise_roster(len(roster), spec)
         self._groups.check_new(message.kind, message.round)
-        client_checks.check_query_is_new(content_digest(message.kind, message.payload), self._memory)
+        client_checks.check_query_is_new(self._content(message), self._memory)
         client_checks.check_budget(self._memory, self._policy, spec, roster=len(roster))
         self._last_sum = message.sum_index
         self._last_kind = (message.kind, message.round)

@@ -18,7 +18,7 @@ from secagg.errors import SERVER, SessionLive
 from secagg.hashing import DIGEST_BYTES
 from secagg.noise.zcdp_cost import Adjacency
 from secagg.query_context import Question, content_digest
-from secagg.sum_spec import SumSpec
+from secagg.sum_spec import SumSpec, Table
 
 NEVER: Final = -1
 
@@ -40,8 +40,8 @@ class SumFacts:
 class AnswerEntry:
     """The record of one answer to a query. It is stored before the answer is sent.
 
-    `group`      the name of the group of the sum: sums of the same vector (see `secagg.sum_group_rules`).
-    `content`    the digest of the query's kind and payload (`question.content_digest`).
+    `group`      `Table.remembered_group` of the sum: sums of the same vector (see `secagg.sum_group_rules`).
+    `content`    the digest of the query's kind and payload (`query_context.content_digest`).
     `charge`     the privacy cost of the sum, in units of 2^-40 rho; None for a sum without noise.
     `adjacency`  the adjacency to which that charge refers.
     `sequences`  the sequences of sums to which the sum belongs (see `secagg.differencing_rules`).
@@ -60,14 +60,19 @@ class AnswerEntry:
 
     @classmethod
     def to(
-        cls, question: Question, *, group: str, adjacency: Adjacency, sequences: tuple[SumSequence, ...] = ()
+        cls,
+        question: Question,
+        table: Table,
+        *,
+        adjacency: Adjacency,
+        sequences: tuple[SumSequence, ...] = (),
     ) -> Self:
         """Return the record of an answer to `question`. The privacy charge is computed from its noise."""
         query, spec, roster = question.query, question.spec, len(question.roster)
         return cls(
-            group=group,
+            group=table.remembered_group(query.kind),
             round_number=query.round,
-            content=content_digest(query.kind, query.payload),
+            content=content_digest(query.kind, query.payload, table.terms),
             charge=sum_charge(spec, roster=roster, adjacency=adjacency),
             adjacency=adjacency,
             facts=SumFacts(

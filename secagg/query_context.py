@@ -17,8 +17,11 @@ from secagg.share_tags import DealtRow
 from secagg.sum_spec import COUNT_BYTES, SumSpec
 
 
-def content_digest(kind: str, payload: bytes) -> bytes:
-    """Return a digest of a query's kind and payload, to recognise the same query in any round or session."""
+def content_digest(kind: str, payload: bytes, terms: bytes = b"") -> bytes:
+    """Return a digest of a query's kind and payload, to recognise the same query in any round or session. If
+    the table has `terms`, only queries under the same terms are the same."""
+    if terms:
+        return digest("query content with terms", terms, kind.encode("ascii"), payload)
     return digest("query content", kind.encode("ascii"), payload)
 
 

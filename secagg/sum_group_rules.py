@@ -67,7 +67,8 @@ class GroupBook:
         name = self._table.group_of(kind)
         if group is None:
             latest = self._groups[name].round_number if name in self._groups else NEVER  # in this session
-            if round_number <= max(self._memory.last_round(name), latest):
+            remembered = self._memory.last_round(self._table.remembered_group(kind))
+            if round_number <= max(remembered, latest):
                 raise errors.GroupReopened(SERVER, f"group {name!r} of round {round_number} is over")
         elif group.closed:
             raise errors.GroupReopened(SERVER, f"group {name!r} of round {round_number} was closed")
@@ -134,7 +135,7 @@ class Agenda:
             raise errors.StateError(f"all {self._sums} sums of this session are used")
         if self._groups.is_closed(kind, round_number):
             raise errors.CohortChanged("a client of this group has left; its last total stands")
-        if self._memory.knows_query(content_digest(kind, payload)):
+        if self._memory.knows_query(content_digest(kind, payload, self._table.terms)):
             raise errors.StateError("this query was asked before; clients would refuse it")
         try:
             self._groups.check_new(kind, round_number)
@@ -149,9 +150,9 @@ class Agenda:
     def note(self, query: Query) -> None:
         """Count a new sum, and record its query before it is sent. Then `check` refuses to repeat it."""
         entry = AnswerEntry(
-            group=self._table.group_of(query.kind),
+            group=self._table.remembered_group(query.kind),
             round_number=query.round,
-            content=content_digest(query.kind, query.payload),
+            content=content_digest(query.kind, query.payload, self._table.terms),
             charge=None,
         )
         self._memory.remember_answer(entry, Budget())

@@ -339,6 +339,12 @@ class Table(Mapping[str, SumSpec]):
     def group_of(self, kind: str) -> str:
         return self.kinds[kind].group or kind
 
+    def remembered_group(self, kind: str) -> str:
+        """Return the name under which clients remember the last round of the group of `kind` over sessions.
+        It contains the terms, because a run with other terms counts its rounds from 0 again."""
+        name = self.group_of(kind)
+        return f"{name} {self.terms.hex()}" if self.terms else name
+
     def check_fits(self, cohort: int) -> None:
         for spec in self.kinds.values():
             spec.check_fits(cohort)

@@ -41,7 +41,7 @@ class StateFile:
             return None
         data = STATE.read(self.path)
         start = len(_MAGIC) + _NONCE
-        if data[: len(_MAGIC)] != _MAGIC:
+        if len(data) < start or data[: len(_MAGIC)] != _MAGIC:
             raise ConfigError(f"{self.path} is not the state of a client; correct the path")
         try:
             return AESGCM(self._key()).decrypt(data[len(_MAGIC) : start], data[start:], self._context)

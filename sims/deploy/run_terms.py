@@ -73,6 +73,7 @@ class RunTerms:
             "algorithm": self.algorithm,
             "training": {**given.training.model_dump(), "loss": self.task.training.loss},
             "rounds": given.rounds,
+            "seed": given.seed,
             "model": {"kind": given.model.kind, **dict(_parameters(self.module))},
             "trust": given.channel.trust,
             "min_difference": given.channel.min_difference,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,34 @@ def test_a_later_session_is_refused(
     first_total(rig)
     with pytest.raises(error):
         asked_later(rig, VICTIM, threshold=3, payload=payload, round_number=round_number)
+    assert_refused(rig.machines[0])
+
+
+# --- in a later run, whose terms the clients' owners have changed -----------------------------------
+
+
+def asked_in_another_run(rig: Rig) -> Vector | None:
+    rig.table = replace(rig.table, terms=b"another run")
+    return asked_later(rig, VICTIM, threshold=3, payload=b"model", round_number=0)
+
+
+@pytest.mark.parametrize("trust", BOTH)
+def test_the_same_model_in_another_run_reads_the_vector(
+    trust: Trust, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A curious server could compute it, too, if it gets the same updates over nearly the same clients."""
+    if trust is Trust.MALICIOUS:
+        forget_sets(monkeypatch)
+    rig = Rig(5, trust)
+    found = difference(first_total(rig), asked_in_another_run(rig))
+    assert (found == rig.vectors[VICTIM]).all()
+
+
+def test_the_same_model_in_another_run_is_refused_over_nearly_the_same_clients() -> None:
+    rig = Rig(5, Trust.MALICIOUS)
+    first_total(rig)
+    with pytest.raises(RepeatedQuery):
+        asked_in_another_run(rig)
     assert_refused(rig.machines[0])
 
 

@@ -97,6 +97,13 @@ def test_the_content_of_a_query_is_its_kind_and_broadcast() -> None:
     assert len(contents) == 4
 
 
+def test_the_content_of_a_query_under_terms_is_that_of_one_run() -> None:
+    """Two runs may begin with the same model; under the same terms, it is the same question."""
+    same = [content_digest("a", b"model", terms) for terms in (b"terms", b"other", b"")]
+    assert len({*same, content_digest("am", b"odel", b"terms")}) == 4
+    assert content_digest("a", b"model", b"terms") == content_digest("a", b"model", b"terms")
+
+
 def test_the_grid_depends_on_the_cohort_and_not_on_the_roster() -> None:
     real = SumSpec(parts=(Part(name="x", size=2, bits=8, bound=LInf(1.0)),))
     assert question(spec=real, roster=PositionSet((0, 1))).encoding.cohort == 3

@@ -141,6 +141,15 @@ def test_a_group_of_an_earlier_session_is_over(
     book.check_new("alone", round_number)
 
 
+def test_rounds_under_other_terms_are_counted_from_the_beginning(memory: VolatileMemory) -> None:
+    mine, other = (GroupBook(Table(TABLE.kinds, terms=terms), memory) for terms in (b"mine", b"other"))
+    group = Table(TABLE.kinds, terms=b"mine").remembered_group("first")
+    memory.remember_answer(AnswerEntry(group=group, round_number=7, content=b"c", charge=None), Budget())
+    with pytest.raises(GroupReopened):
+        mine.check_new("later", 7)
+    other.check_new("later", 0)
+
+
 def test_an_earlier_round_cannot_be_taken_up_again(book: GroupBook, memory: VolatileMemory) -> None:
     for round_number in (1, 2):
         answer(book, "first", round_number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -188,12 +189,28 @@ def test_the_state_of_a_client_is_encrypted_and_of_one_run(tmp_path: Path) -> No
     state_key_path(tmp_path / "state").write_bytes(bytes(32))
     with pytest.raises(ConfigError):
         file.load()
+    saved = (tmp_path / "state").read_bytes()
+    for damaged in (b"something else", *(saved[:length] for length in range(len(saved)))):
+        (tmp_path / "state").write_bytes(damaged)
+        with pytest.raises(ConfigError):
+            file.load()
     state_key_path(tmp_path / "state").write_bytes(b"short")
     with pytest.raises(ConfigError):
         file.save(b"x")
-    (tmp_path / "state").write_bytes(b"something else")
-    with pytest.raises(ConfigError):
-        file.load()
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_second_run_needs_another_seed(tmp_path: Path, seed: int) -> None:
+    """Clients never answer a round of a run again; a run with another seed is another run."""
+    site = TrainingSite(tmp_path, rounds=1)
+    site.train()
+    site.scenario_text = site.scenario_text.replace("seed = 3", f"seed = {seed}")
+    for member in site.clients:
+        (site / f"state-{member}").unlink()
+    shutil.rmtree(site / "run")
+    log = site.train(lambda log: bool(log.facts("round failed") or log.facts("round")))
+    assert bool(log.facts("round failed")) == (seed == 3)
+    assert bool(site.diaries[0].facts("refused")) == (seed == 3)
 
 
 @pytest.mark.slow
