@@ -127,7 +127,7 @@ class CatalogueEntry:
 
     def _no_such(self, name: str) -> str:
         if name in self.budget_names:
-            return f"{name} belongs to the private variant of {self.name}, and there is no noise"
+            return f"{name} is a parameter of the noise of {self.name}: in a scenario, set it in [privacy]"
         if name in self.fixed:
             return f"{name} is what makes it {self.name}, and cannot be set"
         known = {each.name: each for each in self.settings}

@@ -93,7 +93,9 @@ class PublicStepBudget(PrivacyBudget):
 
     def check(self) -> None:
         checks.bound(
-            "step", self.step, "how far a private step goes if all clients pull one way, such as 0.1"
+            "step",
+            self.step,
+            "how far a private step goes if all clients pull one way, such as 0.1 (a key of [privacy])",
         )
 
     length = checks.CheckedBound("step")

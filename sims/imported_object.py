@@ -58,8 +58,9 @@ def imported(name: str, directory: Path | None = None) -> Callable[..., Any]:
         raise ConfigError(f"{module_name} cannot be imported ({_where(error)}): correct it") from None
     function = getattr(module, object_name, None)
     if not callable(function):
+        other = f", only a {type(function).__name__}" if hasattr(module, object_name) else ""
         origin = getattr(module, "__file__", None) or "built in"
-        raise ConfigError(f"{module_name} ({origin}) has no function or class {object_name!r}")
+        raise ConfigError(f"{module_name} ({origin}) has no function or class {object_name!r}{other}")
     made: Callable[..., Any] = function
     return made
 

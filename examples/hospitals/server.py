@@ -12,5 +12,6 @@ FILES |= {"registry": "registry.secagg", "run": "run"}
 
 with train_as_server(TERMS, listen=sys.argv[1], min_cohort=3, files=FILES) as run:
     for report in run:
-        print("round", report.number, "of", report.clients, "hospitals:", dict(report.facts), flush=True)
+        outcome = report.failure or dict(report.facts)
+        print("round", report.number, "of", report.clients, "hospitals:", outcome, flush=True)
 torch.save(run.model.state_dict(), "model.pt")

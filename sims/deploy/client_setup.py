@@ -35,7 +35,7 @@ from sims.deploy.sum_specs_file import read_table
 from sims.text_format import DECLINING, DIFFERENCING
 
 if TYPE_CHECKING:
-    from sims.deploy.training_client import TrainingClient
+    from sims.deploy.training_client import RunClient
 
 NEW_LEDGER: Final = "secagg join --new-ledger"
 _TRAINING: Final = ("share", "data", "learner", "state", "model", "personal")
@@ -51,7 +51,7 @@ class ClientSetup:
     credentials: ClientCredentials
     patience: Patience
     source: Source
-    training: TrainingClient | None = None  # None for single sums
+    training: RunClient | None = None  # None for single sums
 
     @property
     def signer(self) -> tuple[Identity | None, Registry | None]:
@@ -112,7 +112,7 @@ def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
 
 
 def client_setup(
-    config: JoinConfig, path: Path, *, training: TrainingClient | None = None, with_ledger: bool = True
+    config: JoinConfig, path: Path, *, training: RunClient | None = None, with_ledger: bool = True
 ) -> ClientSetup:
     """Return a verified configuration as `load_client_setup` does. `path` is the file of `config`. With
     `training`, a program has made the client that trains, and `config` names neither table nor scenario."""
@@ -149,7 +149,7 @@ def client_setup(
 
 def _values(
     config: JoinConfig, directory: Path, problems: Problems
-) -> tuple[Table | None, Source | None, TrainingClient | None]:
+) -> tuple[Table | None, Source | None, RunClient | None]:
     """Return the sums of a client, the source of its values, and the client that trains; None for what is
     unusable, which is added to `problems`."""
     table = source = training = None
@@ -182,7 +182,7 @@ def _check_no_training(section: InputSection) -> None:
         raise ConfigError(f"{', '.join(used)}: for training only, which client.scenario describes; remove it")
 
 
-def _check_batches(wanted: int, training: TrainingClient, problems: Problems) -> None:
+def _check_batches(wanted: int, training: RunClient, problems: Problems) -> None:
     """Add a problem if the policy's `min_difference` is larger than the server will keep."""
     agreed = training.terms.settings.channel.min_difference
     if wanted > agreed:
@@ -212,7 +212,7 @@ def _check_machine(
         )
 
 
-def _check_training(config: JoinConfig, training: TrainingClient, policy: Policy, problems: Problems) -> None:
+def _check_training(config: JoinConfig, training: RunClient, policy: Policy, problems: Problems) -> None:
     from sims.deploy.training_checks import check_client_outputs, check_policy  # needs torch
 
     check_client_outputs(config.input, problems)
@@ -223,7 +223,7 @@ def _check_ledger(
     config: JoinConfig,
     policy: Policy,
     credentials: ClientCredentials,
-    training: TrainingClient | None,
+    training: RunClient | None,
     problems: Problems,
 ) -> None:
     if credentials.registry.members.get(config.client.member) != credentials.identity.public:

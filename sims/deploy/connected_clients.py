@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import trio
 
@@ -26,7 +26,6 @@ from sims.deploy.renewal import LiveServerCredentials
 from sims.deploy.run_terms import RunTerms
 from sims.scenario.federated_data import draw_cohort
 
-T = TypeVar("T")
 LOOK: Final = 10.0  # seconds between two lines of the log while no batch of clients is there
 _GLANCE: Final = 0.1  # seconds between two looks at who is connected
 
@@ -130,10 +129,6 @@ def session_machine(
         hooks=hooks,
         **more,
     )
-
-
-def call_in_loop(token: trio.lowlevel.TrioToken, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-    return trio.from_thread.run(function, *args, trio_token=token)
 
 
 async def connected_ids(server: Server) -> tuple[int, ...]:

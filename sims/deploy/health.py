@@ -31,7 +31,7 @@ class Subject(Enum):
 
 
 @dataclass(frozen=True)
-class Fault:
+class HealthProblem:
     """What is wrong with a `subject`: the name of an error class. The sentence is for the log only, because
     it names files."""
 
@@ -72,7 +72,7 @@ class Health:
             output: check_output,
         }
         self._seen: LedgerError | None = None
-        self._faults: tuple[Fault, ...] = ()
+        self._faults: tuple[HealthProblem, ...] = ()
         self._examined = -float("inf")
         self._lock = trio.Lock()
 
@@ -81,7 +81,7 @@ class Health:
         self._seen = error
         self._examined = -float("inf")
 
-    async def faults(self) -> tuple[Fault, ...]:
+    async def faults(self) -> tuple[HealthProblem, ...]:
         """Return what is wrong now; nothing if the server is in good health."""
         async with self._lock:
             if trio.current_time() - self._examined >= self._fresh:
@@ -91,16 +91,16 @@ class Health:
                 self._faults = found
             return self._faults
 
-    def _examine(self) -> tuple[Fault, ...]:
+    def _examine(self) -> tuple[HealthProblem, ...]:
         found = []
         for subject, check in self._checks.items():
             try:
                 check()
             except (LocalError, OSError) as error:
-                found.append(Fault(subject, type(error).__name__, str(error)))
+                found.append(HealthProblem(subject, type(error).__name__, str(error)))
         return tuple(found)
 
-    def _log_changes(self, found: tuple[Fault, ...]) -> None:
+    def _log_changes(self, found: tuple[HealthProblem, ...]) -> None:
         before = {fault.subject for fault in self._faults}
         for fault in found:
             if fault.subject not in before:

@@ -22,7 +22,7 @@ from secagg.net.events import ServerNetworkEvent
 from secagg.net.settings import Address
 from sims.config_problems import ConfigError, Problems
 from sims.deploy.config import MetricsSection
-from sims.deploy.health import Fault, Health
+from sims.deploy.health import Health, HealthProblem
 from sims.deploy.http_endpoint import Reply, Route, open_endpoint
 from sims.deploy.listen_errors import cannot_listen
 
@@ -142,7 +142,7 @@ class Monitoring:
         return {"/metrics": figures, "/health": health}
 
 
-def health_reply(faults: tuple[Fault, ...]) -> Reply:
+def health_reply(faults: tuple[HealthProblem, ...]) -> Reply:
     """Return status 200, or 503 with the reasons: what is bad, and the name of an error class. The log has
     the sentences, because they name files."""
     reasons = [{"about": fault.subject.value, "error": fault.error} for fault in faults]

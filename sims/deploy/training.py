@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 import torch
@@ -48,7 +49,7 @@ from sims.deploy.model_files import named
 from sims.deploy.process_control import single_error, start_watching
 from sims.deploy.run_terms import RunTerms, run_terms, terms_of
 from sims.deploy.training_client import (
-    TrainingClient,
+    RunClient,
     check_cohort,
     checked_learner,
     client_with,
@@ -180,12 +181,10 @@ class ServedTraining:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
-            self.close()
-        except Exception:
-            if error is None:
-                raise
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
 
 @dataclass(frozen=True)
@@ -308,14 +307,15 @@ def default_policy(terms: RunTerms) -> dict[str, Any]:
 
 def _learner_of(terms: RunTerms, data: OwnData | None, learner: Learner | None, member: int) -> Any:
     if (data is None) == (learner is None):
-        raise ConfigError("train_as_client: give either data or a learner, and not both")
+        given = "neither" if data is None else "both"
+        raise ConfigError(f"train_as_client: give data or a learner; this call has {given}")
     if learner is not None:
         return checked_learner("learner", learner, terms), no_schedule
     assert data is not None
     return learner_of(client_data_of(data), terms, member)
 
 
-def _with_ledger(config: JoinConfig, training: TrainingClient) -> ClientSetup:
+def _with_ledger(config: JoinConfig, training: RunClient) -> ClientSetup:
     """Return the verified setup of the client. Make its ledger if there is none and never was one."""
     setup = client_setup(config, _CLIENT, training=training, with_ledger=config.client.ledger.exists())
     if not config.client.ledger.exists():

@@ -33,7 +33,7 @@ OnEnd: TypeAlias = Callable[[Vector, Vector], None]
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingClient:
+class RunClient:
     """A client of a training run: the terms that it insists on, its runtime, and where its models go."""
 
     terms: RunTerms
@@ -88,7 +88,7 @@ class TrainingClient:
 
 def training_client(
     config: JoinConfig, terms: RunTerms, directory: Path, problems: Problems
-) -> TrainingClient | None:
+) -> RunClient | None:
     """Return the client of a run with these `terms` that `config` describes. If its data or its state cannot
     be used, add a problem and return None."""
     learner = _learner(config.input, terms, config.client.member, directory, problems)
@@ -109,7 +109,7 @@ def no_end(_common: Vector, _personal: Vector) -> None:
 
 def client_with(
     terms: RunTerms, learner: tuple[Learner, BeginRound], config: JoinConfig, on_end: OnEnd = no_end
-) -> TrainingClient:
+) -> RunClient:
     """Return a client that trains with `learner`, and a function that adapts its learning rate to a round.
     `on_end` receives the final models. Raise `SecaggError` if its state cannot be used."""
     section, member = config.input, config.client.member
@@ -117,7 +117,7 @@ def client_with(
         raise ConfigError("state: name a file for the client's personal model and memory")
     participant = Participant(terms.algorithm, learner[0], trust=Trust(config.policy.trust), member=member)
     store = StateFile(section.state, member, terms.digest)
-    return TrainingClient(terms, ClientRuntime(participant, store, learner[1]), section, on_end)
+    return RunClient(terms, ClientRuntime(participant, store, learner[1]), section, on_end)
 
 
 def check_cohort(most: int, terms: RunTerms) -> None:

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import trio
 
@@ -31,12 +31,12 @@ from secagg.net.server import Server
 from sims.config_problems import ConfigError, Problems, toml_tables
 from sims.coordination.client_runtime import RunOutcome
 from sims.coordination.coordinator import Coordinator
+from sims.coordination.network_session import CallInLoop
 from sims.coordination.run_writer import Origin, RunShape, RunWriter, open_run
 from sims.coordination.sum_settings import SumSettings
 from sims.deploy.config import OFF, DeploySection, ScenarioDeployment, load
 from sims.deploy.connected_clients import (
     ConnectedClients,
-    call_in_loop,
     connected_ids,
     others_came,
     session_machine,
@@ -262,8 +262,9 @@ class TrainingServer(FinishedRun):
         self._failed = sum(not line["completed"] for line in writer.lines)
 
     async def _outcome(self, server: Server) -> bytes:
-        call = partial(call_in_loop, trio.lowlevel.current_trio_token())
-        return await trio.to_thread.run_sync(self._train, server, call, abandon_on_cancel=True)
+        # If the server is stopped, the next call from the thread into this event loop raises `Cancelled`. The
+        # thread is waited for: it uses the ledger and the run directory, which are closed after it.
+        return await trio.to_thread.run_sync(self._train, server, cast(CallInLoop, trio.from_thread.run))
 
     async def _tell_everybody(self, server: Server) -> None:
         async with trio.open_nursery() as nursery:
@@ -278,7 +279,7 @@ class TrainingServer(FinishedRun):
 
     # --- in the thread of the algorithm ---
 
-    def _train(self, server: Server, call: Any) -> bytes:
+    def _train(self, server: Server, call: CallInLoop) -> bytes:
         terms = self._terms
         transport = ConnectedClients(self._section, terms, self._credentials, server, call, self._on_event)
         settings = replace(self._settings(), sample_cohort=transport.draw)
@@ -372,7 +373,7 @@ class TrainingServer(FinishedRun):
                 self._failed += 1
                 self._metrics.lose(run, coordinator, self._done, self._barred)
 
-    def _wait(self, server: Server, call: Any, coordinator: Coordinator) -> None:
+    def _wait(self, server: Server, call: CallInLoop, coordinator: Coordinator) -> None:
         """Wait until the registry is current, enough clients are connected, and a round with some of them is
         allowed. The server's events and the log say so at intervals."""
         apart = self._terms.settings.channel.min_difference

@@ -84,7 +84,7 @@ def test_a_parameter_of_the_budget_alone_cannot_be_set_without_noise() -> None:
     entry = next(each for each in CATALOGUE.values() if each.budget_names)
     name = entry.budget_names[0]
     wrong: dict[str, Any] = {name: 1.0}
-    with pytest.raises(ParameterError, match="private variant") as caught:
+    with pytest.raises(ParameterError, match="noise of") as caught:
         entry.build(dim=2, clients=4, **entry.example, **wrong)
     assert caught.value.parameter == name
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +31,7 @@ from sims.deploy.training import (
     train_as_server,
     training_terms,
 )
+from sims.deploy.training_server import TrainingServer
 from tests.sims.deploy_site import Site
 
 MALICIOUS = "malicious_server"
@@ -238,6 +241,26 @@ def test_the_default_policy_covers_one_run() -> None:
     assert policy["unnoised_sums"] == 0
     assert policy["max_rho"] == agreed.algorithm.max_rho
     assert default_policy(terms())["unnoised_sums"] >= 3
+
+
+def test_closing_waits_for_the_thread_of_the_algorithm(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It uses the ledger and the run directory, which the next server may open."""
+    train, begun, ended = TrainingServer._train, threading.Event(), threading.Event()
+
+    def slow(self: TrainingServer, server: Any, call: Any) -> bytes:
+        begun.set()
+        try:
+            return train(self, server, call)
+        finally:
+            time.sleep(0.3)
+            ended.set()
+
+    monkeypatch.setattr(TrainingServer, "_train", slow)
+    with programs.serve(terms()):
+        assert begun.wait(30)
+    assert ended.is_set()
 
 
 def test_closing_ends_the_iteration(programs: Programs) -> None:
