@@ -11,7 +11,6 @@ FILES = {"key": "server.key", "certificate": "server.pem", "authority": "authori
 FILES |= {"registry": "registry.secagg", "run": "run"}
 
 with train_as_server(TERMS, listen=sys.argv[1], min_cohort=3, files=FILES) as run:
-    for report in run:
-        outcome = report.failure or dict(report.facts)
-        print("round", report.number, "of", report.clients, "hospitals:", outcome, flush=True)
+    for done in run:
+        print("round", done.number, "clients", done.clients, done.failure or dict(done.facts), flush=True)
 torch.save(run.model.state_dict(), "model.pt")
