@@ -108,6 +108,7 @@ class Memory(Protocol):
     """
 
     def check_owner(self, member: int, public_key: bytes) -> None: ...
+    def hand_over(self, member: int, public_key: bytes) -> None: ...
     def check_process(self) -> None: ...
     def open_session(self) -> None: ...
     def close_session(self) -> None: ...
@@ -147,6 +148,9 @@ class VolatileMemory:
 
     def check_owner(self, member: int, public_key: bytes) -> None:
         """Accept any owner, because this memory does not record its owner."""
+
+    def hand_over(self, member: int, public_key: bytes) -> None:
+        """Accept any key, because this memory does not record its owner."""
 
     def check_process(self) -> None:
         """Accept any process: a fork has a memory of its own."""

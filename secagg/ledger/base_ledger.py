@@ -140,9 +140,12 @@ class Ledger(ABC):
 
     # --- its owner ---
 
-    def offer(self, hand_overs: Iterable[HandOver]) -> None:
-        """Keep statements for the moment at which the owner uses its new key. They are verified then."""
-        self._hand_overs = (*self._hand_overs, *hand_overs)
+    def offer(self, hand_overs: Iterable[HandOver]) -> bool:
+        """Keep statements for the moment at which the owner uses its new key. They are verified then. Return
+        whether one of them is new."""
+        new = tuple(each for each in hand_overs if each not in self._hand_overs)
+        self._hand_overs += new
+        return bool(new)
 
     def _claim(self, owner: Owner) -> None:
         """Raise `ForeignLedger` unless the ledger belongs to `owner`, or is handed over to it; if so, append

@@ -112,6 +112,11 @@ class ClientLedger(Ledger):
         self._file.catch_up()
         self._claim(Owner.client(member, public_key or self._owner.identity))
 
+    def hand_over(self, member: int, public_key: bytes) -> None:
+        """Let the ledger belong to `public_key`, the new key of its owner, or raise `ForeignLedger` as
+        `check_owner` does. A ledger that was made without a key needs none."""
+        self.check_owner(member, public_key if self._owner.identity else b"")
+
     def check_process(self) -> None:
         """Raise `LedgerError` if this process was forked after opening the ledger."""
         self._file.check_process()

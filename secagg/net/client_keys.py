@@ -9,6 +9,7 @@ Nothing here trusts the connection over which the bytes came.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from secagg.client_memory import Memory, VolatileMemory
 from secagg.errors import (
     SERVER,
     CertificateError,
+    ForeignLedger,
     OversizeMessage,
     ParameterError,
     PeerError,
@@ -179,7 +181,8 @@ class ClientKeys:
     def _take_registry(self, registry: Registry) -> None:
         self._memory.remember_registry(registry.version, registry.digest)
         self._registry = registry
-        self._use_listed_key()
+        with suppress(ForeignLedger):  # until the memory has the statement, and the key is offered again
+            self._use_listed_key()
 
     def _examine_certificate(self, body: bytes, now: int) -> KeyChange | None:
         if self._tls is None:
@@ -219,14 +222,15 @@ class ClientKeys:
     def offer(self, identity: Identity, certificate: bytes) -> None:
         """Use another key and certificate of this client as soon as a registry lists the key, or, to connect,
         if the server refuses the old one. Another certificate of the key in use is used if the server refuses
-        the one in use. Raises `ParameterError` or `CertificateError` if they do not belong together."""
+        the one in use. Raises `ParameterError` or `CertificateError` if they do not belong together, and
+        `ForeignLedger` if a registry lists the key, and the memory is not handed over to it."""
         self._next = ClientTls(identity, certificate, self._own().server)
         self._use_listed_key()
 
     def _use_listed_key(self) -> None:
         key = None if self._registry is None else self._registry.members.get(self._member)
         if self._next is not None and self._next.identity.public == key != self._public:
-            self._memory.check_owner(self._member, key)
+            self._memory.hand_over(self._member, key)
             self._tls, self._next, self._tries_next = self._next, None, False
             if self._identity is not None:
                 self._identity = self._tls.identity

@@ -63,7 +63,7 @@ class Server:
         self._stray_frames: Counter[int] = Counter()
         self._notices: dict[Topic, bytes] = {}  # what every client is told when it connects
         self._client_notices: Counter[int] = Counter()  # by client, since the last session began
-        self._excluded_members: set[int] = set()  # until the session ends
+        self._excluded: dict[int, float] = {}  # until when clients are refused; inf: until the session ends
         self._gone: set[int] = set()  # clients that no session waits for, until they connect again
         self._report_due = -math.inf  # the time of the next report of what the server waits for
         self._outdated: set[Link] = set()  # of clients in the session that have another key by now
@@ -112,9 +112,11 @@ class Server:
         self._authenticator.renew(members, context)
         for notice in notices:
             self.post(notice)
-        for member, link in tuple(self._links.items()):
-            if members.get(member) == before.get(member):
-                continue
+        changed = {member for member in {*before, *members} if members.get(member) != before.get(member)}
+        for member in changed:  # what the old key did is not held against the new one
+            self._reset_conduct(member)
+        for member in changed.intersection(self._links):
+            link = self._links[member]
             if member in members and self._session is not None and self._session.has(link):
                 self._outdated.add(link)
             else:
@@ -207,9 +209,17 @@ class Server:
 
     def _clear_exclusions(self) -> None:
         """Let excluded clients connect again, and reset each client's counts of notices and stray frames."""
-        self._excluded_members.clear()
+        self._excluded.clear()
         self._stray_frames.clear()
         self._client_notices.clear()
+
+    def _reset_conduct(self, member: int) -> None:
+        """Let a client connect again if it is excluded, and reset its counts of notices and stray frames."""
+        for record in (self._excluded, self._stray_frames, self._client_notices):
+            record.pop(member, None)
+
+    def _is_excluded(self, member: int) -> bool:
+        return trio.current_time() < self._excluded.get(member, -math.inf)
 
     # --- connections ---
 
@@ -220,7 +230,7 @@ class Server:
             return
         self._connection_count += 1
         try:
-            if client.hello.member in self._excluded_members:
+            if self._is_excluded(client.hello.member):
                 await client.connection.send_last(packets.bye(Reason.EXCLUDED))
             else:
                 await self._serve_client(client)
@@ -243,8 +253,8 @@ class Server:
             if link.run_lock.statistics().tasks_waiting:
                 return  # the client has connected again meanwhile; only its newest connection is used
             if self._links.get(link.member) is not link:
-                barred = link.member in self._excluded_members
-                reason = Reason.EXCLUDED if barred else Reason.REPLACED
+                excluded = self._is_excluded(link.member)
+                reason = Reason.EXCLUDED if excluded else Reason.REPLACED
                 await client.connection.send_last(packets.bye(reason))
                 return
             self._on_connected(link, resumed)
@@ -346,8 +356,6 @@ class Server:
         if self._session is not None and self._session.has(link):
             self._session.lose(link, why)
         if why is LeaveReason.KEY_CHANGED:
-            self._stray_frames.pop(link.member, None)
-            self._client_notices.pop(link.member, None)
             self._nursery.start_soon(self._dismiss_later, link)
         else:
             link.close(Reason.REPLACED)
@@ -359,14 +367,17 @@ class Server:
         link.close(Reason.UNKNOWN)
 
     def _exclude(self, link: Link, error: PeerError) -> None:
-        """Exclude a client that broke the protocol: disconnect it, and refuse it until the next session. If
-        the link is one of an old key, only end it: what a revoked key does must not harm the new one."""
+        """Exclude a client that broke the protocol: disconnect it, and refuse it until the session ends. If
+        there is no session, refuse it for `Patience.grace` seconds, because none may begin without it. If the
+        link is one of an old key, only end it: what a revoked key does must not harm the new one."""
         if self._links.get(link.member) is not link:
             link.close(Reason.UNKNOWN)
             return
         self._on_event(net_events.ClientExcluded(link.member, error))
+        self._reset_conduct(link.member)
         if link not in self._outdated:
-            self._excluded_members.add(link.member)
+            idle = trio.current_time() + self._patience.grace
+            self._excluded[link.member] = idle if self._session is None else math.inf
         self._gone.add(link.member)
         if self._session is not None and self._session.has(link):
             self._session.remove_excluded(link, error)

@@ -21,12 +21,12 @@ from secagg.hand_over import HandOver, chain_of
 from secagg.identity_registry import Registry, verify_registry
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger
-from secagg.ledger.file_lock import lock_file
+from secagg.ledger.file_lock import try_lock_file
 from secagg.net.atomic_files import PUBLIC
 from secagg.net.client import Client
 from secagg.net.client_keys import certificate_notice
 from secagg.net.event_log import EventLog
-from secagg.net.events import ClientNetworkEvent, RegistryAdopted, ServerCertificateAdopted
+from secagg.net.events import ClientNetworkEvent, KeyListing, RegistryAdopted, ServerCertificateAdopted
 from secagg.net.identity_and_registry_files import (
     CERTIFICATE,
     REGISTRY,
@@ -151,7 +151,8 @@ class LiveServerCredentials:
         async def take() -> None:
             new = await trio.to_thread.run_sync(self._load)
             if new != self.current:
-                self._take_up(new, server, log)
+                context = await trio.to_thread.run_sync(tls_context, new)  # slow if there are many clients
+                self._take_up(new, context, server, log)
 
         await self.watch.follow(take, log)
 
@@ -173,9 +174,11 @@ class LiveServerCredentials:
             raise ConfigError(f"{self._section.key} has another key, but {error.why}") from None
         self.on_new_key(new)
 
-    def _take_up(self, new: ServerCredentials, server: Server, log: EventLog) -> None:
+    def _take_up(
+        self, new: ServerCredentials, context: ssl.SSLContext, server: Server, log: EventLog
+    ) -> None:
         old, self.current = self.current, new
-        server.renew(members=new.registry.members, context=tls_context(new), notices=_notices(new))
+        server.renew(members=new.registry.members, context=context, notices=_notices(new))
         try:
             allow_connections(len(new.registry.members) + _OTHER_CONNECTIONS)
         except ConfigError as error:
@@ -266,6 +269,7 @@ class ClientFiles:
 
     async def _take(self, client: Client) -> None:
         section, now = self._section, int(time.time())
+        handed_over = self._ledger.offer(read_hand_overs(self._hand_over, section.member))
         await client.offer_registry(REGISTRY.read(section.registry))
         server = read_certificate(section.server_certificate)
         if server != self._server:
@@ -273,9 +277,9 @@ class ClientFiles:
             self._server = server
             self._log.write("server certificate", file=str(section.server_certificate))
         pair = newest_pair(section, now=now)
-        if pair != self._pair:
-            self._ledger.offer(read_hand_overs(self._hand_over, section.member))
+        if pair != self._pair or handed_over:
             await client.offer_key(pair.identity, pair.certificate)
+        if pair != self._pair:
             self._log.write("new certificate", new_key=pair.identity.public != self._pair.identity.public)
             self._pair = pair
 
@@ -298,12 +302,23 @@ class ClientFiles:
         except (SecaggError, OSError) as error:
             reason = f"{path} has to be replaced by the server's before this client is started again: {error}"
             self._log.write("caution", reason=reason)
+        if isinstance(event, RegistryAdopted) and event.listing is KeyListing.NEXT:
+            self._check_handed_over(event.registry.members[self._section.member])
+
+    def _check_handed_over(self, key: bytes) -> None:
+        """Hand the ledger over to the new `key`. If this is impossible, the log says so: the client takes
+        part in no session until the statement is in its file."""
+        try:
+            self._ledger.hand_over(self._section.member, key)
+        except SecaggError as error:
+            self._log.write("caution", reason=f"{self._hand_over} lacks a statement: {error}")
 
     def _store_registry(self, registry: Registry, data: bytes) -> None:
         path = self._section.registry
         handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            lock_file(handle)  # as secagg enrol does: a newer registry must not be overwritten
+            if not try_lock_file(handle):  # secagg enrol locks it, too: no newer registry is overwritten
+                raise ConfigError(f"another process holds the lock of {path.parent}")
             if self._stored_version(path) < registry.version:
                 REGISTRY.replace(path, data, mode=PUBLIC)
         finally:

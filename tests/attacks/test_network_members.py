@@ -139,7 +139,7 @@ def garbage_packets(connections: int, each: int) -> None:
 
 
 def test_garbage_packets() -> None:
-    """The guards: `parse_header`, `Server._excluded_members` and `EventLog._write_once`."""
+    """The guards: `parse_header`, `Server._excluded` and `EventLog._write_once`."""
     garbage_packets(50, 20)
 
 
@@ -174,7 +174,7 @@ def garbage_frames(connections: int, each: int) -> None:
 
 
 def test_garbage_frames() -> None:
-    """The guards: `messages.decode`, and `Server._excluded_members`. Without it, it is invited again."""
+    """The guards: `messages.decode`, and `Server._excluded`. Without it, it is invited again."""
     garbage_frames(50, 20)
 
 

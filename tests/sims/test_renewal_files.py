@@ -19,6 +19,7 @@ from secagg.hand_over import HandOver
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.ledger import read_ledger
+from secagg.ledger.file_lock import lock_file
 from secagg.net.certificates import certificate_key
 from secagg.net.event_log import EventLog
 from secagg.net.events import KeyListing, RegistryAdopted, ServerCertificateAdopted
@@ -311,6 +312,40 @@ def test_an_adopted_certificate_is_stored_and_the_previous_one_is_kept(site: Sit
         files.store(ServerCertificateAdopted(new, old))
         assert read_certificate(site / "server.pem") == new
         assert read_certificate(site / "server.old.pem") == old
+
+
+def test_a_hand_over_that_comes_after_the_new_key_is_taken_up(site: Site) -> None:
+    """As one that the authority signs: it cannot do so before it has the new certificate."""
+    log, spy = Diary(), Spy()
+    files, path = client_files(site, log), site / "client-1.handover"
+
+    async def steps() -> None:
+        main(["keygen", "--renew", "client-1", "--member", "1", "--directory", str(site.directory)])
+        statement = path.read_bytes()
+        path.unlink()
+        await until(lambda: spy.of("key"))
+        registry = Registry(5, {1: spy.of("key")[0]})
+        files.store(RegistryAdopted(registry, registry.sign(site.identities["authority"]), KeyListing.NEXT))
+        assert len(log.facts("caution")) == 1
+        path.write_bytes(statement)
+        await until(lambda: len(spy.of("key")) == 2)
+
+    followed(lambda: files.follow(spy), steps)  # type: ignore[arg-type]
+    assert len(log.facts("new certificate")) == 1
+    files._ledger.check_owner(1, spy.of("key")[1])
+
+
+def test_a_lock_that_somebody_holds_does_not_stop_the_client(site: Site) -> None:
+    log = Diary()
+    files, handle = client_files(site, log), os.open(site.directory, os.O_RDONLY)
+    try:
+        lock_file(handle)
+        files.store(adopted(site, 4))
+        assert len(log.facts("caution")) == 1
+    finally:
+        os.close(handle)
+    files.store(adopted(site, 4))
+    assert (site / "registry.secagg").read_bytes() == adopted(site, 4).data
 
 
 def test_what_cannot_be_stored_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,6 +249,30 @@ def test_a_key_to_which_the_ledger_is_not_handed_over_is_not_used(tmp_path: Path
         assert keys.connection().context is old
 
 
+def test_a_statement_may_come_after_the_registry(tmp_path: Path) -> None:
+    """Until then, the client has no key that is listed, and takes part in nothing."""
+    with ClientLedger.create(tmp_path / "ledger", member=5, identity=OWN.public) as ledger:
+        keys = Keys(memory=ledger)
+        keys.offer(NEW, pem(NEW))
+        keys.adopt(registry(4, NEW))
+        with pytest.raises(WrongRegistry):
+            keys.check_usable(NOW)
+        assert ledger.offer([HandOver.sign(5, OWN, NEW.public)])
+        keys.offer(NEW, pem(NEW))
+        keys.check_usable(NOW)
+        assert keys.of_machine["identity"] is NEW
+
+
+def test_a_ledger_without_a_key_needs_no_statement(tmp_path: Path) -> None:
+    with ClientLedger.create(tmp_path / "ledger", member=5) as ledger:
+        keys = Keys(trust=Trust.CURIOUS, identity=None, memory=ledger)
+        old = keys.connection().context
+        keys.offer(NEW, pem(NEW))
+        keys.adopt(registry(4, NEW))
+        assert keys.connection().context is not old
+        keys.check_usable(NOW)
+
+
 def test_if_the_server_refuses_one_key_the_other_is_tried() -> None:
     keys = Keys()
     old = keys.connection().context

@@ -12,7 +12,9 @@ from secagg.errors import SERVER, MalformedMessage
 from secagg.net import events as net_events
 from secagg.net.event_log import EventLog, printable, render
 from secagg.net.notices import MAX_CLIENT_NOTICE, Notice, Topic, is_notice, parse_notice
+from secagg.net.packets import Reason
 from secagg.net.reliable_link import MAX_UNREAD
+from secagg.net.settings import Patience
 from tests.secagg.net.rig import Network, World, on_network
 
 
@@ -105,6 +107,27 @@ def test_too_many_too_long_or_unknown_notices_exclude_a_client(frame: bytes, tim
 
     world = play(World(), main)
     assert world.diary.facts("excluded")
+
+
+def test_without_a_session_a_client_is_excluded_for_a_while_only() -> None:
+    """Otherwise, a client that was often started by mistake would keep a server waiting for ever."""
+
+    async def main(world: World, network: Network) -> None:
+        async with world.server(patience=Patience(grace=50)) as server, world.all_clients(0, 1, 2):
+            for attempt in range(9):
+                client = await network.dial(3, link=bytes([attempt]) * 16)
+                await client.welcomed()
+                await client.send_frame(TERMS.encode(), seen=0)
+                await trio.sleep(1)
+                await client.stream.aclose()
+            await world.diary.has("excluded")
+            refused = await network.dial(3)
+            assert await refused.dismissal() is Reason.EXCLUDED
+            await trio.sleep(50)
+            async with world.all_clients(3):
+                await server.wait_for_clients(4)
+
+    play(World(), main)
 
 
 def test_a_session_that_allows_longer_messages_allows_no_longer_notices() -> None:

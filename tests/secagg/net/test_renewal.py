@@ -23,6 +23,7 @@ from secagg.net.connection import StreamEnded
 from secagg.net.event_log import EventLog
 from secagg.net.events import RegistryAdopted
 from secagg.net.notices import Notice, Topic
+from secagg.net.settings import Patience
 from secagg.net.tls import ClientTls, server_context
 from secagg.trust_levels import Trust
 from tests.secagg.net.rig import SEED, Diary, Network, World, on_network
@@ -228,6 +229,23 @@ def test_what_a_revoked_key_does_is_not_held_against_the_new_one(
                     world.check(await world.ask(session), session, 0, 1, 2)
             else:
                 await be_revoked()
+            async with world.all_clients(3):
+                await server.wait_for_clients(4)
+                await sum_of(world, server, 0, 1, 2, 3)
+
+    play(Trusting(), main)
+
+
+def test_what_a_stolen_key_did_before_it_was_revoked_excludes_nobody_later() -> None:
+    async def main(world: Trusting, network: Network) -> None:
+        members, patience = world.registry.members, Patience(grace=3600)
+        async with world.server(patience=patience) as server, world.all_clients(0, 1, 2):
+            server.renew(members={**members, 3: NEW_KEY.public})
+            thief = await network.dial(3)
+            await thief.welcomed()
+            await thief.send_frame(b"\xc1\xff", seen=0)
+            await world.diary.has("excluded")
+            server.renew(members=members, notices=[world.next_registry(dict(members))])
             async with world.all_clients(3):
                 await server.wait_for_clients(4)
                 await sum_of(world, server, 0, 1, 2, 3)
