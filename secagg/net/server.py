@@ -67,6 +67,7 @@ class Server:
         self._gone: set[int] = set()  # clients that no session waits for, until they connect again
         self._report_due = -math.inf  # the time of the next report of what the server waits for
         self._outdated: set[Link] = set()  # of clients in the session that have another key by now
+        self._renewed = False  # whether the registry is newer than the session, if there is one
         self._connection_count = 0  # open connections of authenticated clients
         self._changed = trio.Event()
         self._on_event = on_event
@@ -110,6 +111,7 @@ class Server:
         """
         before = self._authenticator.members
         self._authenticator.renew(members, context)
+        self._renewed = self._session is not None
         for notice in notices:
             self.post(notice)
         changed = {member for member in {*before, *members} if members.get(member) != before.get(member)}
@@ -186,7 +188,7 @@ class Server:
             await session.open()
             yield session
         finally:
-            self._session = None
+            self._session, self._renewed = None, False
             self._gone.update(set(candidates).difference(self._links))
             try:
                 session.end()
@@ -285,12 +287,19 @@ class Server:
     def _on_connected(self, link: Link, resumed: bool) -> None:
         self._gone.discard(link.member)
         self._on_event(net_events.ClientConnected(link.member, resumed))
+        # A client that is told of a newer registry first refuses a session that began with the old one.
+        later = {Topic.REGISTRY} if self._renewed else set()
         if not resumed:
-            for frame in self._notices.values():
-                link.send(frame)  # a new link: far fewer frames than may wait
+            self._send_notices(link, self._notices.keys() - later)
         if self._session is not None:
             self._session.invite(link)
+        if not resumed:
+            self._send_notices(link, self._notices.keys() & later)
         self._notify_changed()
+
+    def _send_notices(self, link: Link, topics: Collection[Topic]) -> None:
+        for topic in sorted(topics):
+            link.send(self._notices[topic])  # a new link: far fewer frames than may wait
 
     def _notify_changed(self) -> None:
         """Wake the tasks that wait for clients, because one has connected, or lost its connection."""

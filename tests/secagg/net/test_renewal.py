@@ -90,6 +90,29 @@ def test_a_new_registry_reaches_all_clients_and_the_next_session_uses_it() -> No
     assert all(memory.registry == (1, world.registry.digest) for memory in world.memories.values())
 
 
+def test_who_connects_after_a_renewal_takes_part_in_the_session_that_began_before() -> None:
+    async def main(world: Trusting, network: Network) -> None:
+        async with world.server() as server, world.all_clients(0, 1), trio.open_nursery() as nursery:
+
+            async def come_late() -> None:
+                await trio.sleep(1)
+                old = world.registry
+                server.renew(members=old.members, notices=[world.next_registry()])
+                for member in (2, 3):
+                    nursery.start_soon(lambda late: world.answering(late, registry=old), member)
+
+            await server.wait_for_clients(2)
+            nursery.start_soon(come_late)
+            async with world.session(server, expected=4) as session:
+                world.check(await world.ask(session), session, 0, 1, 2, 3)
+            await sum_of(world, server, 0, 1, 2, 3)
+            nursery.cancel_scope.cancel()
+
+    world = play(Trusting(), main)
+    assert all(diary.facts("registry adopted") for diary in world.diaries.values())
+    assert not any(diary.facts("refused") for diary in world.diaries.values())
+
+
 def test_a_client_that_waits_for_its_first_session_uses_the_new_registry() -> None:
     async def main(world: Trusting, network: Network) -> None:
         async with world.server() as server, world.all_clients():
