@@ -60,6 +60,9 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
     )
     text += "hand-over for the client to this file (default None)"
     parser.add_argument("--hand-over", type=Path, metavar="FILE", help=text)
+    text = "with --hand-over: the certificate of the key that is lost or stolen, if the registry no longer "
+    text += "lists that key because the client was removed (default None)"
+    parser.add_argument("--old-certificate", type=Path, metavar="FILE", help=text)
     text = "remove this client; may be given many times (default None)"
     parser.add_argument("--remove", type=whole(0, MAX_ID), action="append", metavar="ID", help=text)
     text = "from 00:00 UTC of this day on, the registry is refused; or never, as in a new registry"
@@ -88,9 +91,11 @@ def _show(args: argparse.Namespace) -> "Enrolled":
     from secagg.net.identity_and_registry_files import read_certificate, read_key
     from sims.deploy.enrolment import look
 
-    if args.member or args.remove or args.expires != UNCHANGED or args.hand_over:
+    hands_over = args.hand_over or args.old_certificate
+    if args.member or args.remove or args.expires != UNCHANGED or hands_over:
         raise UserError(
-            "secagg enrol: --show changes nothing; leave out --member, --remove, --expires and --hand-over"
+            "secagg enrol: --show changes nothing; leave out --member, --remove, --expires, --hand-over and "
+            "--old-certificate"
         )
     if args.authority.suffix == ".pem":
         return look(args.registry, certificate_key(read_certificate(args.authority)))
@@ -105,7 +110,7 @@ def _changes(args: argparse.Namespace) -> "Changes":
     if len(members) != len(given):
         raise UserError("secagg enrol: --member gives two certificates for one ID")
     expires = None if args.expires == UNCHANGED else args.expires
-    return Changes(members, frozenset(args.remove or ()), expires, args.hand_over)
+    return Changes(members, frozenset(args.remove or ()), expires, args.hand_over, args.old_certificate)
 
 
 # --- output ----------------------------------------------------------------------------------------

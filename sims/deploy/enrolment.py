@@ -4,7 +4,7 @@ authority must not be a client, nor the server, which could otherwise enrol clie
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,13 +33,14 @@ FIRST_VERSION = 1
 @dataclass(frozen=True)
 class Changes:
     """Changes to a registry of clients: certificate files of members to enrol, by id; ids of members to
-    remove; a new time of expiry; and a new file for a hand-over that the authority signs itself, because the
-    old key of a member is lost."""
+    remove; a new time of expiry; a new file for a hand-over that the authority signs itself, because the
+    old key of a member is lost; and the certificate of that key, if the registry lists it no more."""
 
     members: Mapping[int, Path]  # certificate files of new or changed members
     remove: frozenset[int] = frozenset()
     expires: int | None = None  # Unix time; None: unchanged, or never in a new registry
     hand_over: Path | None = None
+    old_certificate: Path | None = None  # None: the old key is the one that the registry lists
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,16 @@ def _hand_overs(
     """Return who signed the hand-over of each member that gets another key; None if there is none. Write the
     authority's own if `changes` ask for it. Raise `RegistryError` if one beside a certificate is wrong."""
     known: Mapping[int, bytes] = {} if old is None else old.members
+    if changes.old_certificate is not None:
+        known = _named_key(changes.members, changes.old_certificate, new)
     both = {k: (known[k], new.members[k]) for k in changes.members if k in known}
     renewed = {member: keys for member, keys in both.items() if keys[0] != keys[1]}
     if changes.hand_over is not None:
         if len(renewed) != 1:
-            raise RegistryError("a hand-over is for one member that gets another key: give one --member")
+            raise RegistryError(
+                "a hand-over is for one member that gets another key: give one --member, and "
+                "--old-certificate if the registry no longer lists its old key"
+            )
         ((member, keys),) = renewed.items()
         create_hand_over(changes.hand_over, HandOver.sign_as_authority(member, *keys, authority))
         return {member: HandOverSigner.AUTHORITY}
@@ -105,6 +111,19 @@ def _hand_overs(
         member: _signer(member, before, after, hand_over_path(changes.members[member]), authority)
         for member, (before, after) in renewed.items()
     }
+
+
+def _named_key(members: Iterable[int], file: Path, new: Registry) -> dict[int, bytes]:
+    """Return the key in the certificate `file` as the old one of `members`. Its dates do not matter: it may
+    have expired since. Raise `RegistryError` if `new` lists the key: then it is neither lost nor stolen."""
+    key = certificate_key(read_certificate(file))
+    owners = [member for member, listed in new.members.items() if listed == key]
+    if owners:
+        raise RegistryError(
+            f"{file} has the key with which member {owners[0]} is enrolled: give the certificate of the key "
+            "that is lost or stolen"
+        )
+    return dict.fromkeys(members, key)
 
 
 def _signer(
@@ -185,6 +204,8 @@ def _changed(old: Registry | None, changes: Changes, given: Mapping[int, bytes])
 
 
 def _check_changes(bundle: Path, changes: Changes) -> None:
+    if changes.old_certificate is not None and changes.hand_over is None:
+        raise RegistryError("--old-certificate names the key that is handed over: give --hand-over as well")
     for member, file in changes.members.items():
         if member in changes.remove:
             raise RegistryError(f"member {member} cannot be enrolled and removed at once")

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from secagg.client_budget import Budget
 from secagg.errors import KeyFileError
 from secagg.hand_over import HandOverSigner, chain_of
-from secagg.ledger import ClientLedger
+from secagg.ledger import ClientLedger, read_ledger
 from secagg.net.atomic_files import FileKind
 from secagg.net.certificates import certificate_key, expiry
 from secagg.net.identity_and_registry_files import read_all_hand_overs, read_certificate, read_key
 from sims.cli import main
+from tests.secagg.ledgers import answer
 from tests.sims.test_keygen_enrol import files, folder, identities, key, refused, registry, secagg
 
 __all__ = ["folder"]
@@ -196,3 +198,68 @@ def test_a_hand_over_by_the_authority_is_for_one_member(capsys: pytest.CaptureFi
     refused(capsys, "enrol", "--member", "7=alice.pem", "--hand-over", "file")
     assert Path("file").read_text() == "precious"
     assert registry().version == 1
+
+
+def test_the_authority_hands_over_the_key_of_a_client_that_it_removed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ledger = _spent_ledger_of_a_removed_client(capsys, tmp_path)
+    by = enrolled(capsys, "--hand-over", "statement", "--old-certificate", "stolen.pem")
+    assert by == {"7": "handed over by the authority"}
+    _assert_the_ledger_follows(ledger, Path("statement"))
+
+
+def test_a_forgotten_hand_over_can_be_made_after_the_new_key_is_enrolled(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ledger = _spent_ledger_of_a_removed_client(capsys, tmp_path)
+    enrolled(capsys)
+    version = registry().version
+    enrolled(capsys, "--hand-over", "statement", "--old-certificate", "stolen.pem")
+    assert registry().version == version
+    _assert_the_ledger_follows(ledger, Path("statement"))
+
+
+def _spent_ledger_of_a_removed_client(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Path:
+    """The ledger of member 7, whose stolen key is removed; alice.pem is its new certificate."""
+    identities("authority", "bob", "alice")
+    secagg("enrol", "--member", "3=bob.pem")
+    enrolled(capsys)
+    path = tmp_path / "ledger"
+    with ClientLedger.create(path, member=7, identity=key("alice")) as ledger:
+        ledger.remember_answer(answer(1), Budget())
+    for ending in ("key", "pem"):
+        Path(f"alice.{ending}").rename(f"stolen.{ending}")
+    identities("alice")
+    secagg("enrol", "--remove", "7")
+    return path
+
+
+def _assert_the_ledger_follows(path: Path, statement: Path) -> None:
+    spend = read_ledger(path).spend
+    assert spend.charge > 0
+    with ClientLedger.open(
+        path,
+        member=7,
+        identity=key("alice"),
+        hand_overs=read_all_hand_overs(statement),
+        authority=key("authority"),
+    ) as ledger:
+        assert ledger.spend == spend
+
+
+def test_an_old_certificate_that_cannot_be_meant_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    _spent_ledger_of_a_removed_client(capsys, tmp_path)
+    before = files()
+    member, hand_over = ("--member", "7=alice.pem"), ("--hand-over", "statement")
+    for owner, certificate in ((7, "alice.pem"), (3, "bob.pem")):
+        said = refused(capsys, "enrol", *member, *hand_over, "--old-certificate", certificate)
+        assert f"{certificate} has the key with which member {owner} is enrolled" in said
+    old = ("--old-certificate", "stolen.pem")
+    assert "give --hand-over as well" in refused(capsys, "enrol", *member, *old)
+    assert "--old-certificate" in refused(capsys, "enrol", *member, *hand_over)
+    assert "give one --member" in refused(capsys, "enrol", *member, "--member", "3=bob.pem", *hand_over, *old)
+    assert "--old-certificate" in refused(capsys, "enrol", "--show", *old)
+    assert files() == before
