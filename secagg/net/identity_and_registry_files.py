@@ -101,6 +101,8 @@ HAND_OVER: Final = FileKind(
     "a file of hand-overs", "make it with secagg keygen --renew, or correct the path", KeyFileError
 )
 
+_NAME_DIGITS: Final = 16  # hexadecimal digits of a key in the name of a file
+
 
 def hand_over_path(key: Path) -> Path:
     """Return where the statements lie that lead to the key in the file `key`: beside it."""
@@ -110,6 +112,12 @@ def hand_over_path(key: Path) -> Path:
 def old_path(path: Path) -> Path:
     """Return where `secagg keygen --renew` keeps what was in the key or certificate file `path` before."""
     return path.with_suffix(f".old{path.suffix}")
+
+
+def older_path(path: Path, public: bytes) -> Path:
+    """Return where `secagg keygen --renew` keeps what was in `old_path(path)` before, if it belongs to key
+    `public`. The name has the first digits of this key, so that no key overwrites another."""
+    return path.with_suffix(f".old-{public.hex()[:_NAME_DIGITS]}{path.suffix}")
 
 
 def read_all_hand_overs(path: Path) -> tuple[HandOver, ...]:

@@ -21,8 +21,10 @@ def add(subparsers: Subparsers) -> None:
         "clients. Each needs an identity of its own.",
         epilog="With --renew, NAME.key and NAME.pem get a new key and certificate. The old ones are kept as "
         "NAME.old.key and NAME.old.pem. NAME.handover says, signed by the old key, that the new key takes "
-        "its place. A client then gives NAME.pem and NAME.handover to the authority. Running processes take "
-        "up the new files. No other file is ever overwritten. The exit status is 2 if something is wrong.",
+        "its place. Still older ones are kept as NAME.old-DIGITS.key and NAME.old-DIGITS.pem, with the first "
+        "digits of their public key, because one of them may be enrolled. A client then gives NAME.pem and "
+        "NAME.handover to the authority. Running processes take up the new files. No other file is "
+        "ever overwritten. The exit status is 2 if something is wrong.",
     )
     parser.add_argument("name", type=_name, metavar="NAME", help="the name of the two files, such as server")
     parser.add_argument(

@@ -17,6 +17,7 @@ from secagg.net.identity_and_registry_files import (
     REGISTRY,
     hand_over_path,
     old_path,
+    older_path,
     read_bundle,
     read_certificate,
     read_hand_overs,
@@ -88,7 +89,7 @@ def server_credentials(
 
 def client_credentials(section: ClientSection, problems: Problems, *, now: int) -> ClientCredentials | None:
     """Read the client's identity, certificate and registry, and the server's certificate. If the registry
-    lists the old key that `secagg keygen --renew` has kept, this one is used, and the new one later. Return
+    lists an old key that `secagg keygen --renew` has kept, this one is used, and the new one later. Return
     None if a file is unusable. Add all problems to `problems`, also those of usable files. `now` is Unix
     time."""
     registry, authority = _registry(section, "client", problems, now)
@@ -122,7 +123,10 @@ def _listed_pair(
 ) -> tuple[KeyPair | None, KeyPair | None]:
     """Return the client's pair that the registry lists, and another one that it may have to use: a newer key,
     or an earlier certificate of the same key. If it lists none, return the pair in the files, if any."""
-    old, listed = _old_pair(section, now), None if registry is None else registry.members.get(section.member)
+    listed = None if registry is None else registry.members.get(section.member)
+    old = _old_pair(section, now)
+    if listed is not None and (old is None or old.identity.public != listed):
+        old = _kept_pair(older_path(section.key, listed), older_path(section.certificate, listed), now)
     if old is not None and old.identity.public == listed:
         try:
             new = newest_pair(section, now=now)
@@ -133,12 +137,14 @@ def _listed_pair(
 
 
 def _old_pair(section: ServeFileServer | DeploySection | ClientSection, now: int) -> KeyPair | None:
-    """Return the pair that `secagg keygen --renew` has kept; None if there is none, or it cannot be used."""
+    """Return the pair that was in the files before the last `secagg keygen --renew`, as `_kept_pair` does."""
+    return _kept_pair(old_path(section.key), old_path(section.certificate), now)
+
+
+def _kept_pair(key: Path, certificate_file: Path, now: int) -> KeyPair | None:
+    """Return a pair that `secagg keygen --renew` has kept; None if there is none, or it cannot be used."""
     try:
-        identity, certificate = (
-            read_key(old_path(section.key)),
-            _certificate(old_path(section.certificate), now),
-        )
+        identity, certificate = read_key(key), _certificate(certificate_file, now)
     except SecaggError:
         return None
     return KeyPair(identity, certificate) if certificate_key(certificate) == identity.public else None

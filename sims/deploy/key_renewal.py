@@ -1,6 +1,7 @@
 """`secagg keygen --renew`: gives an existing identity a new key, or a new certificate for its key.
 
-The old pair is kept beside the new one. At every moment, a usable pair lies on the disk: the old one is
+The old pair is kept beside the new one, and so are all older ones: any of them may be the one that is
+enrolled, which this command cannot know. At every moment, a usable pair lies on the disk: the old one is
 copied first, then the hand-over is written, then the new key, and its certificate last. If this is
 interrupted before the last step, calling it again completes it.
 """
@@ -20,6 +21,7 @@ from secagg.net.identity_and_registry_files import (
     KEY,
     hand_over_path,
     old_path,
+    older_path,
     read_all_hand_overs,
     read_certificate,
     read_hand_overs,
@@ -91,12 +93,25 @@ def _predecessors(statements: tuple[HandOver, ...], key: bytes) -> set[bytes]:
 
 
 def _keep_old(files: IdentityFiles, identity: Identity, own: set[bytes]) -> None:
-    """Copy the current pair to the names for the old one. A pair there may be replaced if its key is among
-    `own`, the earlier keys of this identity."""
+    """Copy the current pair to the names for the old one. Raise `KeyFileError` if a pair is there whose key
+    is not among `own`: `identity` and its earlier keys."""
+    _keep_older(files, identity.public, own)
+    KEY.replace(old_path(files.key), private_pem(identity), mode=PRIVATE)
+    CERTIFICATE.replace(old_path(files.certificate), read_certificate(files.certificate), mode=PUBLIC)
+
+
+def _keep_older(files: IdentityFiles, current: bytes, own: set[bytes]) -> None:
+    """Copy the pair that has the names for the old one to names of its own, unless its key is `current`: this
+    may be the only copy of the key that is enrolled."""
     key, certificate = old_path(files.key), old_path(files.certificate)
-    taken = [read_key(key).public] if key.exists() else []
-    taken += [certificate_key(read_certificate(certificate))] if certificate.exists() else []
-    if not own.issuperset(taken):
+    kept_key = read_key(key) if key.exists() else None
+    kept_certificate = read_certificate(certificate) if certificate.exists() else None
+    first = current if kept_key is None else kept_key.public
+    second = current if kept_certificate is None else certificate_key(kept_certificate)
+    if not own.issuperset((first, second)):
         raise KeyFileError(f"{key} or {certificate} belongs to another identity; move both away")
-    KEY.replace(key, private_pem(identity), mode=PRIVATE)
-    CERTIFICATE.replace(certificate, read_certificate(files.certificate), mode=PUBLIC)
+    # After an interruption, the two may belong to different keys.
+    if kept_key is not None and first != current:
+        KEY.replace(older_path(files.key, first), private_pem(kept_key), mode=PRIVATE)
+    if kept_certificate is not None and second != current:
+        CERTIFICATE.replace(older_path(files.certificate, second), kept_certificate, mode=PUBLIC)

@@ -26,11 +26,11 @@ INTERRUPTED = 130
 
 
 def pairs() -> Iterator[bytes]:
-    """The keys whose private key and certificate lie together, under the new or the old name."""
-    for name in ("alice", "alice.old"):
+    """The keys whose private key and certificate lie together, under the new or an old name."""
+    for private in Path().glob("alice*.key"):
         try:
-            public = read_key(Path(f"{name}.key")).public
-            if certificate_key(read_certificate(Path(f"{name}.pem"))) == public:
+            public = read_key(private).public
+            if certificate_key(read_certificate(private.with_suffix(".pem"))) == public:
                 yield public
         except KeyFileError:
             pass
@@ -66,6 +66,21 @@ def test_a_second_renewal_continues_the_chain() -> None:
     assert len(chain_of(statements, "server", old=first, new=key("alice"), authority=None)) == 2
 
 
+def test_no_renewal_overwrites_an_older_key() -> None:
+    """Any of them may be the one that is enrolled."""
+    identities("alice")
+    pairs_before = []
+    for options in (["--member", "7"], ["--member", "7"], ["--same-key"], ["--member", "7"]):
+        pairs_before.append((Path("alice.key").read_bytes(), key("alice")))
+        secagg("keygen", "--renew", "alice", *options)
+    for private, public in pairs_before[:2]:
+        kept = Path(f"alice.old-{public.hex()[:16]}.key")
+        assert kept.read_bytes() == private
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        assert certificate_key(read_certificate(kept.with_suffix(".pem"))) == public
+    assert Path("alice.old.key").read_bytes() == pairs_before[-1][0]
+
+
 def test_the_same_key_gets_a_certificate_with_new_dates(capsys: pytest.CaptureFixture[str]) -> None:
     identities("alice")
     old, before = key("alice"), files()
@@ -79,8 +94,12 @@ def test_the_same_key_gets_a_certificate_with_new_dates(capsys: pytest.CaptureFi
     secagg("keygen", "--renew", "--same-key", "alice")
 
 
-def test_at_every_moment_there_is_a_usable_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command is killed before each of its writes, and then repeated."""
+@pytest.mark.parametrize(("earlier", "writes"), [(0, 5), (1, 7)])
+def test_at_every_moment_there_is_a_usable_pair(
+    earlier: int, writes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command is killed before each of its writes, and then repeated. After earlier renewals that nobody
+    has enrolled yet, the pair of the first key is usable, too."""
     write, seen = FileKind.replace, 0
 
     def counting(kind: FileKind, path: Path, data: bytes, *, mode: int) -> None:
@@ -90,22 +109,26 @@ def test_at_every_moment_there_is_a_usable_pair(monkeypatch: pytest.MonkeyPatch)
             raise KeyboardInterrupt
         write(kind, path, data, mode=mode)
 
-    for killed in range(1, 7):
+    for killed in range(1, writes + 2):
         for left in Path().iterdir():
             left.unlink()
         seen = 0
         identities("alice")
+        first = key("alice")
+        for _ in range(earlier):
+            secagg("keygen", "--renew", "alice", "--member", "7")
         old = key("alice")
         with monkeypatch.context() as patch:
             patch.setattr(FileKind, "replace", counting)
-            if killed <= 5:
+            if killed <= writes:
                 assert main(["keygen", "--renew", "alice", "--member", "7"]) == INTERRUPTED
-                assert old in set(pairs())
+                assert {first, old} <= set(pairs())
         secagg("keygen", "--renew", "alice", "--member", "7")
+        assert {first, old} <= set(pairs())
         new = key("alice")
         assert read_key(Path("alice.key")).public == new != old
         statements = read_all_hand_overs(Path("alice.handover"))
-        assert chain_of(statements, 7, old=old, new=new, authority=None)
+        assert chain_of(statements, 7, old=first, new=new, authority=None)
 
 
 @pytest.mark.parametrize("name", ["alice.old.key", "alice.old.pem"])

@@ -288,6 +288,24 @@ def test_a_client_starts_with_the_pair_that_its_registry_lists(site: Site) -> No
     assert own.other.certificate == read_certificate(site / "client-1.old.pem")
 
 
+def test_a_client_starts_after_several_renewals_whichever_key_is_enrolled(site: Site) -> None:
+    keys = [site.identities["client-1"]]
+    for _ in range(3):
+        assert (
+            main(["keygen", "--renew", "client-1", "--member", "1", "--directory", str(site.directory)]) == 0
+        )
+        keys.append(read_key(site / "client-1.key"))
+    newest = keys[-1].public
+    for version, key in enumerate(keys, 1):
+        site.identities["client-1"] = key
+        site.enrol(version=version)
+        own = load_client_setup(site / "join-1.toml").credentials
+        assert own.identity.public == key.public
+        other = None if own.other is None else own.other.identity.public
+        assert other == (None if key.public == newest else newest)
+        client_files(site, Diary())._ledger.close()  # the ledger has followed
+
+
 def adopted(site: Site, version: int) -> RegistryAdopted:
     registry = Registry(version, {1: site.identities["client-1"].public})
     return RegistryAdopted(registry, registry.sign(site.identities["authority"]), KeyListing.OWN)

@@ -20,6 +20,7 @@ from secagg.net.identity_and_registry_files import (
     create_hand_over,
     hand_over_path,
     old_path,
+    older_path,
     read_all_hand_overs,
     read_certificate,
     read_hand_overs,
@@ -236,3 +237,4 @@ def test_a_new_hand_over_overwrites_nothing(tmp_path: Path) -> None:
 def test_the_old_pair_lies_beside_the_new_one() -> None:
     assert old_path(Path("a/client-3.key")) == Path("a/client-3.old.key")
     assert old_path(Path("client-3.pem")) == Path("client-3.old.pem")
+    assert older_path(Path("a/b.key"), bytes(range(32))) == Path("a/b.old-0001020304050607.key")
