@@ -26,6 +26,7 @@ from secagg.net.identity_and_registry_files import (
     read_signed,
     write_registry,
 )
+from secagg.net.notices import MAX_KEY_NOTICE, Notice, Topic
 
 FIRST_VERSION = 1
 
@@ -76,6 +77,7 @@ def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enr
             _check_new(path, stored, given)
         new = _changed(old, changes, given)
         _check_unexpired(new, now)
+        _check_size(new, authority)
         certificates = {
             member: given.get(member, stored.get(key, b"")) for member, key in new.members.items()
         }
@@ -237,6 +239,16 @@ def _check_unexpired(registry: Registry, now: int) -> None:
     if registry.expires != NEVER_EXPIRES and registry.expires <= now:
         raise RegistryError(
             "the registry would have expired already: give a later day with --expires, or never"
+        )
+
+
+def _check_size(registry: Registry, authority: Identity) -> None:
+    """Raise `RegistryError` if the notice with the registry is too long: all clients would refuse it."""
+    size = len(Notice(Topic.REGISTRY, registry.sign(authority)).encode())
+    if size > MAX_KEY_NOTICE:
+        raise RegistryError(
+            f"the registry would be too long: with {len(registry.members)} members it has {size} bytes, and "
+            f"clients accept {MAX_KEY_NOTICE}; enrol fewer members, or remove some"
         )
 
 

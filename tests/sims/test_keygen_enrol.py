@@ -446,6 +446,22 @@ def test_no_registry_is_made_that_has_expired(capsys: pytest.CaptureFixture[str]
     assert (registry().version, list(registry().members)) == (2, [10])
 
 
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [(116_500, "registry.pem has no certificate of member 0"), (116_510, "the registry would be too long")],
+)
+def test_no_registry_is_made_that_clients_would_refuse(
+    members: int, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The smaller one is not too long. It is refused for another reason, which is looked for later."""
+    identities("authority", "bob")
+    large = Registry(1, {number: number.to_bytes(32, "big") for number in range(members)})
+    Path("registry.secagg").write_bytes(large.sign(read_key(Path("authority.key"))))
+    before = files()
+    assert refused(capsys, "enrol", "--member", f"{members}=bob.pem").startswith(why)
+    assert files() == before
+
+
 # --- files in the way, or missing ----------------------------------------------------------------------
 
 
