@@ -41,7 +41,8 @@ def _changes() -> Iterator[Change]:
     yield from _in("usable_values", "if not spec.is_private:", "if False:")
     yield from _in("usable_values", "except BaseException as error:", "except Exception as error:")
     yield from _in("clipping_and_fixed_point", "np.maximum(array, 0)", "array")
-    yield from _in("clipping_and_fixed_point", "if most <= total:", "if True:", "if most <= total + 1:")
+    yield from _in("clipping_and_fixed_point", "max(int(sums[-1]), total)", "total", "int(sums[-1])")
+    yield from _in("clipping_and_fixed_point", "scaled += (sums * total - scaled * most) // most", "pass")
 
     # Shares and their tags.
     yield from _in("share_exchange", "if tags_digest(tags) != parcel.tags:", "if False:")

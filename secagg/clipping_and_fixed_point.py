@@ -52,6 +52,8 @@ class FixedPoint:
 
     def encode(self, array: NDArray[Any], stream: KeyStream) -> tuple[Residues, float]:
         clipped, factor = clip(array, self._bound)
+        if factor == 1.0:
+            clipped = _as_real  # without noise, nothing hides whether the vector was clipped
         limit = float_at_most(self.levels)
         out, done = np.empty(self._part.size, residue_packing.dtype_for(self._part.bits)), 0
         for block in blocks(array):
@@ -115,24 +117,29 @@ def within_counts(part: Part, value: ArrayLike) -> tuple[NDArray[Any], bool]:
     """Return `value` as an array whose counts are brought within the bound of `part`, which has noise, and
     whether that changed any. Negative counts become 0, and others at most `Count.limit`. If they still exceed
     `Count.total`, all are scaled down to it: the sum of the first k counts becomes that of before times total
-    over sum, rounded down, for every k. No count grows. Real numbers are returned unchanged, as they are
-    clipped later. Raises `InputError` if the shape or type is wrong, or if real numbers are not finite."""
+    over sum, rounded down, for every k. No count grows. The work is the same whatever the counts are, because
+    the server sees when a client answers. Real numbers are returned unchanged, as they are clipped later.
+    Raises `InputError` if the shape or type is wrong, or if real numbers are not finite."""
     array = _of_shape_and_type(part, value)
     if not isinstance(part.bound, Count):
         _check_finite(part, array)
         return array, False
     counts = np.minimum(np.maximum(array, 0).astype(np.uint64), np.uint64(part.bound.limit))
     if part.bound.total is not None:
-        counts = _scaled_down(counts, part.bound.total)
+        most = part.bound.limit * part.size  # no counts add up to more
+        counts = _scaled_down(counts, min(part.bound.total, most))
     return counts, not np.array_equal(counts, array)
 
 
 def _scaled_down(counts: NDArray[np.uint64], total: int) -> NDArray[np.uint64]:
-    sums = np.cumsum(counts)  # exact: a part with noise has counts below 2^32
-    most = int(sums[-1])
-    if most <= total:
-        return counts
-    return np.diff(sums.astype(object) * total // most, prepend=0).astype(np.uint64)
+    """Return `counts` scaled down to `total`. If they add up to less, the factor is 1."""
+    sums = np.cumsum(counts).view(np.int64)  # exact: a part with noise has counts up to 2^31
+    most = max(int(sums[-1]), total)
+    # The products may need more than 64 bits, but what they exceed a multiple of `most` by does not. The
+    # noise needs `total` below 2^48, so that the quotients in floats are wrong by 1 at most.
+    scaled = (sums * (total / most)).astype(np.int64)
+    scaled += (sums * total - scaled * most) // most
+    return np.diff(scaled, prepend=0).astype(np.uint64)
 
 
 def _of_shape_and_type(part: Part, value: ArrayLike) -> NDArray[Any]:
@@ -201,21 +208,22 @@ def blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 def clip(array: NDArray[Any], bound: L2 | LInf) -> tuple[Clip, float]:
     """Return a function that clips blocks of `array` to `bound`, and a factor: by how much clipping scales
-    the vector (`L2`) or its largest element (`LInf`, which clips every element). It is 1 without clipping."""
-    most = largest(array)
+    the vector (`L2`) or its largest element (`LInf`, which clips every element). It is 1 without clipping.
+    The work is the same with and without clipping, so that the time does not show which it was."""
+    most = largest(array) or bound.limit  # zeros are not clipped
     if isinstance(bound, LInf):
-        if most <= bound.limit:
-            return _as_real, 1.0
-        return lambda block: _as_real(block).clip(-bound.limit, bound.limit), bound.limit / most
-    if not most:
-        return _as_real, 1.0
-    # Dividing by the largest coordinate first keeps the squares of huge inputs finite. A dot product would
-    # call BLAS, which starts threads that keep spinning.
-    norm = math.sqrt(sum(float(np.square(_as_real(block) / most).sum()) for block in blocks(array)))
+        return lambda block: _as_real(block).clip(-bound.limit, bound.limit), min(1.0, bound.limit / most)
+    # Dividing by the largest coordinate first keeps the squares of huge inputs finite, and makes the norm of
+    # all but zeros at least 1. A dot product would call BLAS, which starts threads that keep spinning.
+    norm = max(1.0, math.sqrt(sum(float(np.square(_as_real(block) / most).sum()) for block in blocks(array))))
     factor = bound.limit / most / norm
-    if factor >= 1.0:
-        return _as_real, 1.0
-    return lambda block: _as_real(block) / most * (bound.limit / norm), factor
+
+    def clipped(block: NDArray[Any]) -> Real:
+        real = _as_real(block)
+        shrunk = real / most * (bound.limit / norm)
+        return shrunk if factor < 1.0 else real
+
+    return clipped, min(1.0, factor)
 
 
 def _as_real(block: NDArray[Any]) -> Real:
