@@ -23,7 +23,7 @@ from fl.flat_model import check_stateless
 from protocols.algorithm import AnyAlgorithm
 from protocols.evaluation import EvaluationMetrics, WithEvaluation
 from protocols.serialisation import Vector
-from secagg.errors import LocalError, SecaggError
+from secagg.errors import SecaggError
 from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError, toml_tables
@@ -96,10 +96,12 @@ class RunTerms:
 
     def differences(self, other: bytes) -> list[str]:
         """Return how the terms `other`, a text of the server's, differ from these; [] if they are equal.
-        Raise `LocalError` if `other` cannot be read."""
+        A text that cannot be read is one difference: it is not what this client agreed to, either."""
         if other == self.text:
             return []
         theirs, own = _parsed(other), self.document
+        if theirs is None:
+            return ["those of the server cannot be read; does it run another version?"]
         names = sorted(theirs.keys() | own.keys())
         return [
             f"{_shown(name)}: the server has {_shown(theirs.get(name))}, this client {_shown(own.get(name))}"
@@ -247,13 +249,14 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, repr(value)
 
 
-def _parsed(text: bytes) -> dict[str, str]:
+def _parsed(text: bytes) -> dict[str, str] | None:
+    """Return the terms in `text`, or None if it has none."""
     try:
         found = json.loads(text) if len(text) <= _MOST_BYTES else None
     except (ValueError, RecursionError):
-        found = None
+        return None
     if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
-        raise LocalError("the server's terms cannot be read; does it run another version?")
+        return None
     return found
 
 

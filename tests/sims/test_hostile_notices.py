@@ -15,13 +15,14 @@ import trio
 from protocols.query_encoding import LARGEST
 from protocols.rounds import RoundInfo
 from protocols.serialisation import pack
-from secagg.errors import InputError, LocalError, MalformedMessage
+from secagg.errors import InputError, MalformedMessage
 from secagg.events import Asked
 from secagg.net.event_log import EventLog
 from secagg.net.events import NoticeReceived
 from secagg.net.notices import Notice, Topic
 from sims.config_problems import ConfigError
 from sims.coordination.client_runtime import RunOutcome
+from sims.deploy import training_server
 from sims.deploy.client_setup import ClientSetup, load_client_setup
 from sims.deploy.join import JoinRunner, told
 from sims.deploy.run_terms import run_terms
@@ -99,10 +100,30 @@ NO_TERMS = {
 
 
 @pytest.mark.parametrize("name", NO_TERMS)
-def test_terms_that_cannot_be_read_are_a_clear_error(site: TrainingSite, name: str) -> None:
-    terms = run_terms(site / "train.toml", site.directory)
-    with pytest.raises(LocalError):
-        terms.differences(NO_TERMS[name])
+def test_terms_that_cannot_be_read_differ_and_nothing_is_trained(site: TrainingSite, name: str) -> None:
+    with joining(site) as (_, tell, runner):
+        tell(Topic.TERMS, NO_TERMS[name])
+        with pytest.raises(ConfigError, match="the terms differ: those of the server cannot be read"):
+            trio.run(runner.run)
+    assert not (site / "state-1").exists()
+
+
+def test_a_server_whose_terms_cannot_be_read_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def garbled(topic: Topic, body: bytes) -> Notice:
+        return Notice(topic, b"no terms" if topic is Topic.TERMS else body)
+
+    monkeypatch.setattr(training_server, "Notice", garbled)
+    site = TrainingSite(tmp_path)
+
+    log = site.train(until=lambda log: len(log.facts("notice")) >= len(site.clients))
+
+    assert {(each["member"], each["topic"]) for each in log.facts("notice")} == {
+        (member, "terms") for member in site.clients
+    }
+    assert all("cannot be read" in str(each["reason"]) for each in log.facts("notice"))
+    assert not log.facts("round")
 
 
 def test_names_of_terms_reach_no_terminal_as_they_are(site: TrainingSite) -> None:
