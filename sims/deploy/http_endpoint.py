@@ -1,9 +1,14 @@
 """A minimal HTTP server for reports to an operator. It reads one request of bounded size from a connection,
 answers GET and HEAD of a few known paths, and closes the connection. It has a bounded number of connections
-and a deadline for each, so a client that is slow, silent or hostile costs little and delays nobody."""
+and a deadline for each, so a client that is slow, silent or hostile costs little and delays nobody.
+
+On a loopback address, it answers only requests for an IP address or `localhost`. Otherwise a web page could
+give its own name the address 127.0.0.1 (DNS rebinding), and read the reports through its visitor's browser.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -21,6 +26,8 @@ _MAX_REQUEST: Final = 8192  # bytes of the request line and all headers
 _SECONDS: Final = 5.0  # for a request and its answer
 _END: Final = b"\r\n\r\n"
 _REQUEST_LINE: Final = re.compile(rb"([!-~]{1,32}) ([!-~]+) HTTP/1\.[0-9]\r\n")
+_HOST_LINE: Final = re.compile(rb"\r\nhost:[ \t]*([^\r\n]*)", re.IGNORECASE)
+_HOST: Final = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?\s*")
 _METHODS: Final = (b"GET", b"HEAD")
 TEXT: Final = "text/plain; charset=utf-8"
 
@@ -56,9 +63,11 @@ Route: TypeAlias = Callable[[], Awaitable[Reply]]
 
 
 class HttpEndpoint:
-    """Answers requests for the paths in `routes`, each by calling its function. Others get status 404."""
+    """Answers requests for the paths in `routes`, each by calling its function. Others get status 404, and
+    if `is_local`, requests for a host that is not this machine by name or number get status 421."""
 
-    def __init__(self, routes: Mapping[str, Route]) -> None:
+    def __init__(self, routes: Mapping[str, Route], *, is_local: bool = False) -> None:
+        self._is_local = is_local
         self._routes = {path.encode("ascii"): route for path, route in routes.items()}
         self._scopes: dict[trio.CancelScope, None] = {}  # of open connections, the oldest first
 
@@ -97,8 +106,22 @@ class HttpEndpoint:
             return Reply.bare(HTTPStatus.BAD_REQUEST)
         if line[1] not in _METHODS:
             return Reply.bare(HTTPStatus.METHOD_NOT_ALLOWED)
+        if self._is_local and not all(map(_is_local_host, _HOST_LINE.findall(request))):
+            return Reply.bare(HTTPStatus.MISDIRECTED_REQUEST)
         route = self._routes.get(line[2].partition(b"?")[0])
         return Reply.bare(HTTPStatus.NOT_FOUND) if route is None else await route()
+
+
+def _is_local_host(value: bytes) -> bool:
+    """Return whether the header `Host` has no name that somebody else could give this machine."""
+    found = _HOST.fullmatch(value.decode("latin-1"))
+    if found is None:
+        return False
+    name = found[1] or found[2] or ""
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return name.lower() == "localhost"
 
 
 async def _read_request(stream: trio.abc.Stream) -> bytes | None:
@@ -117,7 +140,7 @@ async def _read_request(stream: trio.abc.Stream) -> bytes | None:
 async def open_endpoint(listen: Address, routes: Mapping[str, Route]) -> AsyncIterator[Address]:
     """Serve `routes` at `listen` for as long as the block lasts, and yield the address, with the port that
     the system chose if that of `listen` is 0. Raise `OSError` if it cannot listen."""
-    endpoint = HttpEndpoint(routes)
+    endpoint = HttpEndpoint(routes, is_local=listen.is_loopback)
     async with background_nursery() as nursery:
         listeners = await trio.open_tcp_listeners(listen.port, host=listen.host)
         nursery.start_soon(trio.serve_listeners, endpoint.handle_connection, listeners)

@@ -64,13 +64,13 @@ async def everything(stream: trio.abc.Stream) -> bytes:
     return found
 
 
-def answer(*pieces: bytes) -> tuple[int, bytes]:
+def answer(*pieces: bytes, is_local: bool = False) -> tuple[int, bytes]:
     """The status and the body that an endpoint with one path, `/hello`, answers to a request; (0, b"") if it
     closes the connection."""
     got: list[bytes] = []
 
     async def ask() -> None:
-        async with on_wire(HttpEndpoint({"/hello": hello})) as stream:
+        async with on_wire(HttpEndpoint({"/hello": hello}, is_local=is_local)) as stream:
             for piece in pieces:
                 await stream.send_all(piece)
                 await trio.testing.wait_all_tasks_blocked()
@@ -102,6 +102,46 @@ def answer(*pieces: bytes) -> tuple[int, bytes]:
 )
 def test_requests(request_line: bytes, expected: tuple[int, bytes]) -> None:
     assert answer(request_line + b"\r\nHost: x\r\n\r\n") == expected
+
+
+NUMBERS = [
+    "127.0.0.1",
+    "127.0.0.1:9464",
+    "[::1]",
+    "[::1]:9464",
+    "192.0.2.1:80",
+    "localhost",
+    "LocalHost:9464 ",
+]
+NAMES = [
+    "evil.example",
+    "evil.example:9464",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "",
+    "[",
+    "a:b:1",
+]
+
+
+@pytest.mark.parametrize("host", NUMBERS)
+def test_this_machine_is_asked_by_its_number_or_as_localhost(host: str) -> None:
+    request = f"GET /hello HTTP/1.1\r\nAccept: */*\r\nhOST: {host}\r\n\r\n".encode()
+    assert answer(request, is_local=True) == (200, b"hello")
+
+
+@pytest.mark.parametrize("host", NAMES)
+def test_a_web_page_cannot_read_what_is_for_this_machine(host: str) -> None:
+    """Its name may have the address of this machine, but the browser sends the name."""
+    request = f"GET /hello HTTP/1.1\r\nHost:{host}\r\n\r\n".encode()
+    assert answer(request, is_local=True) == (421, b"Misdirected Request\n")
+    assert answer(request) == (200, b"hello")
+    twice = request.replace(b"Host:", b"Host: localhost\r\nHost:")
+    assert answer(twice, is_local=True)[0] == 421
+
+
+def test_a_request_without_a_host_is_answered() -> None:
+    assert answer(b"GET /hello HTTP/1.0\r\n\r\n", is_local=True) == (200, b"hello")
 
 
 def test_a_request_in_single_bytes() -> None:
@@ -191,6 +231,9 @@ def test_an_endpoint_on_a_real_port() -> None:
             assert address.port != 0
             assert await trio.to_thread.run_sync(get, str(address), "/hello") == (200, "hello")
             assert await trio.to_thread.run_sync(get, str(address), "/hello", "HEAD") == (200, "")
+            async with await trio.open_tcp_stream(address.host, address.port) as stream:
+                await stream.send_all(b"GET /hello HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+                assert (await everything(stream)).startswith(b"HTTP/1.1 421 ")
 
     trio.run(ask)
 
