@@ -29,6 +29,7 @@ from sims.scenario.training_task import make_crowd
 
 _SINGLE_SUMS: Final = ("values", "answer")
 _LEARNER: Final = ("samples", "rate", "steps", "loss", "gradient", "train", "score")
+_SPARE: Final = 100  # rounds, at least, that a server may lose
 OnEnd: TypeAlias = Callable[[Vector, Vector], None]
 
 
@@ -45,6 +46,7 @@ class RunClient:
         """Return the values for a sum. Raise `InputError` if there is no answer, because training diverged,
         failed, or was interrupted by a restart. Its text does not quote errors of the owner's code, which
         could contain values. Raise other `SecaggError`s if the query or the state file is at fault."""
+        self._check_round(asked.round)
         try:
             values = self.runtime.answer(asked)
         except FLError as error:
@@ -56,6 +58,14 @@ class RunClient:
         if values is None:
             raise InputError("there is no answer: training diverged, or a restart has lost it")
         return values
+
+    def _check_round(self, number: int) -> None:
+        """Raise `MalformedMessage` for a round far beyond those of the terms. Numbers may exceed them: a
+        server that was killed skips the round that it lost, and repeats it under a new number. Only the
+        server says which rounds were lost, so the bound does not depend on what it says."""
+        rounds = self.terms.settings.rounds
+        if number >= rounds + max(rounds, _SPARE):
+            raise MalformedMessage(SERVER, f"a query of round {number}, in a run of {rounds} rounds")
 
     @property
     def is_new(self) -> bool:

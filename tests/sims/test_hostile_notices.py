@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -160,3 +160,45 @@ def test_a_query_that_no_honest_server_sends_is_not_taken_for_failed_training(si
     (kind, spec), *_ = plan.table.items()
     with pytest.raises(MalformedMessage):
         plan.answer(Asked(0, 0, kind, b"no query", spec, 4))
+
+
+class Declining:
+    """A client of `secagg.net` that computes its answers at once."""
+
+    def __init__(self) -> None:
+        self.declined: list[int] = []
+
+    async def answer_with(self, _asked: Asked, compute: Callable[[], object]) -> bool:
+        await trio.lowlevel.checkpoint()
+        compute()
+        return True
+
+    async def decline(self, asked: Asked) -> None:
+        await trio.lowlevel.checkpoint()
+        self.declined.append(asked.round)
+
+
+def test_rounds_far_beyond_those_of_the_terms_are_not_trained(
+    site: TrainingSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few more are: a server that was killed repeats the rounds that it lost, under new numbers."""
+    client, diary, trained = Declining(), Diary(), list[int]()
+    plan = load_client_setup(site / "join-1.toml")
+    assert plan.training is not None
+
+    def train(asked: Asked) -> dict[str, Any]:
+        trained.append(asked.round)
+        return {}
+
+    monkeypatch.setattr(plan.training.runtime, "answer", train)
+    (kind, spec), *_ = plan.table.items()
+    rounds = [0, ROUNDS - 1, ROUNDS + 10, ROUNDS + 100, 1_000_000]
+    with plan.open_ledger() as ledger:
+        runner = JoinRunner(plan, ledger, EventLog(diary), sessions=0)
+        for number in rounds:
+            trio.run(runner._answer, cast(Any, client), Asked(0, number, kind, b"", spec, 4))
+
+    assert trained == rounds[:3]
+    assert client.declined == rounds[3:]
+    assert [each["error"] for each in diary.facts("refused")] == ["MalformedMessage"] * 2
+    assert f"in a run of {ROUNDS} rounds" in str(diary.facts("refused")[0]["reason"])
