@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from protocols import checks
 from protocols.algorithm import Algorithm, ClientRound, ModelState, NoMemory, Sum, rho_of_round
 from protocols.histogram_quantiles import one_hot, read_percentile
-from protocols.learner import Learner, Score
+from protocols.learner import Learner, Score, uncounted
 from protocols.privacy_budget import HistogramBudget, PrivacyBudget
 from protocols.rounds import Fact, Outcome, Query, Round, Steps
 from protocols.serialisation import Vector
@@ -351,7 +351,9 @@ class WithEvaluationClient(ClientRound[M], Generic[M]):
         if isinstance(query, Scores | ErrorHistogram):
             model = query.model
             if self._personal is not None:
-                model = self._personal(self.memory(), model, self._learner)
+                memory = self.memory()
+                with uncounted(self._learner):  # an evaluation does not change what is trained next
+                    model = self._personal(memory, model, self._learner)
             return self._examined.answer(query, model)
         self._takes_part, self._after = True, None
         return self._inner.answer(query)

@@ -6,6 +6,7 @@ This module imports only numpy, so training code can use it alone. A learner's d
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypedDict, Unpack
 
@@ -137,3 +138,29 @@ class Learner(Protocol):
 
     def score(self, model: Vector) -> Score:
         """Return how well `model` does on the client's held-out data."""
+
+
+# --- random choices of a learner ---
+
+
+def calls_of(learner: object) -> int | None:
+    """Return how often a learner has trained, if it counts this in an attribute `calls`; otherwise None. Such
+    a learner derives its random choices, such as the order of samples, from the count."""
+    calls: int | None = getattr(learner, "calls", None)
+    return calls
+
+
+def set_calls(learner: Any, calls: int | None) -> None:
+    """Let the random choices of a learner go on as after `calls` trainings. Do nothing if it is None."""
+    if calls is not None:
+        learner.calls = calls
+
+
+@contextmanager
+def uncounted(learner: object) -> Iterator[None]:
+    """Context manager: trainings in the block do not change the random choices of later ones."""
+    calls = calls_of(learner)
+    try:
+        yield
+    finally:
+        set_calls(learner, calls)

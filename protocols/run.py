@@ -33,7 +33,7 @@ class RoundReport:
     """What happened in a round. The numbers are computed from totals only.
 
     `sums`     number of successful sums, by kind.
-    `clients`  number of clients in the last of these sums; 0 if there is none.
+    `clients`  number of clients in that of these sums which has the fewest; 0 if there is none.
     `facts`    the facts of the round's `Outcome`; empty if the round failed.
     `failure`  why the round was given up, with the state unchanged; None if the round completed.
 
@@ -151,6 +151,6 @@ class _Log:
 
     def ask(self, query: Query) -> Total:
         total = self._channel.ask(query)
+        self.clients = min(total.count, self.clients) if self.sums else total.count
         self.sums[query.kind] = self.sums.get(query.kind, 0) + 1
-        self.clients = total.count
         return total

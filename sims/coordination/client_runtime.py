@@ -19,9 +19,10 @@ from typing import Protocol
 
 from numpy.typing import ArrayLike
 
+from protocols.learner import calls_of, set_calls
 from protocols.participant import Participant
 from protocols.rounds import RoundInfo
-from protocols.serialisation import Vector
+from protocols.serialisation import Vector, pack, unpack
 from secagg.events import Abandoned, Asked, Confirmed, Joined
 
 BeginRound = Callable[[int], None]
@@ -40,6 +41,12 @@ class RunOutcome:
 
     round_info: RoundInfo
     model: Vector
+
+
+@dataclass(frozen=True, repr=False)  # it contains personal models
+class _Saved:
+    participant: bytes
+    calls: int | None  # of the learner
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +77,9 @@ class ClientRuntime:
         self._in_use = Lock()  # held by the thread that uses the participant
         self._happened: deque[object] = deque()  # events that came meanwhile
         if store is not None and (saved := store.load()) is not None:
-            participant.restore(saved)
+            record = unpack(_Saved, saved)
+            participant.restore(record.participant)
+            set_calls(participant.learner, record.calls)
 
     @property
     def participant(self) -> Participant:
@@ -151,4 +160,5 @@ class ClientRuntime:
 
     def _keep(self) -> None:
         if self._store is not None:
-            self._store.save(self._participant.save())
+            participant = self._participant
+            self._store.save(pack(_Saved(participant.save(), calls_of(participant.learner))))

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
+from protocols.learner import calls_of, set_calls
 from protocols.participant import Participant
 from protocols.serialisation import RecordError
 from secagg.client_budget import Spend
@@ -133,13 +134,12 @@ def learner_state(learner: object) -> dict[str, Any]:
     learners, as an attacker's does, the innermost one is counted, and the generators of all are included."""
     layers = list(_layers(learner))
     generators = [json.dumps(each.bit_generator.state) for each in _generators(layers)]
-    return {"calls": getattr(layers[-1], "calls", None), "generators": generators}
+    return {"calls": calls_of(layers[-1]), "generators": generators}
 
 
 def set_learner_state(learner: object, state: Mapping[str, Any]) -> None:
     layers = list(_layers(learner))
-    if state["calls"] is not None:
-        layers[-1].calls = state["calls"]
+    set_calls(layers[-1], state["calls"])
     for generator, saved in zip(_generators(layers), state["generators"], strict=True):
         generator.bit_generator.state = json.loads(saved)
 

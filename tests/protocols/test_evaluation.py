@@ -18,6 +18,7 @@ from protocols.fedavg import FedAvg
 from protocols.histogram_quantiles import one_hot, read_percentile
 from protocols.learner import Score
 from protocols.local_only_training import LocalTraining
+from protocols.partial_personalisation import FedSim
 from protocols.personal_model import OwnModel
 from protocols.privacy_budget import HistogramBudget, PrivacyBudget
 from protocols.quadratic_learner import QuadraticLearner
@@ -245,6 +246,34 @@ def test_whoever_trains_alone_trains_once_in_a_round_and_keeps_what_was_evaluate
     assert all(each.memory.model is not None for each in channel.participants.values())
 
 
+@dataclass
+class Counting(QuadraticLearner):
+    """A learner that counts its trainings, because its random choices depend on the count."""
+
+    calls = 0
+
+    def train(self, *arguments: Any, **settings: Any) -> Vector:
+        self.calls += 1
+        return super().train(*arguments, **settings)
+
+
+def test_an_evaluation_that_trains_does_not_change_later_training() -> None:
+    cohort = {k: Counting(centre) for k, centre in enumerate(CENTRES)}
+    algorithm = FedSim(dim=2, clients=6, clip=10.0, personal_part="0:1", finetune=2)
+    run = run_of(evaluated(algorithm, personal=True), cohort)
+    run.round()
+    assert {learner.calls for learner in cohort.values()} == {1}
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_round_has_as_many_clients_as_its_smallest_sum(missing: int) -> None:
+    def law(member: int, stage: Stage, _round: int, number: int) -> bool:
+        return member == 0 and stage is Stage.MASK and number == missing
+
+    report = run_of(evaluated(), quadratic(), dropouts=law).round()
+    assert (report.clients, len(report.sums)) == (5, 3)
+
+
 @pytest.mark.parametrize("make", [secure_sum, insecure_plain_sum])
 @pytest.mark.parametrize("number", [1, 2])
 def test_if_the_evaluation_fails_the_round_stands(make: Any, number: int) -> None:
@@ -282,7 +311,7 @@ def test_whoever_was_not_counted_by_the_algorithm_keeps_nothing_for_being_evalua
         algorithm, quadratic(), Setting(insecure_seed=SEED, dropouts=dropouts, dropout=0.3)
     )
     report = Run(algorithm, channel, algorithm.start(np.zeros(2))).round()
-    assert report.clients == 6
+    assert report.clients == 5
     kept = [participant.memory.model is not None for participant in channel.participants.values()]
     assert kept == [True, True, False, True, True, True]
 

@@ -30,11 +30,18 @@ class Store:
         self.saved = state
 
 
+class CountingLearner:
+    calls = 0
+
+
 class RecordingParticipant:
     """Records its calls. It notices if two threads use it at once."""
 
+    restored: bytes | None = None
+
     def __init__(self, compute: Callable[[], None] = lambda: None) -> None:
         self.calls: list[str] = []
+        self.learner = CountingLearner()
         self.compute = compute
         self._in_use = threading.Lock()
 
@@ -66,6 +73,9 @@ class RecordingParticipant:
         assert not self._in_use.locked(), "saved while another thread uses the participant"
         return repr(self.calls).encode()
 
+    def restore(self, saved: bytes) -> None:
+        self.restored = saved
+
 
 def runtime_of(participant: RecordingParticipant) -> ClientRuntime:
     return ClientRuntime(cast(Participant, participant), Store())
@@ -76,6 +86,16 @@ def asked(index: int) -> Asked:
 
 
 JOINED = Joined(b"session", 3, 2)
+
+
+def test_a_restarted_client_goes_on_with_the_order_of_its_samples() -> None:
+    store, first, again = Store(), RecordingParticipant(), RecordingParticipant()
+    runtime = ClientRuntime(cast(Participant, first), store)
+    first.learner.calls = 7
+    runtime.answer(asked(0))
+    ClientRuntime(cast(Participant, again), store)
+    assert again.learner.calls == 7
+    assert again.restored == b"['answer']"
 
 
 def test_a_sum_that_was_over_before_its_answer_leaves_the_last_answer_alone() -> None:

@@ -44,6 +44,7 @@ def site_with(
 
 DRAWN: dict[str, Any] = {"clients": 5, "most": 3}
 FEWER = ("min_cohort = {clients}", "min_cohort = 3")
+PERSONAL = 'evaluation = {what = "personal"}'  # which takes training, but changes nothing
 SLOWER = ("batch = 16", 'batch = 16\nschedule = {{kind = "steps", every = 1, factor = 0.5}}')
 
 
@@ -63,7 +64,15 @@ SLOWER = ("batch = 16", 'batch = 16\nschedule = {{kind = "steps", every = 1, fac
         ((("batch = 16", 'batch = 16\nprecision = "float64"\nmomentum = 0.5\nclip = 1.0'),), {}),
         ((('kind = "iid"', 'kind = "dirichlet"\nalpha = 0.1'),), {}),
         ((("[deploy]", "[sweep]\nseed = [7]\n\n[deploy]"),), {}),
-        ((), {"more": 'evaluation = {what = "personal"}', "algorithm": 'name = "ditto"\nclip = 10.0'}),
+        ((), {"more": PERSONAL, "algorithm": 'name = "ditto"\nclip = 10.0'}),
+        ((), {"more": PERSONAL, "algorithm": 'name = "per-fedavg"\nclip = 10.0'}),
+        (
+            (),
+            {
+                "more": PERSONAL,
+                "algorithm": 'name = "fedbc"\nclip = 10.0\nlambda_min = 0.1\nlambda_max = 1.0\nfine_tune = 2',
+            },
+        ),
     ],
 )
 def test_the_models_are_those_of_the_simulation(tmp_path: Path, changes: Any, settings: Any) -> None:
