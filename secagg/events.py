@@ -122,6 +122,13 @@ class Late:
 
 
 @dataclass(frozen=True)
+class Declined:
+    """Client `peer` declined to answer the query of this sum. It takes part in the session as before."""
+
+    peer: int
+
+
+@dataclass(frozen=True)
 class Convicted:
     """Client `peer` lied, whatever others did. It takes no further part, and should not be invited again.
     `evidence` proves it to others; there is none unless messages are signed (`malicious_server`)."""
@@ -196,6 +203,7 @@ ServerEvent: TypeAlias = (
     StageFull
     | Excluded
     | Late
+    | Declined
     | Convicted
     | Missing
     | Stranded

@@ -163,7 +163,8 @@ class ServerMachine:
         self._attendance.answer(sender)
         if self._hooks.on_message is not None:
             self._hooks.on_message(sender, message)
-        return self._full()
+        declined = (events.Declined(sender),) if isinstance(message, m.Decline) else ()
+        return (*declined, *self._full())
 
     def drop(self, member: int) -> tuple[ServerEvent, ...]:
         """Remove client `member`, which is lost. Return `StageFull` if the stage now waits for no client."""

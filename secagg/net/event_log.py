@@ -248,8 +248,9 @@ def _server_machine(event: events.ServerEvent) -> LogLine | None:
     match event:
         case events.StageFull() | events.SurvivorsFixed() | events.Excluded():
             return None  # `ClientExcluded` or `ClientLeft` follows
-        case events.Late():
-            return LogLine("late", {"member": event.peer})
+        case events.Late() | events.Declined():
+            name = "late" if isinstance(event, events.Late) else "declined"
+            return LogLine(name, {"member": event.peer})
         case events.Missing():
             return LogLine("missing", {"stage": event.stage, "members": _listed(event.peers)})
         case events.Convicted():

@@ -167,10 +167,10 @@ class ExpectedSum:
 
     def _down(self, stage: str, length: int) -> int:
         """Return the predicted bytes that all clients receive in a stage with messages of `length` bytes. If
-        the sum failed in this stage, some messages may be the shorter `GroupClosed` instead."""
+        the sum failed or was cut off in it, some messages may be the shorter `GroupClosed` instead."""
         frames = self.logged.frames_down
         last = max((stage for stage in STAGES if frames.get(stage)), key=STAGES.index, default="")
-        failed = self.logged.failure is not None and stage == last
+        failed = self.logged.count is None and stage == last
         return _settled(
             self.logged.bytes_down.get(stage, 0),
             frames=frames.get(stage, 0),

@@ -236,6 +236,11 @@ class RunWriter:
         self._facts["server_key"] = None if self.ledger is None else self._identity.public.hex()
         self._write_status(RUNNING)
 
+    def sign_as(self, identity: Identity) -> None:
+        """Sign the ledger with another key of the server from the next `keep` on."""
+        self._identity = identity
+        self._facts["server_key"] = identity.public.hex()
+
     def keep(
         self,
         line: dict[str, Any],
@@ -300,6 +305,13 @@ class RunWriter:
         """Record that the run was interrupted and can be resumed. Write the metrics so far as CSV."""
         self._write_table()
         self._write_status(INTERRUPTED)
+
+    def leave(self) -> None:
+        """Record that a served run stops before its end, if the disk allows it. Do nothing if it has not
+        begun, or is finished."""
+        if self._facts.get("status") == RUNNING and (self._directory / CHECKPOINT).exists():
+            with suppress(ConfigError):
+                self._write_status(INTERRUPTED)
 
     def fail(self, why: str) -> None:
         """Record in `run.json` why the run failed, if the disk allows it and the run has begun."""

@@ -43,6 +43,7 @@ from sims.config_problems import ConfigError, Problems, toml_tables
 from sims.coordination.client_runtime import RunOutcome, no_schedule
 from sims.deploy.client_setup import ClientSetup, client_setup
 from sims.deploy.config import DeploySection, JoinConfig, ScenarioDeployment, validated
+from sims.deploy.finished_run import FinishedRun
 from sims.deploy.join import JoinRunner
 from sims.deploy.log import open_log
 from sims.deploy.model_files import named
@@ -55,7 +56,7 @@ from sims.deploy.training_client import (
     client_with,
     learner_of,
 )
-from sims.deploy.training_server import FinishedRun, checked_deployment, open_server_run
+from sims.deploy.training_server import checked_deployment, open_server_run
 from sims.process_resources import forbid_core_dumps
 from sims.scenario.settings import Settings
 from sims.scenario.training_task import own_module

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,12 @@ import trio
 from protocols.run import RoundReport, Run
 from protocols.serialisation import pack
 from secagg.differencing_rules import SetLog
+from secagg.errors import SecaggError
 from secagg.events import ServerEvent
 from secagg.ledger import ServerLedger
 from secagg.machine_hooks import ServerHooks
-from secagg.net.atomic_files import PRIVATE, FileKind
+from secagg.net.atomic_files import PRIVATE
 from secagg.net.event_log import EventLog
-from secagg.net.events import ClientNotice, ServerNetworkEvent
-from secagg.net.notices import Notice, Topic
 from secagg.net.server import Server
 from sims.config_problems import ConfigError, Problems, toml_tables
 from sims.coordination.client_runtime import RunOutcome
@@ -34,7 +33,7 @@ from sims.coordination.coordinator import Coordinator
 from sims.coordination.network_session import CallInLoop
 from sims.coordination.run_writer import Origin, RunShape, RunWriter, open_run
 from sims.coordination.sum_settings import SumSettings
-from sims.deploy.config import OFF, DeploySection, ScenarioDeployment, load
+from sims.deploy.config import DeploySection, ScenarioDeployment, load
 from sims.deploy.connected_clients import (
     ConnectedClients,
     connected_ids,
@@ -43,11 +42,11 @@ from sims.deploy.connected_clients import (
 )
 from sims.deploy.credentials import server_credentials
 from sims.deploy.evidence_directory import EvidenceKeeper
+from sims.deploy.finished_run import OUTCOME_FILE, FinishedRun
 from sims.deploy.http_endpoint import MAX_CONNECTIONS
-from sims.deploy.listening import ListenSettings, listen
 from sims.deploy.log import open_log
 from sims.deploy.model_files import write_model
-from sims.deploy.monitoring import Monitoring, check_metrics
+from sims.deploy.monitoring import check_metrics
 from sims.deploy.process_control import allow_connections, run_watched
 from sims.deploy.renewal import LiveServerCredentials, wait_for_registry
 from sims.deploy.run_terms import RunTerms, run_terms
@@ -62,8 +61,6 @@ from sims.deploy.training_checks import (
 from sims.deploy.training_monitoring import (
     METRICS_KEY,
     WHERE,
-    training_cautions,
-    training_monitoring,
     wait_for_room,
 )
 from sims.process_resources import forbid_core_dumps
@@ -74,7 +71,7 @@ from sims.scenario.loading_and_variants import Variant
 
 T = TypeVar("T")
 OnRound: TypeAlias = Callable[[RoundReport], None]
-_OUTCOME: Final = FileKind("the outcome of a run", "name another run directory", ConfigError)
+_MOST_DOUBLINGS: Final = 6  # of the seconds between two rounds
 _REQUIRED: Final = ", ".join(name for name, each in DeploySection.model_fields.items() if each.is_required())
 
 
@@ -153,92 +150,18 @@ def open_server_run(
         directory, terms.settings, origin, resume=directory.exists, identity=credentials.identity
     )
     with opened as writer:
-        yield TrainingServer(section, terms, credentials, writer, log, on_round)
+        try:
+            yield TrainingServer(section, terms, credentials, writer, log, on_round)
+        except SecaggError as error:
+            writer.fail(str(error))
+            raise
+        finally:
+            writer.leave()
 
 
 def _digest(terms: RunTerms) -> str:
     """Return what identifies the settings of a run in its directory."""
     return Variant({}, terms.settings).digest
-
-
-class FinishedRun:
-    """Serves a run whose last round is over: it tells the outcome to the clients that come. Figures and
-    health are served if the `ledger` is given."""
-
-    def __init__(
-        self,
-        section: DeploySection,
-        terms: RunTerms,
-        credentials: LiveServerCredentials,
-        log: EventLog,
-        ledger: ServerLedger | None = None,
-    ) -> None:
-        self._section = section
-        self._terms = terms
-        self._credentials = credentials
-        self._log = log
-        self._done, self._failed = terms.settings.rounds, 0  # rounds
-        self._monitoring: Monitoring | None = None
-        if ledger is not None:
-            self._monitoring = training_monitoring(section, lambda: self._credentials.registry, ledger, log)
-            planned = terms.settings.rounds
-            self._monitoring.show_rounds(planned, lambda: self._done, lambda: self._failed)
-        self._barred: set[int] = set()
-        self._left = set(credentials.registry.members)  # clients that may not have the outcome yet
-        self._change = trio.Event()  # of `_left`
-        self.outcome: bytes | None = None  # a packed `RunOutcome`, when the last round is over
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold all rounds that are left, and tell clients the outcome. The task has started when the server
-        listens. Raise `ConfigError` if it cannot listen at the configured address."""
-        async with AsyncExitStack() as stack:
-            where = ListenSettings(
-                self._section.listen,
-                self._section.patience.made(),
-                self._section.capacity.made(),
-                "deploy.listen",
-            )
-            if self._monitoring is not None:
-                await stack.enter_async_context(self._monitoring.serving())
-            server = await listen(stack, where, self._credentials, self._on_network_event, self._log)
-            self._log_start(server)
-            task_status.started()
-            server.post(Notice(Topic.TERMS, self._terms.text))
-            self.outcome = await self._outcome(server)
-            server.post(Notice(Topic.RUN_ENDED, self.outcome))
-            await self._tell_everybody(server)
-
-    def _log_start(self, server: Server) -> None:
-        address, rounds = str(server.address), self._terms.settings.rounds
-        cautions = list(self._terms.cautions)
-        if self._monitoring is None:
-            self._log.write("started", address=address, rounds=rounds)
-        else:
-            self._monitoring.count_connected(lambda: len(server.connected))
-            metrics = str(self._monitoring.address or OFF)
-            self._log.write("started", address=address, rounds=rounds, metrics=metrics)
-            cautions += training_cautions(self._monitoring, self._section)
-        for caution in cautions:
-            self._log.write("caution", reason=caution)
-
-    async def _outcome(self, _server: Server) -> bytes:
-        """Return the outcome of the run, packed."""
-        return _OUTCOME.read(self._section.run / OUTCOME)
-
-    async def _tell_everybody(self, server: Server) -> None:
-        """Wait until all clients of the registry have said that they have the outcome, but no longer than
-        `linger`. A client leaves when it has it, so that they are seldom all connected."""
-        with trio.move_on_after(self._section.linger):
-            while self._left - self._barred:
-                await self._change.wait()
-            await server.flush()
-
-    def _on_network_event(self, event: ServerNetworkEvent) -> None:
-        (self._monitoring or self._log)(event)
-        if isinstance(event, ClientNotice) and event.notice.topic is Topic.RUN_ENDED:
-            self._left.discard(event.member)
-            self._change.set()
-            self._change = trio.Event()
 
 
 class TrainingServer(FinishedRun):
@@ -260,6 +183,7 @@ class TrainingServer(FinishedRun):
         self._metrics = ServedMetrics(terms, writer)
         self._done = 0
         self._failed = sum(not line["completed"] for line in writer.lines)
+        self._losses = 0  # rounds that failed one after the other
 
     async def _outcome(self, server: Server) -> bytes:
         # If the server is stopped, the next call from the thread into this event loop raises `Cancelled`. The
@@ -291,13 +215,19 @@ class TrainingServer(FinishedRun):
             connected = call(connected_ids, server)
             if not self._hold_round(run, coordinator):
                 call(others_came, server, connected)
-            elif not run.round_info.completed(run.round_info.number - 1):
-                call(trio.sleep, self._section.rest)
+            else:
+                call(trio.sleep, self._rest(completed=run.round_info.completed(run.round_info.number - 1)))
         coordinator.end_session()
         outcome = pack(RunOutcome(run.round_info, run.model))
-        _OUTCOME.replace(self._section.run / OUTCOME, outcome, mode=PRIVATE)
+        OUTCOME_FILE.replace(self._section.run / OUTCOME, outcome, mode=PRIVATE)
         self._metrics.finish(run, coordinator)
         return outcome
+
+    def _rest(self, *, completed: bool) -> float:
+        """Return the seconds to wait after a round. They double with every round that fails after another, so
+        that a lasting problem does not use up the rounds of the run before somebody has seen it."""
+        self._losses = 0 if completed else self._losses + 1
+        return 0.0 if completed else self._section.rest * 2.0 ** min(self._losses - 1, _MOST_DOUBLINGS)
 
     def _hold_round(self, run: Run[Any], coordinator: Coordinator) -> bool:
         """Run a round and keep its outcome. Return whether it counts: if no client was asked, because clients
@@ -387,6 +317,7 @@ class TrainingServer(FinishedRun):
             call(others_came, server, connected)
 
     def _keep(self, run: Run[Any], coordinator: Coordinator, report: RoundReport, seconds: float) -> None:
+        self._writer.sign_as(self._credentials.identity)  # which may have changed
         path = self._section.run / MODEL
         write_model(path, run.model, self._terms.module)
         line = self._metrics.keep(run, coordinator, report, self._done, seconds, self._barred)

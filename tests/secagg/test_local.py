@@ -37,6 +37,7 @@ from secagg.events import (
     Asked,
     ClientEvent,
     Confirmed,
+    Declined,
     Joined,
     Missing,
     SessionFailed,
@@ -379,6 +380,7 @@ def test_a_client_that_has_nothing_to_say_declines_and_stays(trust: Trust) -> No
     local = session(trust, answer=answer)
     local.open()
     assert local.ask("first", b"a")["x"].tolist() == expected(0, 1, 3, 4)
+    assert [event.peer for event in local.events if isinstance(event, Declined)] == [2]
     assert local._clients[2].state is ClientState.READY
     assert local.refusals == {}
     silent.clear()

@@ -16,6 +16,7 @@ from protocols.order_statistics import MedianByCounts
 from protocols.rfa import RFA
 from secagg.hybrid_keys import KeyAgreement
 from secagg.local_session import Stage
+from secagg.messages import GroupClosed
 from secagg.trust_levels import Trust
 from sims.audit.audit_result import Audit
 from sims.audit.audit_run import audit_run
@@ -203,6 +204,21 @@ def test_bytes_that_were_not_sent_are_noticed(tmp_path: Path) -> None:
         f"residuals in round 2: {row['bytes_up']['reveal']:,} bytes up (reveal), but the protocol says "
         f"{row['bytes_up']['reveal'] - 1:,}",
     )
+
+
+def test_clients_are_told_that_a_sum_is_cut_off(tmp_path: Path) -> None:
+    """A server that is stopped in a sum has no total, and knows of no failure."""
+    path = make_run(tmp_path / "run", RFA3, few(), rounds=2)
+    lines = (path / "sums.jsonl").read_text().splitlines()
+    row = json.loads(lines[-1])
+    told = len(GroupClosed(bytes(32), row["sum"]).encode())
+    row["count"] = None
+    row["bytes_down"]["reveal"] += told * row["frames_down"]["reveal"]
+    row["frames_down"]["reveal"] *= 2
+    (path / "sums.jsonl").write_text("\n".join([*lines[:-1], json.dumps(row)]) + "\n")
+    traffic = audit_run(path).traffic
+    assert traffic is not None
+    assert traffic.differences == ()
 
 
 def test_bytes_per_client_beside_federated_averaging(tmp_path: Path) -> None:

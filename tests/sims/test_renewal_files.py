@@ -25,6 +25,7 @@ from secagg.net.event_log import EventLog
 from secagg.net.events import KeyListing, RegistryAdopted, ServerCertificateAdopted
 from secagg.net.identity_and_registry_files import read_certificate, read_key, write_hand_overs
 from secagg.net.notices import Topic
+from sims.audit.audit_run import audit_run
 from sims.cli import main
 from sims.coordination.sum_settings import SumSettings
 from sims.coordination.transport import SessionPlan
@@ -449,6 +450,8 @@ def test_a_registry_that_changes_during_training_disturbs_nobody(tmp_path: Path)
     assert [line["clients"] for line in log.facts("round")] == [4] * 8
     assert log.facts("renewed")
     assert not any(diary.facts("disconnected") for diary in site.diaries.values())
+    new = read_key(tmp_path / "server.key").public
+    assert audit_run(site / "run", server_key=new).integrity.problems == ()
 
 
 def test_a_registry_that_expires_in_a_round_fails_the_round_and_not_the_server(tmp_path: Path) -> None:

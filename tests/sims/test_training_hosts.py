@@ -13,15 +13,17 @@ from safetensors.numpy import load_file
 from fl.flat_model import parameter_slices
 from secagg.events import SumReleased
 from secagg.ledger import read_ledger
+from secagg.net.event_log import EventLog
 from sims.audit.audit_run import audit_run
 from sims.config_problems import ConfigError
+from sims.coordination.run_writer import RunShape
 from sims.deploy.client_setup import load_client_setup
 from sims.deploy.client_state_file import StateFile
 from sims.deploy.config import state_key_path
 from sims.deploy.run_terms import run_terms
-from sims.deploy.training_server import TrainingServer, load_deployment, serve_training
+from sims.deploy.training_server import TrainingServer, load_deployment, open_server_run, serve_training
 from sims.records import RunDirectory
-from sims.records.run_directory import FINISHED
+from sims.records.run_directory import FAILED, FINISHED, INTERRUPTED, SERVED
 from tests.secagg.net.rig import Diary
 from tests.sims.training_site import TrainingSite
 
@@ -197,6 +199,41 @@ def test_the_state_of_a_client_is_encrypted_and_of_one_run(tmp_path: Path) -> No
     state_key_path(tmp_path / "state").write_bytes(b"short")
     with pytest.raises(ConfigError):
         file.save(b"x")
+
+
+def test_a_run_that_is_stopped_says_so_and_goes_on(tmp_path: Path) -> None:
+    site = TrainingSite(tmp_path, rounds=4)
+    site.train(lambda log: bool(log.facts("round")))
+    assert RunDirectory(site / "run").status == INTERRUPTED
+    site.train()
+    assert RunDirectory(site / "run").status == FINISHED
+
+
+def test_a_run_that_fails_says_why(tmp_path: Path) -> None:
+    site = TrainingSite(tmp_path)
+
+    def fail_in_the_run() -> None:
+        with open_server_run(*load_deployment(site / "train.toml"), EventLog(Diary())) as server:
+            assert isinstance(server, TrainingServer)
+            server._writer.begin(RunShape(clients=4, algorithm=server._terms.algorithm, channel=SERVED))
+            raise ConfigError("the disk is full")
+
+    with pytest.raises(ConfigError):
+        fail_in_the_run()
+    facts = RunDirectory(site / "run").facts()
+    assert (facts["status"], facts["why"]) == (FAILED, "the disk is full")
+
+
+def test_rounds_that_fail_one_after_the_other_are_held_at_longer_intervals(tmp_path: Path) -> None:
+    site = TrainingSite(tmp_path)
+    with open_server_run(*load_deployment(site / "train.toml"), EventLog(Diary())) as server:
+        assert isinstance(server, TrainingServer)
+        rests = [server._rest(completed=False) for _ in range(9)]
+        assert rests == sorted(rests)
+        assert rests[:3] == [0.01, 0.02, 0.04]
+        assert rests[-1] == rests[-2]
+        assert server._rest(completed=True) == 0
+        assert server._rest(completed=False) == 0.01
 
 
 @pytest.mark.parametrize("seed", [3, 4])

@@ -11,12 +11,11 @@ import trio
 
 from secagg.net.event_log import EventLog
 from sims.config_problems import ConfigError
-from sims.coordination.run_writer import Origin, open_run
 from sims.deploy.client_setup import load_client_setup
+from sims.deploy.finished_run import FinishedRun
 from sims.deploy.join import JoinRunner
-from sims.deploy.training_server import FinishedRun, TrainingServer, load_deployment
-from sims.records import RunDirectory
-from sims.scenario.loading_and_variants import Variant, load
+from sims.deploy.training_server import load_deployment, open_server_run
+from sims.scenario.loading_and_variants import load
 from sims.simulation.progress import no_progress
 from sims.simulation.simulate import Simulation
 from tests.secagg.net.rig import Diary
@@ -156,19 +155,13 @@ class TrainingSite(Site):
             await FinishedRun(*load_deployment(self / "train.toml"), EventLog(log)).run()
 
     async def _train(self, log: Diary, until: Callable[[Diary], bool] | None) -> None:
-        section, terms, credentials = load_deployment(self / "train.toml")
-        origin = Origin(name=terms.name, digest=Variant({}, terms.settings).digest)
-        directory = RunDirectory(section.run)
-        with open_run(
-            directory, terms.settings, origin, resume=directory.exists, identity=credentials.identity
-        ) as writer:
-            server = TrainingServer(section, terms, credentials, writer, EventLog(log))
-            with trio.fail_after(300):
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._join_all, log)
-                    if until is not None:
-                        nursery.start_soon(_cancel_when, nursery.cancel_scope, until, log)
-                    await server.run()
+        deployment = load_deployment(self / "train.toml")
+        with open_server_run(*deployment, EventLog(log)) as server, trio.fail_after(300):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._join_all, log)
+                if until is not None:
+                    nursery.start_soon(_cancel_when, nursery.cancel_scope, until, log)
+                await server.run()
 
     async def _join_all(self, log: Diary) -> None:
         await log.has("started")

@@ -160,6 +160,7 @@ def test_without_a_sink_lines_go_to_the_standard_log(caplog: pytest.LogCaptureFi
     ("event", "line"),
     [
         (events.Late(3), LogLine("late", {"member": 3})),
+        (events.Declined(3), LogLine("declined", {"member": 3})),
         (events.Missing((1, 4), "masking"), LogLine("missing", {"stage": "masking", "members": "1,4"})),
         (events.Convicted(5, WRONG), LogLine("convicted", {**CONVICTED, "evidence": None})),
         (events.Convicted(5, WRONG, EVIDENCE), LogLine("convicted", {**CONVICTED, "evidence": SHA256})),
