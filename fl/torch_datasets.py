@@ -13,8 +13,9 @@ from fl.errors import DataError
 from fl.federation import ClientData, Federation
 from fl.samples import Array, Samples
 
-# The samples of one client, or a pair of its samples for training and for tests.
-OwnData: TypeAlias = "ClientData | Samples | Dataset[Any] | tuple[Any, Any]"
+# The samples of one client, or a pair of its samples for training and for tests. A pair may be a list,
+# because torch's `random_split` returns one.
+OwnData: TypeAlias = "ClientData | Samples | Dataset[Any] | tuple[Any, Any] | list[Any]"
 
 
 def samples_of(data: Samples | Dataset[Any]) -> Samples:
@@ -49,10 +50,12 @@ def _array(value: Any) -> Array:
 
 def client_data_of(data: OwnData) -> ClientData:
     """Return the data of one client: samples or a data set, which it is trained and tested on, or a pair of
-    them for training and for tests. Raise `DataError` if `data` is none of these."""
+    them (a tuple or a list) for training and for tests. Raise `DataError` if `data` is none of these."""
     if isinstance(data, ClientData):
         return data
-    train, test = data if isinstance(data, tuple) and len(data) == 2 else (data, data)
+    train: Any
+    test: Any
+    train, test = data if isinstance(data, tuple | list) and len(data) == 2 else (data, data)
     for each in (train, test):
         if not isinstance(each, Samples | Dataset):
             raise DataError(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, random_split
 
 from fl.errors import DataError
 from fl.torch_datasets import client_data_of, federation_of, samples_of
@@ -156,6 +156,17 @@ def test_data_sets_become_samples(tmp_path: Path) -> None:
     assert np.array_equal(own.train.x, train.tensors[0].numpy())
     assert np.array_equal(own.test.x, test.tensors[0].numpy())
     assert client_data_of(own) is own
+
+
+def test_a_data_set_that_torch_splits_is_a_pair(tmp_path: Path) -> None:
+    dataset = imported(f"{write_module(tmp_path)}:dataset", tmp_path)()
+    split = random_split(dataset, [30, 10])
+    assert isinstance(split, list)
+    own = federation_of({3: split}).clients[3]
+    assert np.array_equal(own.train.x, samples_of(split[0]).x)
+    assert np.array_equal(own.test.x, samples_of(split[1]).x)
+    with pytest.raises(DataError, match=r"a pair \(train, test\), not list"):
+        client_data_of(random_split(dataset, [20, 10, 10]))
 
 
 def test_float_targets_have_no_classes(tmp_path: Path) -> None:
