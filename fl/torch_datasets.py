@@ -18,17 +18,17 @@ from fl.samples import Array, Samples
 OwnData: TypeAlias = "ClientData | Samples | Dataset[Any] | tuple[Any, Any] | list[Any]"
 
 
-def samples_of(data: Samples | Dataset[Any]) -> Samples:
-    """Return all items of a data set, in memory. Raise `DataError` if an item is not a pair (input, target),
-    if items differ in shape, or if there are none."""
+def samples_of(data: Samples | Dataset[Any], name: str = "data set") -> Samples:
+    """Return all items of a data set, in memory. Raise `DataError`, which calls the data set `name`, if an
+    item is not a pair (input, target), if items differ in shape, or if there are none."""
     if isinstance(data, Samples):
         return data
-    pairs = [_pair(item) for item in _items(data)]
+    pairs = [_pair(item, name) for item in _items(data)]
     if not pairs:
-        raise DataError("the data set is empty")
+        raise DataError(f"the {name} is empty: give at least one item")
     inputs, targets = zip(*pairs, strict=True)
     if len({each.shape for each in inputs}) > 1 or len({each.shape for each in targets}) > 1:
-        raise DataError("the items of the data set differ in shape: make them alike")
+        raise DataError(f"the items of the {name} differ in shape: make them alike")
     return Samples(np.stack(inputs), np.stack(targets))
 
 
@@ -38,9 +38,9 @@ def _items(data: Dataset[Any]) -> Iterator[Any]:
     return iter(data)  # an IterableDataset
 
 
-def _pair(item: Any) -> tuple[Array, Array]:
+def _pair(item: Any, name: str) -> tuple[Array, Array]:
     if not isinstance(item, tuple | list) or len(item) != 2:
-        raise DataError("an item of the data set is not a pair (input, target): return both")
+        raise DataError(f"an item of the {name} is not a pair (input, target): return both")
     return _array(item[0]), _array(item[1])
 
 
@@ -62,8 +62,10 @@ def client_data_of(data: OwnData) -> ClientData:
                 f"data must be fl.samples.Samples, fl.federation.ClientData, a torch Dataset, or a pair "
                 f"(train, test), not {type(each).__name__}"
             )
-    made = samples_of(train)
-    tested = made if test is train else samples_of(test)
+    if test is train:
+        made = tested = samples_of(train)
+    else:
+        made, tested = samples_of(train, "training set"), samples_of(test, "test set")
     return ClientData(train=made, validation=tested, test=tested)
 
 

@@ -193,6 +193,17 @@ def test_items_that_are_no_samples_are_refused(items: list[object]) -> None:
         samples_of(_List(items))
 
 
+@pytest.mark.parametrize("items", [[], [(1.0,)], [([1.0], 0), ([1.0, 2.0], 0)]])
+def test_a_message_says_which_data_set_of_a_pair_is_wrong(items: list[object]) -> None:
+    right, wrong = _List([([1.0], 0)]), _List(items)
+    with pytest.raises(DataError, match="the test set"):
+        client_data_of((right, wrong))
+    with pytest.raises(DataError, match="the training set"):
+        client_data_of((wrong, right))
+    with pytest.raises(DataError, match="the data set"):
+        client_data_of(wrong)
+
+
 def test_ids_and_data_of_clients_are_checked() -> None:
     with pytest.raises(DataError):
         federation_of({"a": _List([([1.0], 0)])})  # type: ignore[dict-item]
