@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fl.errors import TrainingError
 from fl.samples import Array
+
+_TRAINABLE: Final = (torch.float16, torch.float32, torch.float64)  # which numpy has, too
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,9 @@ class ParameterSlice:
 
 
 def parameter_slices(module: nn.Module) -> tuple[ParameterSlice, ...]:
-    """Return the positions of all trainable parameters, in order. Raise `TrainingError` if there are none."""
+    """Return the positions of all trainable parameters, in order. Raise `TrainingError` if there are none, or
+    if a tensor of the module is of a kind that cannot be trained."""
+    _check_tensors(module)
     slots, start = [], 0
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
@@ -37,8 +43,27 @@ def parameter_slices(module: nn.Module) -> tuple[ParameterSlice, ...]:
     return tuple(slots)
 
 
+def _check_tensors(module: nn.Module) -> None:
+    """Raise `TrainingError` if a tensor has no size yet, or numbers that a vector of real ones cannot hold.
+    Fixed tensors are checked, too, because training converts them to its own precision."""
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(tensor):
+            raise TrainingError(
+                f"{name} has no size yet: give every layer its sizes (Linear in place of LazyLinear), or "
+                "call the model with an example in the function that makes it"
+            )
+        if tensor.is_complex():
+            raise TrainingError(
+                f"{name} has complex numbers, but only real ones are trained: keep real and imaginary parts "
+                "as real tensors (torch.view_as_real), and make complex ones in forward"
+            )
+        if tensor.requires_grad and tensor.dtype not in _TRAINABLE:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise TrainingError(f"{name} is {kind}, which is not trained: convert the model with .float()")
+
+
 def dim_of(module: nn.Module) -> int:
-    """Return the number of trainable parameters. Raise `TrainingError` if there are none."""
+    """Return the number of trainable parameters. Raise `TrainingError` as `parameter_slices` does."""
     return parameter_slices(module)[-1].stop
 
 
@@ -55,8 +80,8 @@ class FlatModel:
 
     def __init__(self, module: nn.Module, *, device: torch.device, dtype: torch.dtype) -> None:
         check_stateless(module)
+        self.slots = parameter_slices(module)  # before the conversion, which would drop imaginary parts
         self.module = module.to(device=device, dtype=dtype)
-        self.slots = parameter_slices(module)
         self.dim = self.slots[-1].stop
         self.device, self.dtype = device, dtype
         self.draws = any(_is_random(part) for part in module.modules())

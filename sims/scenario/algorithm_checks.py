@@ -131,6 +131,8 @@ def _built(entry: CatalogueEntry, settings: Settings, problems: Problems) -> Any
     Also add the problems of its model and of the file with initial weights."""
     try:
         module = model(settings)
+        if module is not None:
+            dim_of(module)  # raises `FLError` if it cannot be trained
     except FLError as error:
         problems.add("model", f"{settings.model.kind}: {error}")
         module = None

@@ -135,6 +135,37 @@ def test_a_model_without_parameters_cannot_be_trained() -> None:
         dim_of(frozen)
 
 
+class Rotated(nn.Module):
+    """A linear layer whose inputs are turned by a fixed complex number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+        self.register_buffer("turn", torch.tensor(1j))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: nn.LazyLinear(3), "weight has no size yet: give every layer its sizes"),
+        (lambda: nn.Linear(2, 1, dtype=torch.complex64), "weight has complex numbers"),
+        (lambda: nn.Linear(2, 1, dtype=torch.complex64).requires_grad_(False), "weight has complex numbers"),
+        (Rotated, "turn has complex numbers"),
+        (lambda: nn.Linear(2, 1).bfloat16(), r"weight is bfloat16, .* with \.float\(\)"),
+    ],
+)
+def test_tensors_that_cannot_be_trained_are_named(make: Callable[[], nn.Module], said: str) -> None:
+    for use in (flat_of, flatten, dim_of):
+        with pytest.raises(TrainingError, match=said):
+            use(make())
+
+
+def test_fixed_tensors_may_be_of_any_real_kind() -> None:
+    module = nn.Sequential(nn.Linear(2, 2).bfloat16().requires_grad_(False), nn.Linear(2, 1).half())
+    assert flatten(module).dtype == np.float16
+    assert flat_of(module).read().dtype == np.float32
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -82,6 +82,18 @@ def normalised():
     return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
 
 
+def lazy():
+    return nn.LazyLinear(3)
+
+
+def imaginary():
+    return nn.Linear(4, 3, dtype=torch.complex64)
+
+
+def short_floats():
+    return nn.Linear(4, 3, dtype=torch.bfloat16)
+
+
 NUMBER = 3
 """
 

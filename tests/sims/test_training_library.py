@@ -232,6 +232,19 @@ def test_a_module_is_made_from_the_seed() -> None:
             training_terms(make, clients=3, rounds=1, algorithm={"name": "rfa"}, training={"rate": 0.1})
 
 
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: nn.LazyLinear(2), "no size yet"),
+        (lambda: nn.Linear(4, 2, dtype=torch.complex64), "complex numbers"),
+        (lambda: Net().bfloat16(), "bfloat16"),
+    ],
+)
+def test_a_module_that_cannot_be_trained_is_refused(make: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        training_terms(make, clients=3, rounds=1, algorithm={"name": "rfa"}, training={"rate": 0.1})
+
+
 def test_the_default_policy_covers_one_run() -> None:
     agreed = terms(
         algorithm={"name": "fedavg", "clip": 1.0, "weighted": False},
