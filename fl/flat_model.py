@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from fl.errors import TrainingError
 from fl.samples import Array
@@ -96,10 +98,14 @@ class FlatModel:
             parameter.grad = self.gradient[slot.start : slot.stop].view(slot.shape)
 
     def watch(self, inputs: Tensor) -> None:
-        """Set `draws` to true if a forward pass on two of the `inputs` draws random numbers, even if no layer
-        is known to, as with functional dropout. Only the first call has an effect."""
-        if not self._watched and not self.draws:
-            self.draws = _uses_randomness(self.module, inputs[:2])
+        """Make a forward pass on two of the `inputs`, as in training. Set `draws` to true if it draws random
+        numbers, even if no layer is known to, as with functional dropout. Raise `TrainingError` if it changes
+        a buffer or a frozen parameter. Only the first call has an effect."""
+        if self._watched:
+            return
+        before = _fixed_tensors(self.module)
+        self.draws = _uses_randomness(self.module, inputs[:2]) or self.draws
+        _check_unchanged(before, _fixed_tensors(self.module))
         self._watched = True
 
     def tensor(self, vector: Array, length: int | None = None) -> Tensor:
@@ -137,7 +143,8 @@ def _uses_randomness(module: nn.Module, inputs: Tensor) -> bool:
     """Return whether a forward pass in training mode draws from torch's generators. Their states are
     restored, but the module stays in training mode."""
     devices = [inputs.device] if inputs.is_cuda else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
+    # Gradients stay enabled, because a module may do something else without them.
+    with torch.random.fork_rng(devices=devices):
         before = _states(inputs.device)
         module.train()(inputs)
         return any(not torch.equal(*pair) for pair in zip(before, _states(inputs.device), strict=True))
@@ -148,11 +155,37 @@ def _states(device: torch.device) -> list[Tensor]:
     return [torch.get_rng_state(), *own]
 
 
+def _fixed_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return copies of all buffers and frozen parameters, by name."""
+    frozen = {name: each for name, each in module.named_parameters() if not each.requires_grad}
+    fixed = {**frozen, **dict(module.named_buffers())}
+    return {name: each.detach().to_dense().clone() for name, each in fixed.items()}
+
+
+def _check_unchanged(before: dict[str, Tensor], after: dict[str, Tensor]) -> None:
+    """Raise `TrainingError` if a tensor has changed, because changes would be lost between rounds."""
+    for name in before | after:
+        if name not in before or name not in after or not _is_same(before[name], after[name]):
+            raise _stateful(f"training changes the values of {name}", "make it trainable, or leave it fixed")
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are equal, where NaN equals NaN."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
 def check_stateless(module: nn.Module) -> None:
-    """Raise `TrainingError` if a layer keeps batch statistics, because these would be lost between rounds."""
+    """Raise `TrainingError` if a layer is known to keep state that is not a parameter, such as statistics of
+    batches, because it would be lost between rounds. This needs no data; `FlatModel.watch` finds more."""
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm) or getattr(part, "track_running_stats", False):
-            raise TrainingError(
-                f"{name or 'the model'} keeps batch statistics, which are not parameters and not part of any "
-                "sum: use GroupNorm"
-            )
+            raise _stateful(f"{name or 'the model'} keeps batch statistics", "use GroupNorm")
+        hooks = part._forward_pre_hooks.values()  # with which the older `spectral_norm` is made
+        if isinstance(part, _SpectralNorm) or any(isinstance(each, SpectralNorm) for each in hooks):
+            raise _stateful(f"{name or 'the model'} keeps vectors of spectral_norm", "use weight_norm")
+
+
+def _stateful(problem: str, remedy: str) -> TrainingError:
+    return TrainingError(f"{problem}, which are not trained parameters and not part of any sum: {remedy}")

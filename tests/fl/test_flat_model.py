@@ -179,7 +179,7 @@ def test_fixed_tensors_may_be_of_any_real_kind() -> None:
 def test_statistics_of_batches_are_in_no_sum(make: Callable[[], nn.Module]) -> None:
     with pytest.raises(
         TrainingError,
-        match="the model keeps batch statistics, which are not parameters and not part of any sum: use",
+        match="the model keeps batch statistics, which are not trained parameters and not part of any sum",
     ):
         flat_of(make())
     with pytest.raises(TrainingError, match=r"^1 keeps batch statistics"):
@@ -192,6 +192,81 @@ def test_statistics_of_batches_are_in_no_sum(make: Callable[[], nn.Module]) -> N
 )
 def test_statistics_of_single_samples_are_fine(make: Callable[[], nn.Module]) -> None:
     assert flat_of(make()).dim == 6
+
+
+@pytest.mark.parametrize("norm", [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm])
+def test_spectral_norm_is_known_to_have_state(norm: Callable[[nn.Module], nn.Module]) -> None:
+    with pytest.raises(TrainingError, match=r"^0.* keeps vectors of spectral_norm, .*: use weight_norm"):
+        flat_of(nn.Sequential(norm(nn.Linear(2, 1))))
+
+
+class Centred(nn.Module):
+    """A linear layer with tensors that are not trained. `change` says what happens to them in training."""
+
+    mean: Tensor
+    count: Tensor
+    later: Tensor | None
+
+    def __init__(self, change: Callable[[Centred, Tensor], None]) -> None:
+        super().__init__()
+        self.layer, self.frozen = nn.Linear(2, 1), nn.Linear(2, 1).requires_grad_(False)
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("count", torch.tensor(0), persistent=False)
+        self.register_buffer("unknown", torch.tensor([float("nan"), -float("inf")]))
+        self.register_buffer("graph", torch.eye(2).to_sparse())
+        self.register_buffer("later", None)
+        self.change = change
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.change(self, x.detach())
+        moved: Tensor = self.layer(x - self.mean)
+        return moved
+
+
+def _average(module: Centred, x: Tensor) -> None:
+    module.mean = 0.9 * module.mean + 0.1 * x.mean(0)
+
+
+def _average_in_place(module: Centred, x: Tensor) -> None:
+    if torch.is_grad_enabled():
+        module.mean.mul_(0.9).add_(x.mean(0))
+
+
+def _count(module: Centred, x: Tensor) -> None:
+    module.count += len(x)
+
+
+def _begin(module: Centred, x: Tensor) -> None:
+    module.later = x.mean(0)
+
+
+def _follow(module: Centred, _: Tensor) -> None:
+    module.frozen.weight.data.mul_(0.9).add_(module.layer.weight.data)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (_average, "mean"),
+        (_average_in_place, "mean"),
+        (_count, "count"),
+        (_begin, "later"),
+        (_follow, r"frozen\.weight"),
+    ],
+)
+def test_state_that_training_changes_is_in_no_sum(
+    change: Callable[[Centred, Tensor], None], name: str
+) -> None:
+    for module in (Centred(change), nn.Sequential(nn.Dropout(0.5), Centred(change))):
+        with pytest.raises(TrainingError, match=f"changes the values of (1.)?{name}, .* of any sum: make"):
+            flat_of(module).watch(torch.ones(5, 2))
+
+
+def test_tensors_that_training_leaves_alone_are_fine() -> None:
+    flat = flat_of(Centred(lambda module, x: None))
+    flat.watch(torch.ones(5, 2))
+    assert not flat.draws
 
 
 @pytest.mark.parametrize(

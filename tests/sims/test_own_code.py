@@ -19,6 +19,7 @@ from sims.scenario.federated_data import federation
 from sims.scenario.loading_and_variants import load
 from sims.scenario.settings import Settings
 from sims.simulation import simulate
+from sims.simulation.simulate import SimulationError
 from tests.sims.own_code import write_module
 
 SCENARIO = """
@@ -74,6 +75,12 @@ def test_a_simulation_trains_an_own_model_on_own_data(
 ) -> None:
     result = simulate(settings(scenario(tmp_path, data=data, model=model, more=more)), root=tmp_path)
     assert result["rounds"][-1] == 2
+
+
+def test_a_simulation_refuses_a_model_whose_buffers_training_changes(tmp_path: Path) -> None:
+    given = settings(scenario(tmp_path, model="Averaging"))
+    with pytest.raises(SimulationError, match="training changes the values of mean"):
+        simulate(given, root=tmp_path)
 
 
 def test_the_seed_of_the_scenario_gives_data_and_weights(tmp_path: Path) -> None:

@@ -147,3 +147,12 @@ def test_a_model_with_batch_statistics_is_refused(tmp_path: Path) -> None:
     site.change("train.toml", "hidden = 4", "")
     with pytest.raises(ConfigError, match="GroupNorm"):
         load_deployment(site / "train.toml")
+
+
+def test_a_client_refuses_a_model_whose_buffers_training_changes(tmp_path: Path) -> None:
+    site = OwnCodeSite(tmp_path)
+    site.change("train.toml", ":Net", ":Averaging")
+    site.change("train.toml", "hidden = 4", "")
+    load_deployment(site / "train.toml")  # a server without data cannot know
+    with pytest.raises(ConfigError, match="training changes the values of mean"):
+        load_client_setup(site / "join-0.toml")
