@@ -16,7 +16,6 @@ the file `log`. Core dumps of the process are disabled, because they would conta
 
 from __future__ import annotations
 
-import copy
 import queue
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
@@ -25,7 +24,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
-import torch
 import trio
 from torch import nn
 
@@ -46,7 +44,7 @@ from sims.deploy.config import DeploySection, JoinConfig, ScenarioDeployment, va
 from sims.deploy.finished_run import FinishedRun
 from sims.deploy.join import JoinRunner
 from sims.deploy.log import open_log
-from sims.deploy.model_files import named
+from sims.deploy.model_files import trained_module
 from sims.deploy.process_control import single_error, start_watching
 from sims.deploy.run_terms import RunTerms, run_terms, terms_of
 from sims.deploy.training_client import (
@@ -97,14 +95,6 @@ def training_terms(
         return terms_of(name, settings, clients=clients, module=module)
     except (FLError, SecaggError) as error:
         raise ConfigError(f"training_terms: {error}") from None
-
-
-def _module_with(terms: RunTerms, model: Vector) -> nn.Module:
-    """Return a copy of the module of `terms` with the parameters `model`."""
-    module = copy.deepcopy(terms.module)
-    parameters = {name: torch.tensor(value) for name, value in named(model, module).items()}
-    module.load_state_dict(parameters, strict=False)
-    return module.eval()
 
 
 def _open_log(stack: ExitStack, path: Path | None) -> EventLog:
@@ -170,10 +160,11 @@ class ServedTraining:
 
     @property
     def model(self) -> nn.Module:
-        """The final model. Raises `StateError` if the last round is not over."""
+        """The final model; float64 if `training.precision` is. Raises `StateError` before the last round is
+        over."""
         if self._server.outcome is None:
             raise StateError("there is no final model yet: iterate over the rounds")
-        return _module_with(self._terms, unpack(RunOutcome, self._server.outcome).model)
+        return trained_module(unpack(RunOutcome, self._server.outcome).model, self._terms).eval()
 
     def close(self) -> None:
         """Stop the run and wait until it has stopped. Raises the error that ended it before."""
@@ -217,7 +208,8 @@ class _Serving:
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """The final common model, and the client's own. They are equal unless the algorithm personalises."""
+    """The final common model, and the client's own. They are equal unless the algorithm personalises. Both
+    are float64 if `training.precision` is."""
 
     common: nn.Module
     personal: nn.Module
@@ -257,7 +249,8 @@ def train_as_client(
     ended: list[TrainedModels] = []
 
     def on_end(common: Vector, personal: Vector) -> None:
-        ended.append(TrainedModels(_module_with(agreed, common), _module_with(agreed, personal)))
+        models = (trained_module(each, agreed).eval() for each in (common, personal))
+        ended.append(TrainedModels(*models))
 
     try:
         trains = _learner_of(agreed, data, learner, member)

@@ -90,9 +90,9 @@ class RunClient:
         runs. Raise `ConfigError` if a file cannot be written."""
         personal = self.runtime.finish(outcome)
         if self.section.model is not None:
-            write_model(self.section.model, outcome.model, self.terms.module)
+            write_model(self.section.model, outcome.model, self.terms)
         if self.section.personal is not None:
-            write_model(self.section.personal, personal, self.terms.module, mode=PRIVATE)
+            write_model(self.section.personal, personal, self.terms, mode=PRIVATE)
         self.on_end(outcome.model, personal)
 
 

@@ -319,7 +319,7 @@ class TrainingServer(FinishedRun):
     def _keep(self, run: Run[Any], coordinator: Coordinator, report: RoundReport, seconds: float) -> None:
         self._writer.sign_as(self._credentials.identity)  # which may have changed
         path = self._section.run / MODEL
-        write_model(path, run.model, self._terms.module)
+        write_model(path, run.model, self._terms)
         line = self._metrics.keep(run, coordinator, report, self._done, seconds, self._barred)
         facts = {name: round(value, 4) for name, value in line["facts"].items() if isinstance(value, float)}
         self._log.write("round", round=report.number, clients=report.clients, **facts)

@@ -126,6 +126,18 @@ def test_server_and_clients_end_with_the_same_model(programs: Programs, trust: s
     assert list(programs.serve(agreed, linger=0.0)) == []  # it is over: clients that come late are told
 
 
+def test_models_trained_in_double_precision_are_not_rounded(programs: Programs) -> None:
+    agreed = terms(rounds=1, training={"rate": 0.2, "epochs": 1, "precision": "float64"})
+    with programs.serve(agreed) as run, programs.joined(agreed, 1, 2, 3) as clients:
+        assert len(list(run)) == 1
+        models = [each.result() for each in clients]
+    with np.load(programs.site / "run/model.npz") as archive:
+        exact = archive["model"]
+    assert not np.array_equal(exact, exact.astype(np.float32))
+    for each in (run.model, models[0].common):
+        assert np.array_equal(flatten(each), exact)
+
+
 def test_a_client_runs_in_an_asyncio_program(programs: Programs) -> None:
     agreed = terms(rounds=1)
 
