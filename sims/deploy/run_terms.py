@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fl.errors import FLError
 from fl.federation import Federation
@@ -36,6 +37,8 @@ _LARGEST_LOSS: Final = 10.0  # larger losses count as this one in evaluations
 _LONGEST: Final = 80  # characters of a name or a value that a message shows
 _MOST_BYTES: Final = 1 << 20  # of a server's terms that differ
 _FEWEST: Final = 2  # clients of a run
+_NOT_TRAINED: Final = " (not trained)"  # ends the names of terms about the values of fixed tensors
+_DIGITS: Final = 16  # of a hash of such values
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +77,7 @@ class RunTerms:
             "training": {**given.training.model_dump(), "loss": self.task.training.loss},
             "rounds": given.rounds,
             "seed": given.seed,
-            "model": {"kind": given.model.kind, **dict(_parameters(self.module))},
+            "model": {"kind": given.model.kind, **dict(_shapes(self.module)), **dict(_fixed(self.module))},
             "trust": given.channel.trust,
             "min_difference": given.channel.min_difference,
         }
@@ -104,7 +107,7 @@ class RunTerms:
             return ["those of the server cannot be read; does it run another version?"]
         names = sorted(theirs.keys() | own.keys())
         return [
-            f"{_shown(name)}: the server has {_shown(theirs.get(name))}, this client {_shown(own.get(name))}"
+            _difference(name, theirs.get(name), own.get(name))
             for name in names
             if theirs.get(name) != own.get(name)
         ]
@@ -230,9 +233,23 @@ def _evaluated(algorithm: AnyAlgorithm, settings: Settings, *, has_classes: bool
     return WithEvaluation(algorithm=algorithm, measures=measures)
 
 
-def _parameters(module: nn.Module) -> Iterator[tuple[str, str]]:
+def _shapes(module: nn.Module) -> Iterator[tuple[str, str]]:
     for name, tensor in module.state_dict().items():
         yield name, "x".join(map(str, tensor.shape))
+
+
+def _fixed(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """Yield a hash of each frozen parameter and each buffer. No sum carries these values, so that parties
+    with different ones would train different models unnoticed."""
+    frozen = ((name, each) for name, each in module.named_parameters() if not each.requires_grad)
+    for name, tensor in (*frozen, *module.named_buffers()):
+        yield name + _NOT_TRAINED, _hash(tensor)
+
+
+def _hash(tensor: Tensor) -> str:
+    values = tensor.detach().cpu().to_dense().contiguous().reshape(-1)
+    content = values.view(torch.uint8).numpy().tobytes()  # numpy does not know all types of torch
+    return hashlib.sha256(f"{values.dtype} {tuple(tensor.shape)} ".encode() + content).hexdigest()[:_DIGITS]
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -258,6 +275,16 @@ def _parsed(text: bytes) -> dict[str, str] | None:
     if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
         return None
     return found
+
+
+def _difference(name: str, theirs: str | None, own: str | None) -> str:
+    """Return how a term differs. The server is told, too, so that hashes of this client's values, from which
+    values could be guessed, are left out."""
+    if not name.endswith(_NOT_TRAINED):
+        return f"{_shown(name)}: the server has {_shown(theirs)}, this client {_shown(own)}"
+    if theirs is None or own is None:
+        return f"{_shown(name)}: only at {'the server' if own is None else 'this client'}"
+    return f"{_shown(name)}: the server has other values than this client"
 
 
 def _shown(value: str | None) -> str:
