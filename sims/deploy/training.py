@@ -37,7 +37,7 @@ from secagg.identity_registry import Registry
 from secagg.ledger import ClientLedger
 from secagg.net.event_log import EventLog
 from secagg.net.event_loop_thread import EventLoopThread
-from sims.config_problems import ConfigError, Problems, toml_tables
+from sims.config_problems import ConfigError, Problems, shown, toml_tables
 from sims.coordination.client_runtime import RunOutcome, no_schedule
 from sims.deploy.client_setup import ClientSetup, client_setup
 from sims.deploy.config import DeploySection, JoinConfig, ScenarioDeployment, validated
@@ -63,6 +63,7 @@ Terms: TypeAlias = RunTerms | Path | str  # terms, or the path of a scenario
 Table: TypeAlias = Mapping[str, Any]
 Files: TypeAlias = Mapping[str, str | Path]
 _OWN_MODEL: Final = "own"
+_START: Final = "start"
 _ROOM: Final = 2  # a client answers this many times the sums of an undisturbed run, which a restart repeats
 
 
@@ -81,20 +82,35 @@ def training_terms(
     `make_module`  returns the untrained model: its class, or a function. Weights are drawn from `seed`.
     `clients`      most clients of a round.
     `algorithm`, `training`  the tables of a scenario with these names, as mappings.
-    `more`         `seed`, and the tables `channel`, `privacy`, `server` and `cohort`.
+    `more`         `seed`, and the tables `channel`, `privacy`, `server` and `cohort`. The table `model` has
+                   only `start`, the run directory or model.npz with whose weights the run starts.
 
     Raises `ConfigError` if something is invalid.
     """
     if isinstance(make_module, nn.Module):
         raise ConfigError("make_module: give the class of the model or a function, not the model itself")
     tables = {"rounds": rounds, "algorithm": algorithm, "training": training, **more}
-    tables["model"] = {"kind": _OWN_MODEL}
+    tables["model"] = {"kind": _OWN_MODEL, **_start(more.get("model", {}))}
     settings = validated(tables, Settings, Path("training_terms"))
     try:
         module = own_module("make_module", make_module, settings.seed)
         return terms_of(name, settings, clients=clients, module=module)
     except (FLError, SecaggError) as error:
         raise ConfigError(f"training_terms: {error}") from None
+
+
+def _start(model: Table) -> dict[str, str]:
+    """Return the table `model` of a program, which may say where the weights come from. Raise `ConfigError`
+    if it has other keys: what a scenario says there about the model, `make_module` says here."""
+    if not isinstance(model, Mapping):
+        raise ConfigError(f"training_terms: model: must be a mapping, not {shown(model)}")
+    for key in model:
+        if key != _START:
+            raise ConfigError(
+                f"training_terms: model.{key}: is not known here, only {_START}: the model is what "
+                "make_module returns, so give it the parameters, for instance with functools.partial"
+            )
+    return {key: str(value) if isinstance(value, Path) else value for key, value in model.items()}
 
 
 def _open_log(stack: ExitStack, path: Path | None) -> EventLog:

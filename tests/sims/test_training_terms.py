@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from sims.config_problems import ConfigError
 from sims.deploy.run_terms import RunTerms
 from sims.deploy.training import training_terms
 
@@ -64,3 +67,26 @@ def test_a_parameter_that_one_side_trains_is_named() -> None:
 def test_a_model_that_is_trained_as_a_whole_has_terms_of_shapes_only() -> None:
     names = [name for name in terms(lambda: Scaled(None)).document if name.startswith("model.")]
     assert names == ["model.kind", "model.layer.weight", "model.layer.bias"]
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, kind: Any) -> None:
+    weights = np.arange(10.0)
+    np.savez(tmp_path / "model.npz", model=weights)
+    agreed = terms(lambda: Scaled(None), model={"start": kind(tmp_path)})
+    assert np.array_equal(agreed.initial, weights)
+
+
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [
+        ({"kind": "mlp"}, "model.kind: .*make_module"),
+        ({"hidden": 8}, "model.hidden: .*make_module"),
+        ({"start": 3}, "model.start"),
+        ({"start": "no-such-run"}, "model.start: no-such-run"),
+        ("mlp", "model: "),
+    ],
+)
+def test_what_a_table_of_the_model_cannot_say_is_refused(model: Any, key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        terms(lambda: Scaled(None), model=model)
