@@ -113,11 +113,11 @@ class RunTerms:
         ]
 
 
-def run_terms(path: Path, root: Path) -> RunTerms:
+def run_terms(path: Path, root: Path, clients: int | None = None) -> RunTerms:
     """Return the terms of the scenario at `path`. `root` contains the directories of data sets, which are not
-    read if the scenario's table [deploy] says how many clients there are. Raise `ConfigError` if the scenario
-    is invalid, or describes several runs."""
-    clients = _deployed_clients(path)
+    read if `clients`, or else the scenario's table [deploy], says how many clients there are. Raise
+    `ConfigError` if the scenario is invalid, or describes several runs."""
+    clients = _deployed_clients(path, clients)
     scenario = load_scenario(path, data=root, with_data=clients is None)
     if len(scenario.variants) != 1:
         raise ConfigError(
@@ -211,10 +211,12 @@ def _left_out(settings: Settings) -> Iterator[str]:
     yield from (text for text, is_set in found.items() if is_set)
 
 
-def _deployed_clients(path: Path) -> int | None:
-    """Return how many clients the table [deploy] of a scenario expects; None if it does not say so."""
+def _deployed_clients(path: Path, clients: int | None) -> int | None:
+    """Return `clients`, or else how many clients the table [deploy] of a scenario expects; None if it does
+    not say so."""
     table = toml_tables(path).get("deploy")
-    clients = table.get("clients") if isinstance(table, dict) else None
+    if clients is None and isinstance(table, dict):
+        clients = table.get("clients")
     if clients is not None and (type(clients) is not int or clients < _FEWEST):
         raise ConfigError(f"{path}: deploy.clients: must be a whole number from {_FEWEST}")
     return clients

@@ -127,7 +127,7 @@ def train_as_server(terms: Terms, *, files: Files | None = None, **deploy: Any) 
     `terms`   those of `training_terms`, or the path of a scenario.
     `files`   names of files: `key`, `certificate`, `authority`, `registry` and `run`, the run directory.
     `deploy`  further keys of a scenario's table [deploy]: `listen` and `min_cohort` are required. If a
-              scenario is given, both override its table [deploy].
+              scenario is given, both override its table [deploy]; clients need the same `clients` in theirs.
 
     If the directory `run` has an earlier run of these terms, it goes on after its last round. Raises
     `ConfigError` if something is invalid, and what prevents the server from listening.
@@ -137,11 +137,19 @@ def train_as_server(terms: Terms, *, files: Files | None = None, **deploy: Any) 
     own: Table = {} if isinstance(terms, RunTerms) else toml_tables(path).get("deploy", {})
     tables = {"deploy": {**own, **_paths(files), **deploy}}
     section = validated(tables, ScenarioDeployment, path).deploy
-    return ServedTraining(*checked_deployment(path, section, lambda: _terms(terms)))
+    return ServedTraining(*checked_deployment(path, section, lambda: _terms(terms, section.clients)))
 
 
-def _terms(terms: Terms) -> RunTerms:
-    return terms if isinstance(terms, RunTerms) else run_terms(Path(terms), Path(terms).parent)
+def _terms(terms: Terms, clients: int | None = None) -> RunTerms:
+    """Return the terms, for `clients` clients if a scenario is given. Raise `ConfigError` if terms that are
+    made already are for another number."""
+    if not isinstance(terms, RunTerms):
+        return run_terms(Path(terms), Path(terms).parent, clients)
+    if clients not in (None, terms.clients):
+        raise ConfigError(
+            f"deploy.clients: is {clients}, but the terms are for {terms.clients} clients: leave it out"
+        )
+    return terms
 
 
 def _paths(files: Files | None) -> dict[str, Path]:

@@ -206,6 +206,7 @@ def test_a_mistake_of_a_client_is_named(programs: Programs, changes: dict[str, A
         ({"listen": "nowhere"}, "deploy.listen"),
         ({"key": "no-such.key"}, "deploy.key"),
         ({"rounds": 3}, "deploy.rounds"),
+        ({"clients": 4}, "deploy.clients"),
     ],
 )
 def test_a_mistake_of_a_server_is_named(programs: Programs, changes: dict[str, Any], key: str) -> None:

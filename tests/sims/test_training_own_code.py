@@ -13,6 +13,7 @@ from secagg.ledger import read_ledger
 from sims.config_problems import ConfigError
 from sims.deploy.client_setup import load_client_setup
 from sims.deploy.run_terms import run_terms
+from sims.deploy.training import train_as_server
 from sims.deploy.training_server import load_deployment
 from sims.scenario.loading_and_variants import load
 from sims.simulation import simulate
@@ -76,6 +77,16 @@ def test_without_a_data_set_and_without_a_number_of_clients_nothing_is_served(tm
     with pytest.raises(ConfigError) as raised:
         load_deployment(site / "train.toml")
     assert raised.value.keys == ("data",)
+
+
+def test_a_program_says_for_how_many_clients_it_serves_a_scenario(tmp_path: Path) -> None:
+    site = OwnCodeSite(tmp_path)
+    in_file = run_terms(site / "train.toml", tmp_path)
+    site.change("train.toml", "clients = 4\n", "clients = 9\n")
+    with train_as_server(site / "train.toml", clients=4) as run:
+        assert run._terms.digest == in_file.digest
+    with pytest.raises(ConfigError, match=r"deploy\.clients"):
+        train_as_server(site / "train.toml", clients=1)
 
 
 @pytest.mark.parametrize("clients", ["1", "true", '"four"'])
