@@ -52,9 +52,9 @@ class FinishedRun:
         self._change = trio.Event()  # of `_left`
         self.outcome: bytes | None = None  # a packed `RunOutcome`, when the last round is over
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold all rounds that are left, and tell clients the outcome. The task has started when the server
-        listens. Raise `ConfigError` if it cannot listen at the configured address."""
+        listens, and says where. Raise `ConfigError` if it cannot listen at the configured address."""
         async with AsyncExitStack() as stack:
             where = ListenSettings(
                 self._section.listen,
@@ -66,7 +66,7 @@ class FinishedRun:
                 await stack.enter_async_context(self._monitoring.serving())
             server = await listen(stack, where, self._credentials, self._on_network_event, self._log)
             self._log_start(server)
-            task_status.started()
+            task_status.started(str(server.address))
             server.post(Notice(Topic.TERMS, self._terms.text))
             self.outcome = await self._outcome(server)
             server.post(Notice(Topic.RUN_ENDED, self.outcome))

@@ -162,7 +162,8 @@ class ServedTraining:
 
     The iterator ends when the last round is over and the clients have the final model, or `linger` seconds
     later. It raises the error that ended the run. The run goes on in other threads, whether or not the
-    reports are read. `close`, or the end of the block, stops a run that is not over.
+    reports are read. `close`, or the end of the block, stops a run that is not over. `address` is where the
+    server listens, as "host:port": with `listen="127.0.0.1:0"`, this is the only way to learn the port.
     """
 
     def __init__(self, section: DeploySection, terms: RunTerms, credentials: Any) -> None:
@@ -174,6 +175,7 @@ class ServedTraining:
             self._server = stack.enter_context(opened)
             serving = _Serving(self._server, lambda: credentials.registry, log, self._reports.put)
             self._loop = stack.enter_context(EventLoopThread(serving.open, name="the server"))
+            self.address: str = self._loop.value
             self._stack = stack.pop_all()
 
     def __iter__(self) -> Iterator[RoundReport]:
@@ -213,14 +215,14 @@ class _Serving:
     put: Callable[[None], None]
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
+    async def open(self) -> AsyncIterator[str]:
+        """Yield the address at which the server listens."""
         async with trio.open_nursery() as nursery:
             start_watching(nursery, self.registry, self.log)
-            await nursery.start(self._run)
-            yield
+            yield await nursery.start(self._run)
             nursery.cancel_scope.cancel()
 
-    async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def _run(self, *, task_status: trio.TaskStatus[str]) -> None:
         try:
             await self.server.run(task_status=task_status)
         finally:

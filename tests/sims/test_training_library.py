@@ -150,6 +150,15 @@ def test_a_client_runs_in_an_asyncio_program(programs: Programs) -> None:
     assert np.array_equal(flatten(models.common), flatten(run.model))
 
 
+def test_the_server_says_at_which_port_it_listens(programs: Programs) -> None:
+    agreed = terms(rounds=1)
+    with programs.serve(agreed, listen="127.0.0.1:0") as run:
+        assert run.address.startswith("127.0.0.1:")
+        programs.address = run.address
+        with programs.joined(agreed, 1, 2, 3):
+            assert [each.completed for each in run] == [True]
+
+
 def test_a_run_that_is_stopped_goes_on(programs: Programs) -> None:
     agreed = terms()
     with programs.joined(agreed, 1, 2, 3) as clients:
