@@ -11,7 +11,7 @@
 
 All calls block. They run in plain threads and, with `await asyncio.to_thread(...)`, in asyncio programs: each
 has an event loop in a thread of its own. Sums, connections and rounds go to the logger of `secagg.net`, or to
-the file `log`. Core dumps of the process are disabled, because they would contain keys.
+the file `log`; "-" is standard output. Core dumps of the process are disabled: they would contain keys.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from secagg.net.event_loop_thread import EventLoopThread
 from sims.config_problems import ConfigError, Problems, shown, toml_tables
 from sims.coordination.client_runtime import RunOutcome, no_schedule
 from sims.deploy.client_setup import ClientSetup, client_setup
-from sims.deploy.config import DeploySection, JoinConfig, ScenarioDeployment, validated
+from sims.deploy.config import STDOUT, ClientSection, DeploySection, JoinConfig, ScenarioDeployment, validated
 from sims.deploy.finished_run import FinishedRun
 from sims.deploy.join import JoinRunner
 from sims.deploy.log import open_log
@@ -113,8 +113,11 @@ def _start(model: Table) -> dict[str, str]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in model.items()}
 
 
-def _open_log(stack: ExitStack, path: Path | None) -> EventLog:
-    return EventLog() if path is None else EventLog(stack.enter_context(open_log(path)))
+def _open_log(stack: ExitStack, section: DeploySection | ClientSection) -> EventLog:
+    """Return the log that `section` names, else Python's logging. The log None is standard output, and also
+    the default, which suits commands but not programs."""
+    is_named = "log" in section.model_fields_set
+    return EventLog(stack.enter_context(open_log(section.log))) if is_named else EventLog()
 
 
 # --- server ---
@@ -125,7 +128,8 @@ def train_as_server(terms: Terms, *, files: Files | None = None, **deploy: Any) 
     rounds; use it in a `with` block.
 
     `terms`   those of `training_terms`, or the path of a scenario.
-    `files`   names of files: `key`, `certificate`, `authority`, `registry` and `run`, the run directory.
+    `files`   names of files: `key`, `certificate`, `authority`, `registry` and `run`, the run directory;
+              optionally `log`.
     `deploy`  further keys of a scenario's table [deploy]: `listen` and `min_cohort` are required. If a
               scenario is given, both override its table [deploy]; clients need the same `clients` in theirs.
 
@@ -152,9 +156,11 @@ def _terms(terms: Terms, clients: int | None = None) -> RunTerms:
     return terms
 
 
-def _paths(files: Files | None) -> dict[str, Path]:
-    """Return the names of files as paths, which are relative to the current directory."""
-    return {name: Path(file) for name, file in (files or {}).items()}
+def _paths(files: Files | None) -> dict[str, str | Path]:
+    """Return the names of files as paths, which are relative to the current directory. The log "-" is no
+    file."""
+    given = files or {}
+    return {name: file if (name, file) == ("log", STDOUT) else Path(file) for name, file in given.items()}
 
 
 class ServedTraining:
@@ -170,7 +176,7 @@ class ServedTraining:
         self._terms = terms
         self._reports: queue.SimpleQueue[RoundReport | None] = queue.SimpleQueue()
         with ExitStack() as stack:
-            log = _open_log(stack, section.log)
+            log = _open_log(stack, section)
             opened = open_server_run(section, terms, credentials, log, self._reports.put)
             self._server = stack.enter_context(opened)
             serving = _Serving(self._server, lambda: credentials.registry, log, self._reports.put)
@@ -346,7 +352,7 @@ def _with_ledger(config: JoinConfig, training: RunClient) -> ClientSetup:
 
 def _take_part(setup: ClientSetup) -> None:
     with ExitStack() as stack:
-        log = _open_log(stack, setup.config.client.log)
+        log = _open_log(stack, setup.config.client)
         ledger = stack.enter_context(setup.open_ledger())
         runner = JoinRunner(setup, ledger, log, sessions=0)
         loop = stack.enter_context(EventLoopThread(lambda: _watched(runner, log), name="the client"))

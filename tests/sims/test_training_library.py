@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 import threading
 import time
@@ -79,6 +80,7 @@ class Programs:
         files = dict(zip(("key", "certificate", "authority", "registry", "run"), names, strict=True))
         given: dict[str, Any] = {"listen": self.address, "min_cohort": 3, "linger": 20.0, "rest": 0.01}
         own = {name: changes.pop(name, self.site / file) for name, file in files.items()}
+        own |= changes.pop("files", {})
         return train_as_server(agreed, files=own, **{**given, **changes})
 
     def join(self, agreed: RunTerms, number: int, **changes: Any) -> TrainedModels:
@@ -157,6 +159,22 @@ def test_the_server_says_at_which_port_it_listens(programs: Programs) -> None:
         programs.address = run.address
         with programs.joined(agreed, 1, 2, 3):
             assert [each.completed for each in run] == [True]
+
+
+def test_the_log_is_standard_output(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a file of the call and as its keyword, for the server and for a client."""
+    monkeypatch.chdir(programs.site.directory)
+    with programs.serve(terms(), files={"log": "-"}), pytest.raises(ConfigError, match="rounds"):
+        programs.join(terms(rounds=4), 1, files={"log": "-"})
+    started = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [("member" in each) for each in started if each["event"] == "started"] == [False, True]
+    programs.serve(terms(), log="-").close()
+    assert '"started"' in capsys.readouterr().out
+    programs.serve(terms()).close()
+    assert capsys.readouterr().out == ""
+    assert not Path("-").exists()
 
 
 def test_a_run_that_is_stopped_goes_on(programs: Programs) -> None:
