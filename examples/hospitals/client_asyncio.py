@@ -1,7 +1,9 @@
-"""A hospital whose program runs asyncio. It trains in a thread; the event loop does other work meanwhile."""
+"""A hospital whose program runs asyncio. It trains in a thread; the event loop does other work meanwhile.
+Ctrl-C ends both; to go on, run it again."""
 
 import asyncio
 import sys
+import threading
 
 import torch
 from model import TERMS, patients
@@ -15,10 +17,16 @@ FILES |= {"server_certificate": "server.pem", "authority": "authority.pem", "reg
 
 
 async def main() -> None:
-    call = asyncio.to_thread(train_as_client, TERMS, patients(me), member=me, server=server, files=FILES)
+    stop = threading.Event()
+    call = asyncio.to_thread(
+        train_as_client, TERMS, patients(me), member=me, server=server, files=FILES, stop=stop
+    )
     training = asyncio.create_task(call)
-    while not training.done():
-        await asyncio.wait({training}, timeout=1)  # the other work of this program
+    try:
+        while not training.done():
+            await asyncio.wait({training}, timeout=1)  # the other work of this program
+    finally:
+        stop.set()  # Ctrl-C cancels this task, but not the thread, for which asyncio.run waits
     models = training.result()
     torch.save([models.common.state_dict(), models.personal.state_dict()], f"hospital-{me}.pt")
 

@@ -17,8 +17,9 @@ the file `log`; "-" is standard output. Core dumps of the process are disabled: 
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -64,6 +65,7 @@ Table: TypeAlias = Mapping[str, Any]
 Files: TypeAlias = Mapping[str, str | Path]
 _OWN_MODEL: Final = "own"
 _START: Final = "start"
+_GLANCE: Final = 0.2  # seconds between two looks at whether a client is to stop
 _ROOM: Final = 2  # a client answers this many times the sums of an undisturbed run, which a restart repeats
 
 
@@ -256,6 +258,7 @@ def train_as_client(
     files: Files,
     learner: Learner | None = None,
     policy: Table | None = None,
+    stop: threading.Event | None = None,
 ) -> TrainedModels:
     """Take part in a training run until its end, and return the final models.
 
@@ -267,9 +270,11 @@ def train_as_client(
                `ledger`, the record of its answers, which is made if there never was one; `state`, its
                personal model and other memory, encrypted with a key that lies beside it; optionally `log`.
     `policy`   keys of a client's table [policy] that differ from `default_policy`.
+    `stop`     ends the call when another thread sets it: `secagg.errors.Closed` is raised within a few
+               seconds, or when an answer is computed that was begun before.
 
-    A client that was killed goes on when it is called again. Raises `ConfigError` if something is invalid or
-    if the server has other terms, and other `SecaggError`s if the owner has to repair something.
+    A client that was killed or stopped goes on when it is called again. Raises `ConfigError` if something is
+    invalid or if the server has other terms, and other `SecaggError`s if the owner has to repair something.
     """
     forbid_core_dumps()
     agreed = _terms(terms)
@@ -289,7 +294,8 @@ def train_as_client(
         training = client_with(agreed, trains, config, on_end)
     except FLError as error:
         raise ConfigError(f"data: {error}") from None
-    _take_part(_with_ledger(config, training))
+    with closing(training):
+        _take_part(_with_ledger(config, training), stop)
     if not ended:
         raise Closed("the client was stopped before the end of the run")
     return ended[0]
@@ -350,16 +356,32 @@ def _with_ledger(config: JoinConfig, training: RunClient) -> ClientSetup:
     return setup
 
 
-def _take_part(setup: ClientSetup) -> None:
+def _take_part(setup: ClientSetup, stop: threading.Event | None) -> None:
     with ExitStack() as stack:
         log = _open_log(stack, setup.config.client)
         ledger = stack.enter_context(setup.open_ledger())
         runner = JoinRunner(setup, ledger, log, sessions=0)
         loop = stack.enter_context(EventLoopThread(lambda: _watched(runner, log), name="the client"))
         try:
-            loop.call(runner.run)
+            loop.call(_run_until, stop, runner)
         except BaseExceptionGroup as group:
             raise single_error(group) from None
+
+
+async def _run_until(stop: threading.Event | None, runner: JoinRunner) -> None:
+    """Run the client until its end, or until `stop` is set. That is looked at from time to time: a thread
+    that waits for it would stay behind after every run that is not stopped."""
+    async with trio.open_nursery() as nursery:
+        if stop is not None:
+            nursery.start_soon(_cancel_when, stop, nursery.cancel_scope)
+        await runner.run()
+        nursery.cancel_scope.cancel()
+
+
+async def _cancel_when(stop: threading.Event, scope: trio.CancelScope) -> None:
+    while not stop.is_set():  # noqa: ASYNC110  (an event of threads, which trio cannot await)
+        await trio.sleep(_GLANCE)
+    scope.cancel()
 
 
 @asynccontextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Lock
 from typing import Any, Final, TypeAlias, cast
 
 from fl.errors import FLError
@@ -41,12 +42,20 @@ class RunClient:
     runtime: ClientRuntime
     section: InputSection
     on_end: OnEnd  # receives the final models, as vectors: the common one and this client's
+    _turn: Lock = field(default_factory=Lock)  # held while a thread trains or writes
+    _closed: Event = field(default_factory=Event)
 
     def answer(self, asked: Asked) -> Mapping[str, Any]:
         """Return the values for a sum. Raise `InputError` if there is no answer, because training diverged,
         failed, or was interrupted by a restart. Its text does not quote errors of the owner's code, which
         could contain values. Raise other `SecaggError`s if the query or the state file is at fault."""
         self._check_round(asked.round)
+        with self._turn:
+            if self._closed.is_set():
+                raise InputError("there is no answer: the client was stopped")
+            return self._answer(asked)
+
+    def _answer(self, asked: Asked) -> Mapping[str, Any]:
         try:
             values = self.runtime.answer(asked)
         except FLError as error:
@@ -88,12 +97,24 @@ class RunClient:
     def finish(self, outcome: RunOutcome) -> None:
         """Keep the outcome of the run, and write the final models. This may wait for training that still
         runs. Raise `ConfigError` if a file cannot be written."""
+        with self._turn:
+            if not self._closed.is_set():
+                self._finish(outcome)
+
+    def _finish(self, outcome: RunOutcome) -> None:
         personal = self.runtime.finish(outcome)
         if self.section.model is not None:
             write_model(self.section.model, outcome.model, self.terms)
         if self.section.personal is not None:
             write_model(self.section.personal, personal, self.terms, mode=PRIVATE)
         self.on_end(outcome.model, personal)
+
+    def close(self) -> None:
+        """Wait for a thread that still trains, and let no other begin. An event loop that is stopped does not
+        wait for it, but it writes the state file, which the next client may use."""
+        self._closed.set()
+        with self._turn:
+            pass
 
 
 def training_client(

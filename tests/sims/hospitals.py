@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.sims.embedding_page import ROOT, free_port
 EXAMPLE: Final = ROOT / "examples" / "hospitals"
 HOSPITALS: Final = (1, 2, 3)
 PATIENCE: Final = 300.0  # seconds after which a process has hung
+SOON: Final = 20.0  # seconds after which an interrupted process should have ended, on a busy machine
 _KEYS: Final = re.compile(r"^```sh\n(secagg keygen .*?)^```$", re.M | re.S)
 
 
@@ -63,6 +65,15 @@ class Program:
         self._reader.join()
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C, and wait for the end, which must come soon."""
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(SOON)
+        finally:
+            self.kill()
+        assert self._process.returncode == -signal.SIGINT, self.lines
 
     def wait(self) -> None:
         """Wait for its end, which must be a good one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import torch
 from secagg.ledger import read_ledger
 from sims.audit.audit_run import audit_run
 from tests.sims.embedding_page import PAGE, ROOT
-from tests.sims.hospitals import EXAMPLE, HOSPITALS, Hospitals
+from tests.sims.hospitals import EXAMPLE, HOSPITALS, PATIENCE, Hospitals
 
 MOST_LINES = 15
 _SHOWN = re.compile(r"^<!-- file: ([\w/.]+) -->\n```python\n(.*?)^```$", re.M | re.S)
@@ -94,6 +95,35 @@ def check_ledgers(directory: Path) -> None:
     assert audit_run(directory / "run").integrity.problems == ()
     for number in HOSPITALS:
         assert read_ledger(directory / f"hospital-{number}.ledger").rows
+
+
+def test_ctrl_c_ends_a_hospital_that_no_server_answers(hospitals: Hospitals) -> None:
+    program = hospitals.hospital(3, "client_asyncio.py")
+    wait_for_file(hospitals.directory / "hospital-3.ledger")
+    time.sleep(1)  # it tries to connect
+    program.interrupt()
+
+
+def wait_for_file(path: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_hospital_that_trains(hospitals: Hospitals) -> None:
+    """It goes on when it is started again."""
+    server = hospitals.server()
+    others = [hospitals.hospital(1), hospitals.hospital(2)]
+    interrupted = hospitals.hospital(3, "client_asyncio.py")
+    server.wait_for_rounds(2)
+    interrupted.interrupt()
+    again = hospitals.hospital(3, "client_asyncio.py")
+    for program in (server, again, *others):
+        program.wait()
+    check_models(hospitals.directory)
+    check_ledgers(hospitals.directory)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from fl.flat_model import flatten
-from secagg.errors import LedgerError, StateError
+from secagg.errors import Closed, LedgerError, StateError
 from secagg.ledger import read_ledger
 from sims.config_problems import ConfigError
 from sims.deploy.run_terms import RunTerms
@@ -32,6 +32,7 @@ from sims.deploy.training import (
     train_as_server,
     training_terms,
 )
+from sims.deploy.training_client import RunClient
 from sims.deploy.training_server import TrainingServer
 from tests.sims.deploy_site import Site
 
@@ -190,6 +191,45 @@ def test_a_run_that_is_stopped_goes_on(programs: Programs) -> None:
         assert 0 not in numbers
         models = [each.result() for each in clients]
     assert np.array_equal(flatten(models[0].common), flatten(second.model))
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_a_client_that_no_server_answers_is_stopped(programs: Programs, is_set: bool) -> None:
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        if is_set:
+            stop.set()
+        client = pool.submit(programs.join, terms(), 1, stop=stop)
+        if not is_set:
+            assert not wait([client], timeout=1).done
+            stop.set()
+        with pytest.raises(Closed):
+            client.result(10)
+
+
+def test_a_client_that_is_stopped_while_it_trains_goes_on(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agreed, stop, ended, answer = terms(), threading.Event(), threading.Event(), RunClient._answer
+
+    def answer_and_stop(self: RunClient, asked: Any) -> Any:
+        values = answer(self, asked)
+        if "client-1" in str(self.section.state) and not stop.is_set():
+            stop.set()
+            time.sleep(1)  # the event loop ends before this thread does
+            ended.set()
+        return values
+
+    monkeypatch.setattr(RunClient, "_answer", answer_and_stop)
+    with programs.serve(agreed) as run, programs.joined(agreed, 2, 3):
+        with pytest.raises(Closed):
+            programs.join(agreed, 1, stop=stop)
+        assert ended.is_set()  # nothing writes the state any more
+        before = len(read_ledger(programs.site / "client-1.ledger").rows)
+        models = programs.join(agreed, 1)
+        assert list(run)[-1].completed
+    assert before < len(read_ledger(programs.site / "client-1.ledger").rows)
+    assert np.array_equal(flatten(models.common), flatten(run.model))
 
 
 def test_other_terms_are_refused_by_the_client(programs: Programs) -> None:
