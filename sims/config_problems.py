@@ -132,7 +132,10 @@ def nearest(name: str, names: Sequence[str]) -> str:
 
 def shown(value: object) -> str:
     """Return the `repr` of a value for an error message, cut after `_LONGEST` characters."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of too many digits, or too many tables within tables
+        return "a value that is too long to show"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
@@ -189,3 +192,7 @@ def toml_tables(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: it is not even UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
+    except ValueError:  # Python converts no decimal number of more than 4300 digits.
+        raise ConfigError(f"{path} has a number of too many digits; write a shorter one") from None
+    except RecursionError:
+        raise ConfigError(f"{path} has too many brackets within brackets; write fewer") from None

@@ -178,6 +178,15 @@ def test_a_long_value_is_not_quoted_in_full(tmp_path: Path) -> None:
     assert len(found) < 150
 
 
+@pytest.mark.parametrize("value", [f"0x{'f' * 5000}", f"{{{'a.' * 3000}a = 1}}"])
+def test_a_value_that_python_cannot_show_is_not_quoted_at_all(tmp_path: Path, value: str) -> None:
+    found = problems(written(tmp_path, SERVE.replace('"server.key"', value)), ServeConfig)
+
+    assert found == [
+        "server.key: must be the name of a file, in quotes, not a value that is too long to show"
+    ]
+
+
 # --- the table of sums ---
 
 EVERYTHING = """

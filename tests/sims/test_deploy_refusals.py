@@ -72,6 +72,8 @@ def test_a_system_without_file_locks(
         (b"[server", "is not TOML: Expected ']'"),
         (b"\xff\xfe", "is not TOML: it is not even UTF-8"),
         (b"\xef\xbb\xbf[server", "is not TOML: Expected ']'"),  # an editor's mark is no mistake
+        (b"[server]\nlisten = " + b"7" * 5000, "has a number of too many digits; write a shorter one"),
+        (b"[server]\nlisten = " + b"[" * 3000 + b"]" * 3000, "has too many brackets within brackets"),
     ],
 )
 def test_configuration_that_cannot_be_read(
