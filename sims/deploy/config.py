@@ -7,11 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+)
 
 from secagg.errors import LocalError
 from secagg.graph_parameters import GraphChoice
 from secagg.hybrid_keys import KeyAgreement
+from secagg.identity_registry import MAX_ID
 from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.noise.zcdp_cost import Adjacency
 from secagg.policy import Policy
@@ -65,6 +74,12 @@ def _server(value: object) -> Address:
     return address
 
 
+def _member(value: int) -> int:
+    if not 0 <= value <= MAX_ID:
+        raise ValueError(f"must be a whole number from 0 to {MAX_ID}, not {shown(value)}")
+    return value
+
+
 def _metrics(value: object) -> Address | None:
     return None if value == OFF else _address(value)
 
@@ -74,6 +89,7 @@ File = Annotated[Path, BeforeValidator(_file)]
 Log = Annotated[Path | None, BeforeValidator(_log)]
 Place = Annotated[Address, PlainValidator(_address)]
 ServerPlace = Annotated[Address, PlainValidator(_server)]
+Member = Annotated[int, AfterValidator(_member)]
 # None means that there is none.
 MetricsPlace = Annotated[Address | None, PlainValidator(_metrics)]
 TrustName = Literal["curious_server", "malicious_server"]
@@ -253,7 +269,7 @@ class ScenarioDeployment(BaseModel):
 class ClientSection(ConfigSection):
     """The table [client] of `join.toml`: the identity, the server and the files of a client."""
 
-    member: int
+    member: Member
     server: ServerPlace
     key: File
     certificate: File

@@ -220,7 +220,8 @@ QUICK = {
     "no table [deploy]", "a misspelt key", "a module that fails", "more clients than are enrolled",
     "a key that others can read", "a log in place of the key", "a run of other settings", "no run.json",
     "a ledger that is cut off", "samples that are no numbers", "a learner of another length",
-    "another client's state", "no key of the state", "a model nowhere", "a budget that is too small",
+    "a member that no client can be", "another client's state", "no key of the state", "a model nowhere",
+    "a budget that is too small",
 }  # fmt: skip
 
 
@@ -266,6 +267,7 @@ OF_CLIENTS: Table = {
         "client.member",
     ),
     "no member": (changed(JOINS, "member = 0", "member = 7"), "client.member"),
+    "a member that no client can be": (changed(JOINS, "member = 0", f"member = {1 << 70}"), "client.member"),
     "its own certificate as the server's": (copied("client-0.pem", "server.pem"), "server_certificate"),
     "an expired registry": (lambda site: site.enrol(expires=int(time.time()) - 1), "client.registry"),
     # the ledger
