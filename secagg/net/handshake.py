@@ -216,6 +216,8 @@ class ServerConnector:
             raise ConnectionLost(f"{self.address} does not answer") from None
         except OSError as error:
             raise ConnectionLost(f"{self.address} cannot be reached ({_network(error)})") from None
+        except UnicodeError:  # an `Address` that was not parsed, or a name that newer rules forbid
+            raise ConnectionLost(f"{self.address} cannot be reached (no host has such a name)") from None
 
     async def _say_hello(
         self, stream: trio.abc.Stream, link: bytes, received: int

@@ -134,6 +134,10 @@ class Address:
             raise ParameterError(f"{text!r} is no address: write an IPv6 host in brackets, as [::1]:7443")
         if not (colon and host and re.fullmatch("[0-9]{1,5}", port) and int(port) < 1 << 16):
             raise ParameterError(f"{text!r} is no address: write host:port, with a port from 0 to 65535")
+        if not _can_be_host(host):
+            raise ParameterError(
+                f"{text!r} is no address: a host has 1 to 63 characters between two dots, and no spaces"
+            )
         return cls(host, int(port))
 
     def __str__(self) -> str:
@@ -145,6 +149,15 @@ class Address:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+
+def _can_be_host(host: str) -> bool:
+    """Return whether the resolver of the operating system can be asked for `host`."""
+    try:
+        host.encode("idna")  # as Python does to ask the resolver
+    except UnicodeError:
+        return False
+    return host.isprintable() and " " not in host
 
 
 def check_secure(address: Address, context: ssl.SSLContext | None, *, insecure_plain_tcp: bool) -> None:

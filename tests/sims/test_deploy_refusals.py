@@ -560,6 +560,8 @@ def test_an_older_registry_than_one_seen_before(site: Site, capsys: pytest.Captu
         ("max_cohort = 3", "max_cohort = 2000", "policy: max_cohort must be from min_cohort to 1024"),
         ('server = "127.0.0.1:7443"', 'server = "somewhere"', "client.server: 'somewhere' is no address"),
         ('server = "127.0.0.1:7443"', 'server = "a:0"', "client.server: 'a:0' has no port: name the one"),
+        ("127.0.0.1:7443", "sums..example.org:7443", "client.server: 'sums..example.org:7443' is no address"),
+        ("127.0.0.1:7443", f"{'a' * 80}:7443", "a host has 1 to 63 characters between two dots"),
         ("[input]", "[patience]\nsilence = 0\n[input]", "patience: silence must be a number of seconds"),
         ("[input]", "[input]\nanswer = 'a:b'", "input: needs either values, a file, or answer, a function"),
         ('values = "values-1.npz"', "", "input: needs either values, a file, or answer, a function"),

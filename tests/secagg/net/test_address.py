@@ -15,7 +15,8 @@ from secagg.net.settings import Address, check_secure
 from tests.secagg.net.rig import Line, run, run_live
 
 hosts = st.one_of(
-    st.from_regex(r"[a-z][a-z0-9.-]{0,20}", fullmatch=True),
+    st.from_regex(r"[a-z][a-z0-9-]{0,20}(\.[a-z0-9-]{1,9}){0,3}\.?", fullmatch=True),
+    st.just("münchen.example"),
     st.ip_addresses().map(str),
 )
 
@@ -32,6 +33,7 @@ def test_an_address_comes_back(host: str, port: int) -> None:
     [
         *("", "host", ":80", "host:", "host:-1", "host:65536", "host:8o", "host:٣", "[]:80", "host: 80"),
         *("::1", "::1:80", "[::1]", "[::1:80", "::1]:80", "host:80:80", "host:" + "1" * 5000),
+        *("a..example:80", ".example:80", f"{'a' * 64}.example:80", "a host:80", "host\0:80", "ho\nst:80"),
     ],
 )
 def test_anything_else_is_no_address(text: str) -> None:

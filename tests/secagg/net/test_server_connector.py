@@ -112,9 +112,10 @@ def several(*errors: Exception) -> OSError:
         (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
         (several(OSError(errno.ECONNREFUSED, "a"), OSError(errno.ETIMEDOUT, "b")), "Connection refused"),
         (OSError("no number"), "OSError"),
+        (UnicodeError("label empty or too long"), "no host has such a name"),
     ],
 )
-def test_the_reason_is_told_in_the_words_of_the_system(error: OSError, reason: str) -> None:
+def test_the_reason_is_told_in_the_words_of_the_system(error: Exception, reason: str) -> None:
     async def main() -> None:
         with (
             mock.patch.object(trio, "open_tcp_stream", mock.AsyncMock(side_effect=error)),
