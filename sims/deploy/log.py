@@ -56,11 +56,14 @@ class LogWriter:
 
 @contextmanager
 def open_log(path: Path | None) -> Iterator[LogWriter]:
-    """Yield a writer to the log `path` (None: standard output). Raise `ConfigError` if opening it fails."""
-    if path is None:
+    """Yield a writer to the log `path` (None: standard output). Raise `ConfigError` if opening it fails. If
+    the process was started without a standard output, say so on standard error, and write the log nowhere."""
+    if path is None and sys.stdout is not None:
         yield LogWriter(sys.stdout, plain=sys.stdout.isatty())
         return
-    stream = _appending(path)
+    if path is None:
+        print("secagg: there is no log: standard output is closed; name a file as log", file=sys.stderr)
+    stream = _appending(path or Path(os.devnull))
     try:
         yield LogWriter(stream, plain=False)
     finally:

@@ -130,6 +130,16 @@ def test_a_pipe_is_no_log(tmp_path: Path, reader: bool) -> None:
         os.close(handle)
 
 
+def test_without_a_standard_output_there_is_no_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a process that was started with `>&-`."""
+    monkeypatch.setattr("sys.stdout", None)
+    with open_log(None) as log:
+        log("started", {})
+    assert capsys.readouterr().err.startswith("secagg: there is no log: standard output is closed")
+
+
 # --- totals ---
 
 TOTAL = Total({"file": np.array([1.5, 2.5]), "count": np.array([7], np.uint64)}, count=3, invited=4)
