@@ -26,11 +26,12 @@ from secagg.noise.zcdp_cost import Adjacency
 from secagg.policy import Policy
 from secagg.session_params import LIVENESS_BITS, SECURITY_BITS, SessionParams
 from secagg.trust_levels import Trust
-from sims.config_problems import Problems, shown, toml_tables
+from sims.config_problems import ConfigError, Problems, shown, toml_tables
 
 STDOUT: Final = "-"
 OFF: Final = "off"
 SAFETENSORS: Final = ".safetensors"
+_OF_SCENARIOS: Final = frozenset({"algorithm", "deploy", "model", "training"})  # tables of no other file
 METRICS_ADDRESS: Final = Address("127.0.0.1", 9464)
 
 
@@ -357,5 +358,9 @@ def validated(tables: Mapping[str, Any], model: type[M], path: Path) -> M:
 
 def is_scenario(path: Path) -> bool:
     """Return whether the file describes a training run, and not single sums. Raise `ConfigError` if it cannot
-    be read."""
-    return "algorithm" in toml_tables(path)
+    be read, or is empty."""
+    tables = toml_tables(path)
+    if not tables:
+        raise ConfigError(f"{path} is empty; write a configuration, or correct the path")
+    # One table is enough, so that a misspelt name of another is reported as one of a scenario.
+    return not _OF_SCENARIOS.isdisjoint(tables)

@@ -154,6 +154,8 @@ OF_SERVERS: Table = {
     ),
     "no TOML": (filled(SERVE, b"[algorithm"), SERVE),
     "a misspelt key": (changed(SERVE, "epochs", "epocs"), "training.epocs"),
+    "a misspelt table": (changed(SERVE, "[algorithm]", "[algoritm]"), "algoritm: is not known here; did you"),
+    "an empty file": (filled(SERVE, b"# later\n"), "is empty"),
     "a misspelt key of [deploy]": (changed(SERVE, "linger", "lingr"), "deploy.lingr"),
     "an unknown algorithm": (changed(SERVE, "fedgeomed+", "fedgeomedian"), "algorithm.name"),
     "an unknown trust level": (changed(SERVE, "curious_server", "trusted_server"), "channel.trust"),
@@ -217,7 +219,8 @@ OF_SERVERS: Table = {
 
 # Of many similar mistakes, some are made every time, and the others in the slow tests.
 QUICK = {
-    "no table [deploy]", "a misspelt key", "a module that fails", "more clients than are enrolled",
+    "no table [deploy]", "a misspelt table", "an empty file", "a misspelt key", "a module that fails",
+    "more clients than are enrolled",
     "a key that others can read", "a log in place of the key", "a run of other settings", "no run.json",
     "a ledger that is cut off", "samples that are no numbers", "a learner of another length",
     "a member that no client can be", "another client's state", "no key of the state", "a model nowhere",
