@@ -138,8 +138,19 @@ def read_hand_overs(path: Path, owner: Peer) -> tuple[HandOver, ...]:
     found = read_all_hand_overs(path)
     others = [each.owner for each in found if each.owner != owner]
     if others:
-        raise KeyFileError(f"{path} has a hand-over of {_named(others[0])}, not of {_named(owner)}")
+        raise KeyFileError(
+            f"{path} has a hand-over of {_named(others[0])}, not of {_named(owner)}; {_undo(path, owner)}"
+        )
     return found
+
+
+def _undo(path: Path, owner: Peer) -> str:
+    """Return what to do about statements at `path` that should be of `owner`, and are of another."""
+    name, option = path.stem, "--server" if owner == errors.SERVER else f"--member {owner}"
+    return (
+        f"name another file, or move {name}.old.key and {name}.old.pem back to {name}.key and {name}.pem, "
+        f"delete {path.name}, and run secagg keygen --renew {name} {option}"
+    )
 
 
 def _named(owner: Peer) -> str:

@@ -21,8 +21,9 @@ def add(subparsers: Subparsers) -> None:
         "clients. Each needs an identity of its own.",
         epilog="With --renew, NAME.key and NAME.pem get a new key and certificate. The old ones are kept as "
         "NAME.old.key and NAME.old.pem. NAME.handover says, signed by the old key, that the new key takes "
-        "its place. Still older ones are kept as NAME.old-DIGITS.key and NAME.old-DIGITS.pem, with the first "
-        "digits of their public key, because one of them may be enrolled. A client then gives NAME.pem and "
+        "its place, and whose key it is: --member or --server has to name the owner. Still older "
+        "ones are kept as NAME.old-DIGITS.key and NAME.old-DIGITS.pem, with the first digits "
+        "of their public key, because one of them may be enrolled. A client then gives NAME.pem and "
         "NAME.handover to the authority. Running processes take up the new files. No other file is "
         "ever overwritten. The exit status is 2 if something is wrong.",
     )
@@ -32,8 +33,10 @@ def add(subparsers: Subparsers) -> None:
     )
     text = "give an identity that exists a new key and certificate (default False)"
     parser.add_argument("--renew", action="store_true", help=text)
-    text = "with --renew: the client's id; without it, the identity is that of a server (default None)"
+    text = "with --renew: the identity is that of the client with this id (default None)"
     parser.add_argument("--member", type=whole(0, MAX_ID), metavar="ID", help=text)
+    text = "with --renew: the identity is that of the server (default False)"
+    parser.add_argument("--server", action="store_true", help=text)
     text = "with --renew: only make a certificate with new dates, for the same key (default False)"
     parser.add_argument("--same-key", action="store_true", help=text)
     add_whole(parser, "--days", 1, 36500, 3650, "how long the certificate is valid")
@@ -43,8 +46,8 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.renew:
         return _renew(args)
-    if args.member is not None or args.same_key:
-        raise UserError("secagg keygen: --member and --same-key are for --renew only")
+    if args.member is not None or args.server or args.same_key:
+        raise UserError("secagg keygen: --member, --server and --same-key are for --renew only")
     from secagg.errors import KeyFileError
     from secagg.keys import Identity
     from secagg.net.certificates import make_certificate
@@ -73,22 +76,34 @@ def _renew(args: argparse.Namespace) -> int:
 
     files = IdentityFiles(args.directory / f"{args.name}.key", args.directory / f"{args.name}.pem")
     dates = {"now": int(time.time()), "days": args.days}
-    if args.same_key and args.member is not None:
-        raise UserError("secagg keygen: --same-key needs no --member: the key stays the same")
+    _check_owner(args)
     with user_errors("keygen", KeyFileError):
         if args.same_key:
             identity = renew_certificate(files, **dates)
         else:
-            owner: Peer = SERVER if args.member is None else args.member
+            owner: Peer = SERVER if args.server else args.member
             identity = renew_key(files, owner, **dates)
     print(f"private key  {files.key} (keep it secret{', unchanged' if args.same_key else ''})")
     print(f"certificate  {files.certificate}")
     print(f"public key   {identity.public.hex()}")
     print(f"old pair     {old_path(files.key)}, {old_path(files.certificate)}")
     if not args.same_key:
-        whose = "the server" if args.member is None else f"member {args.member}"
+        whose = "the server" if args.server else f"member {args.member}"
         print(f"hand-over    {files.hand_over} of {whose}")
     return 0
+
+
+def _check_owner(args: argparse.Namespace) -> None:
+    """Raise `UserError` unless the owner of a new key is named. The command cannot know the owner
+    otherwise: files may have any name. With a hand-over of a wrong owner, the key cannot be enrolled."""
+    named = (args.member is not None) + args.server
+    if args.same_key and named:
+        raise UserError("secagg keygen: --same-key needs no --member or --server: the key stays the same")
+    if not args.same_key and named != 1:
+        raise UserError(
+            "secagg keygen: --renew needs --member ID for the key of a client, or --server for that of the "
+            "server, and not both"
+        )
 
 
 def _name(text: str) -> str:

@@ -61,7 +61,7 @@ def test_a_second_renewal_continues_the_chain() -> None:
     identities("alice")
     first = key("alice")
     for _ in range(2):
-        secagg("keygen", "--renew", "alice")
+        secagg("keygen", "--renew", "alice", "--server")
     statements = read_all_hand_overs(Path("alice.handover"))
     assert len(chain_of(statements, "server", old=first, new=key("alice"), authority=None)) == 2
 
@@ -90,7 +90,7 @@ def test_the_same_key_gets_a_certificate_with_new_dates(capsys: pytest.CaptureFi
     assert files()["alice.old.pem"] == before["alice.pem"]
     assert expiry(read_certificate(Path("alice.pem"))) > expiry(read_certificate(Path("alice.old.pem")))
     assert not Path("alice.handover").exists()
-    secagg("keygen", "--renew", "alice")
+    secagg("keygen", "--renew", "alice", "--server")
     secagg("keygen", "--renew", "--same-key", "alice")
 
 
@@ -142,15 +142,44 @@ def test_an_unrelated_file_is_not_overwritten(name: str, capsys: pytest.CaptureF
 
 
 def test_mistakes_are_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "alice.key does not exist" in refused(capsys, "keygen", "--renew", "alice")
+    assert "alice.key does not exist" in refused(capsys, "keygen", "--renew", "alice", "--server")
     identities("alice", "bob")
     assert "are for --renew only" in refused(capsys, "keygen", "carol", "--same-key")
-    assert "are for --renew only" in refused(capsys, "keygen", "carol", "--member", "7")
-    assert "needs no --member" in refused(capsys, "keygen", "--renew", "--same-key", "alice", "--member", "7")
+    for options in (["--member", "7"], ["--server"]):
+        assert "are for --renew only" in refused(capsys, "keygen", "carol", *options)
+        same = ["keygen", "--renew", "--same-key", "alice"]
+        assert "needs no --member or --server" in refused(capsys, *same, *options)
     shutil.copy("bob.pem", "alice.pem")
-    assert "belongs to another key" in refused(capsys, "keygen", "--renew", "alice")
+    assert "belongs to another key" in refused(capsys, "keygen", "--renew", "alice", "--server")
     Path("bob.handover").write_text("garbage")
-    assert "not a file of hand-overs" in refused(capsys, "keygen", "--renew", "bob")
+    assert "not a file of hand-overs" in refused(capsys, "keygen", "--renew", "bob", "--server")
+
+
+def test_a_new_key_needs_an_owner(capsys: pytest.CaptureFixture[str]) -> None:
+    """Otherwise a client's key would be handed over as the server's, and nobody could use it."""
+    identities("alice")
+    before = files()
+    for options in ([], ["--member", "7", "--server"]):
+        said = refused(capsys, "keygen", "--renew", "alice", *options)
+        assert "--renew needs --member ID for the key of a client, or --server" in said
+    assert files() == before
+
+
+def test_a_hand_over_of_the_wrong_owner_can_be_undone(capsys: pytest.CaptureFixture[str]) -> None:
+    identities("authority", "alice")
+    enrolled(capsys)
+    first = key("alice")
+    secagg("keygen", "--renew", "alice", "--server")
+    remedy = "move alice.old.key and alice.old.pem back to alice.key and alice.pem, delete alice.handover"
+    assert remedy in refused(capsys, "enrol", "--member", "7=alice.pem")
+    assert "--renew alice --member 7" in refused(capsys, "keygen", "--renew", "alice", "--member", "7")
+
+    for ending in ("key", "pem"):
+        shutil.move(f"alice.old.{ending}", f"alice.{ending}")
+    Path("alice.handover").unlink()
+    assert key("alice") == first
+    secagg("keygen", "--renew", "alice", "--member", "7")
+    assert enrolled(capsys) == {"7": "handed over by its old key"}
 
 
 # --- enrol --------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ def _key(site: Site) -> bytes:
     return read_key(site / "server.key").public
 
 
-@pytest.mark.parametrize("options", [[], ["--same-key", "--days", "20"]])
+@pytest.mark.parametrize("options", [["--server"], ["--same-key", "--days", "20"]])
 def test_clients_are_told_of_a_renewed_certificate(site: Site, options: list[str]) -> None:
     own, spy, log = load_server_setup(site / "serve.toml").credentials, Spy(), Diary()
 
@@ -175,7 +175,7 @@ def test_clients_are_told_of_a_renewed_certificate(site: Site, options: list[str
 
     followed(lambda: own.follow(spy, EventLog(log)), steps)  # type: ignore[arg-type]
     assert spy.of("renew")[-1] == [Topic.REGISTRY, Topic.SERVER_CERTIFICATE]
-    assert log.facts("renewed")[0]["new_key"] is not bool(options)
+    assert log.facts("renewed")[0]["new_key"] is (options == ["--server"])
     again = Spy()
     later = load_server_setup(site / "serve.toml").credentials
     followed(lambda: later.follow(again, EventLog(log)), lambda: until(lambda: again.calls))  # type: ignore[arg-type]
@@ -184,7 +184,7 @@ def test_clients_are_told_of_a_renewed_certificate(site: Site, options: list[str
 
 def test_without_a_good_hand_over_clients_are_not_told(site: Site) -> None:
     """Only the registry: clients could not verify the certificate."""
-    assert main(["keygen", "--renew", "server", "--directory", str(site.directory)]) == 0
+    assert main(["keygen", "--renew", "server", "--server", "--directory", str(site.directory)]) == 0
     thief = Identity.generate()
     write_hand_overs(
         site / "server.handover",
@@ -216,7 +216,7 @@ def test_a_convicted_client_stays_barred_under_its_new_key(site: Site) -> None:
     with load_server_setup(site / "serve.toml").open_ledger() as ledger:
         ledger.note(events.Convicted(3, FalseCount(3, "a lie"), None))
     directory = str(site.directory)
-    for name, options in {"client-3": ["--member", "3"], "server": []}.items():
+    for name, options in {"client-3": ["--member", "3"], "server": ["--server"]}.items():
         assert main(["keygen", "--renew", name, "--directory", directory, *options]) == 0
     where = ["--authority", f"{directory}/authority.key", "--registry", f"{directory}/registry.secagg"]
     assert main(["enrol", *where, "--member", f"3={directory}/client-3.pem"]) == 0
@@ -244,7 +244,7 @@ def test_a_client_is_offered_what_is_new_in_its_files(site: Site) -> None:
     async def steps() -> None:
         site.enrol(version=2)
         await until(lambda: spy.of("registry"))
-        main(["keygen", "--renew", "server", "--directory", str(site.directory)])
+        main(["keygen", "--renew", "server", "--server", "--directory", str(site.directory)])
         await until(lambda: spy.of("pin"))
         main(["keygen", "--renew", "client-1", "--member", "1", "--directory", str(site.directory)])
         await until(lambda: spy.of("key"))
@@ -442,7 +442,7 @@ def test_a_registry_that_changes_during_training_disturbs_nobody(tmp_path: Path)
     def rotate(log: Diary) -> bool:
         if len(log.facts("round")) >= 2 and not renewed:
             renewed.append(main(["enrol", *where, "--expires", "2099-01-01"]))
-            renewed.append(main(["keygen", "--renew", "server", "--directory", str(tmp_path)]))
+            renewed.append(main(["keygen", "--renew", "server", "--server", "--directory", str(tmp_path)]))
         return False
 
     log = site.train(until=lambda log: rotate(log) or len(log.facts("round")) >= 8)

@@ -153,7 +153,7 @@ def test_only_the_rotating_party_misses_a_session(tmp_path: Path, trust: str) ->
         hosts.rotate(3)
         server.wait_for("renewed", registry=2)
         hold(4)
-        hosts.keygen("server", "server")
+        hosts.keygen("server", "server", "--server")
         server.wait_for("renewed", new_key=True)
         hold(4)
         hosts.enrol("--expires", "2099-01-01")

@@ -212,8 +212,10 @@ def test_hand_overs_come_back_from_their_file(tmp_path: Path) -> None:
     assert read_hand_overs(path, 7) == ()
     write_hand_overs(path, statements)
     assert read_hand_overs(path, 7) == read_all_hand_overs(path) == statements
-    with pytest.raises(KeyFileError, match="of member 7, not of the server"):
+    with pytest.raises(KeyFileError, match=r"of member 7, not of the server; .* --renew client --server$"):
         read_hand_overs(path, "server")
+    with pytest.raises(KeyFileError, match=r"delete client\.handover, .* --renew client --member 8$"):
+        read_hand_overs(path, 8)
 
 
 @pytest.mark.parametrize("data", [b"no hex\n", b"00\n", b"\xff", b"\n"])
