@@ -51,6 +51,10 @@ class FileKind:
             finally:
                 os.close(handle)
 
+    def exists(self, path: Path) -> bool:
+        """Return whether there is anything at `path`. Raise `error` if it cannot be known."""
+        return file_status(path, self.error) is not None
+
     def create(self, path: Path, data: bytes, *, mode: int) -> None:
         """Write a new file, and return when it is on disk. Raise `error` if this fails or `path` exists."""
         with self._readable_errors(path, "written"), _draft(path, data, mode) as draft:
@@ -88,6 +92,24 @@ class FileKind:
         except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
             why = error.strerror if isinstance(error, OSError) else error
             raise self.error(f"{path} cannot be {done}: {why}") from None
+
+
+def file_status(path: Path, error: type[LocalError]) -> os.stat_result | None:
+    """Return the status of what is at `path`, or None if there is nothing. Raise `error` if it cannot be
+    known: a file that may not be seen is not taken for one that does not exist."""
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as failure:  # a name with a zero byte is a ValueError
+        why = failure.strerror if isinstance(failure, OSError) else failure
+        raise error(f"{path} cannot be read: {why}; correct the path, or its permissions") from None
+
+
+def is_directory(path: Path, error: type[LocalError]) -> bool:
+    """Return whether there is a directory at `path`. Raise `error` as `file_status` does."""
+    found = file_status(path, error)
+    return found is not None and stat.S_ISDIR(found.st_mode)
 
 
 @contextmanager

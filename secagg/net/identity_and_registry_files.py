@@ -123,7 +123,7 @@ def older_path(path: Path, public: bytes) -> Path:
 def read_all_hand_overs(path: Path) -> tuple[HandOver, ...]:
     """Return the statements in a file, one in each line, in hexadecimal; () if there is no file. Raises
     `KeyFileError` if it is not such a file."""
-    if not path.exists():
+    if not HAND_OVER.exists(path):
         return ()
     try:
         lines = HAND_OVER.read(path).decode("ascii").splitlines()

@@ -17,6 +17,7 @@ from secagg.ledger.file_lock import try_lock_file
 from secagg.net.certificates import certificate_key, check_dates, expiry, split_bundle
 from secagg.net.identity_and_registry_files import (
     BUNDLE,
+    REGISTRY,
     bundle_path,
     create_hand_over,
     hand_over_path,
@@ -60,7 +61,7 @@ def look(path: Path, authority: bytes) -> Enrolled:
     Raise `RegistryError` if a file is damaged, or if the key `authority` did not sign the registry."""
     registry = read_signed(path, authority=authority)
     # On the machine of a client, there is no file of certificates.
-    certificates = read_bundle(path, registry) if bundle_path(path).exists() else {}
+    certificates = read_bundle(path, registry) if BUNDLE.exists(bundle_path(path)) else {}
     return Enrolled(registry, certificates, changed=False)
 
 
@@ -72,7 +73,7 @@ def enrol(path: Path, authority: Identity, changes: Changes, *, now: int) -> Enr
     given = {member: _given(file, authority, now) for member, file in changes.members.items()}
     with _alone(path):
         stored = _stored(bundle_path(path))
-        old = _signed(path, authority) if path.exists() else None
+        old = _signed(path, authority) if REGISTRY.exists(path) else None
         if old is None:
             _check_new(path, stored, given)
         new = _changed(old, changes, given)
@@ -164,7 +165,7 @@ def _given(file: Path, authority: Identity, now: int) -> bytes:
 def _stored(bundle: Path) -> dict[bytes, bytes]:
     """Return the certificates in the file `bundle`, by public key; empty if there is no file. After a crash,
     some may belong to no member. Raise `RegistryError` if the file is damaged."""
-    if not bundle.exists():
+    if not BUNDLE.exists(bundle):
         return {}
     try:
         return {certificate_key(each): each for each in split_bundle(BUNDLE.read(bundle))}
@@ -221,7 +222,7 @@ def _check_new(path: Path, stored: Mapping[bytes, bytes], given: Mapping[int, by
     if not given:
         raise RegistryError(f"{path} does not exist; give its first members, or correct the path")
     beside = bundle_path(path)
-    if beside.exists() and not (stored and stored.keys() <= set(map(certificate_key, given.values()))):
+    if BUNDLE.exists(beside) and not (stored and stored.keys() <= set(map(certificate_key, given.values()))):
         raise RegistryError(
             f"{path} does not exist, but {beside} does: restore the one, or move the other away"
         )

@@ -12,7 +12,7 @@ from typing import Final
 
 from secagg.events import Convicted, ServerEvent
 from secagg.evidence import Evidence
-from secagg.net.atomic_files import PRIVATE, FileKind
+from secagg.net.atomic_files import PRIVATE, FileKind, file_status
 from secagg.net.event_log import EventLog
 from sims.config_problems import ConfigError
 
@@ -39,14 +39,14 @@ class EvidenceDirectory:
     def check(self) -> None:
         """Raise `ConfigError` if the directory exists and is open to other users or cannot be written, or if
         it does not exist and cannot be made."""
-        place = self.directory
-        if not place.exists():
+        place, found = self.directory, file_status(self.directory, ConfigError)
+        if found is None:
             if not os.access(place.parent, os.W_OK | os.X_OK):
                 raise ConfigError(f"{place} cannot be a directory: nothing can be made in {place.parent}")
             return
-        if not place.is_dir():
+        if not stat.S_ISDIR(found.st_mode):
             raise ConfigError(f"{place} is not a directory; name one, or a new one")
-        mode = stat.S_IMODE(place.stat().st_mode)
+        mode = stat.S_IMODE(found.st_mode)
         if mode & _OTHERS:
             raise ConfigError(f"{place} is open to other users (mode {mode:04o}); run chmod 700 on it")
         if not os.access(place, os.W_OK | os.X_OK):

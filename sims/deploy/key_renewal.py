@@ -104,8 +104,8 @@ def _keep_older(files: IdentityFiles, current: bytes, own: set[bytes]) -> None:
     """Copy the pair that has the names for the old one to names of its own, unless its key is `current`: this
     may be the only copy of the key that is enrolled."""
     key, certificate = old_path(files.key), old_path(files.certificate)
-    kept_key = read_key(key) if key.exists() else None
-    kept_certificate = read_certificate(certificate) if certificate.exists() else None
+    kept_key = read_key(key) if KEY.exists(key) else None
+    kept_certificate = read_certificate(certificate) if CERTIFICATE.exists(certificate) else None
     first = current if kept_key is None else kept_key.public
     second = current if kept_certificate is None else certificate_key(kept_certificate)
     if not own.issuperset((first, second)):

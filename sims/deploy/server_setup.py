@@ -13,6 +13,7 @@ from secagg.differencing_rules import SetLog
 from secagg.errors import LedgerError, MissingLedger, SecaggError
 from secagg.identity_registry import Registry
 from secagg.ledger import ServerLedger
+from secagg.net.atomic_files import is_directory
 from secagg.net.settings import DAY, Capacity, Deadlines, Patience
 from secagg.preflight import preflight
 from secagg.server import ServerMachine
@@ -165,7 +166,7 @@ def _check_pace(section: SessionSection, problems: Problems) -> None:
 
 def _check_totals(directory: Path, problems: Problems) -> None:
     with problems.about("server.totals"):
-        if directory.is_dir():
+        if is_directory(directory, ConfigError):
             TotalsDirectory(directory).check_writable()
         elif directory.exists():
             raise ConfigError(f"{directory} is not a directory; name one, or a new one")

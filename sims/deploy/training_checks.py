@@ -11,6 +11,7 @@ from protocols.algorithm import Sum
 from secagg.client_budget import Spend
 from secagg.identity_registry import Registry
 from secagg.ledger import ServerLedger, read_ledger
+from secagg.net.atomic_files import is_directory
 from secagg.net.identity_and_registry_files import bundle_path
 from secagg.net.settings import DAY
 from secagg.policy import Policy
@@ -126,7 +127,7 @@ def check_client_outputs(section: InputSection, problems: Problems) -> None:
         path: Path | None = getattr(section, key)
         if path is not None:
             with problems.about(f"input.{key}"):
-                if path.is_dir():
+                if is_directory(path, ConfigError):
                     raise ConfigError(f"{path} is a directory; name a file")
                 check_room(path.parent)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +80,7 @@ class RunClient:
     @property
     def is_new(self) -> bool:
         """Whether the client has no state yet, because it has answered nothing in this run."""
-        return self.section.state is None or not self.section.state.exists()
+        return self.section.state is None or not os.path.exists(self.section.state)
 
     def outcome(self, body: bytes) -> RunOutcome:
         """Return the outcome of the run in a notice of the server. Raise `MalformedMessage` if it cannot be

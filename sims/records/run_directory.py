@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from secagg.ledger.file_lock import try_lock_file
+from secagg.net.atomic_files import file_status, is_directory
 from sims.config_problems import ConfigError
 from sims.records.run_file_names import LOCK, RUN, RUN_FILES, draft_of
 
@@ -52,8 +54,10 @@ class RunDirectory:
 
     @property
     def exists(self) -> bool:
-        """Return whether the directory holds a run, finished or not."""
-        return (self / RUN).is_file()
+        """Return whether the directory holds a run, finished or not. Raise `ConfigError` if it cannot be
+        read."""
+        found = file_status(self / RUN, ConfigError)
+        return found is not None and stat.S_ISREG(found.st_mode)
 
     def facts(self) -> dict[str, Any]:
         """Return the object in `run.json`. Raise `ConfigError` if missing, damaged or of another version."""
@@ -135,7 +139,7 @@ class RunDirectory:
 
 def find_runs(path: Path) -> list[RunDirectory]:
     """Return the run in `path`, or else those in its subdirectories. Raise `ConfigError` if there is none."""
-    if not path.is_dir():
+    if not is_directory(path, ConfigError):
         raise ConfigError(f"{path} is no directory; give that of a run, such as results/NAME")
     if RunDirectory(path).exists:
         return [RunDirectory(path)]

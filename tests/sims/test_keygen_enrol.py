@@ -612,3 +612,13 @@ def test_no_extra_is_needed(folder: Path) -> None:
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert list(registry().members) == [0]
+
+
+def test_names_that_are_too_long(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both the registry itself, and the certificates beside it."""
+    identities("authority", "alice")
+    for name in ("x" * 260, f"{'x' * 252}.s"):
+        enrol = ["enrol", "--member", "0=alice.pem", "--registry", name]
+        assert "File name too long" in refused(capsys, *enrol)
+    renew = ["keygen", "--renew", "alice", "--server", "--directory", "x" * 260]
+    assert "File name too long" in refused(capsys, *renew)

@@ -28,6 +28,7 @@ from tests.sims.training_site import TrainingSite
 Mistake = Callable[[TrainingSite], object]
 Table = dict[str, tuple[Mistake, str]]
 SERVE, JOINS = "train.toml", "join-0.toml"
+LONG = "x" * 260  # more characters than the name of a file may have
 
 
 @pytest.fixture(autouse=True)
@@ -199,9 +200,12 @@ OF_SERVERS: Table = {
     "a log nowhere": (deploy('log = "no/such/log"'), "deploy.log"),
     "evidence in a file": (deploy('evidence = "sums.toml"'), "deploy.evidence"),
     "evidence for everybody": (both(directory("open"), deploy('evidence = "open"')), "deploy.evidence"),
+    "evidence under a long name": (deploy(f'evidence = "{LONG}"'), "deploy.evidence"),
+    "a hand-over under a long name": (deploy(f'hand_over = "{LONG}"'), "deploy.hand_over"),
     # the run directory
     "a file as run directory": (changed(SERVE, 'run = "run"', 'run = "sums.toml"'), "deploy.run"),
     "a run below a file": (changed(SERVE, 'run = "run"', 'run = "sums.toml/run"'), "deploy.run"),
+    "a run under a long name": (changed(SERVE, 'run = "run"', f'run = "{LONG}"'), "File name too long"),
     "a directory with other files": (changed(SERVE, 'run = "run"', 'run = "."'), "deploy.run"),
     "a run of other settings": (changed(SERVE, "rate = 0.1", "rate = 0.2"), "run/checkpoint"),
     "a run of more rounds": (changed(SERVE, "rounds = 2", "rounds = 3"), "run/checkpoint"),
@@ -224,7 +228,8 @@ QUICK = {
     "a key that others can read", "a log in place of the key", "a run of other settings", "no run.json",
     "a ledger that is cut off", "samples that are no numbers", "a learner of another length",
     "a member that no client can be", "another client's state", "no key of the state", "a model nowhere",
-    "a budget that is too small",
+    "a budget that is too small", "a run under a long name", "evidence under a long name",
+    "a hand-over under a long name", "a state under a long name", "a model under a long name",
 }  # fmt: skip
 
 
@@ -273,6 +278,10 @@ OF_CLIENTS: Table = {
     "a member that no client can be": (changed(JOINS, "member = 0", f"member = {1 << 70}"), "client.member"),
     "its own certificate as the server's": (copied("client-0.pem", "server.pem"), "server_certificate"),
     "an expired registry": (lambda site: site.enrol(expires=int(time.time()) - 1), "client.registry"),
+    "a hand-over under a long name": (
+        changed(JOINS, "ledger =", f'hand_over = "{LONG}"\nledger ='),
+        "client.hand_over",
+    ),
     # the ledger
     "no ledger": (lost("client-0.ledger"), "client-0.ledger"),
     "a ledger that is cut off": (cut("client-0.ledger"), "client-0.ledger"),
@@ -299,10 +308,12 @@ OF_CLIENTS: Table = {
     "another key of the state": (copied("state-1.key", "state-0.key"), "state-0.key"),
     "a damaged state": (cut("state-0", 300), "state-0"),
     "a state nowhere": (changed(JOINS, '"state-0"', '"no/such/state"'), "input.state"),
+    "a state under a long name": (changed(JOINS, '"state-0"', f'"{LONG}"'), "input.state"),
     "a state below a file": (changed(JOINS, '"state-0"', '"sums.toml/state"'), "input.state"),
     "a state whose key is the identity": (changed(JOINS, '"state-0"', '"client-0"'), "client.key"),
     # models
     "a model nowhere": (changed(JOINS, '"final-0.npz"', '"no/such/final.npz"'), "input.model"),
+    "a model under a long name": (changed(JOINS, '"final-0.npz"', f'"{LONG}"'), "input.model"),
     "a directory as model": (changed(JOINS, '"final-0.npz"', '"run"'), "input.model"),
     "a model in place of the state's key": (changed(JOINS, '"final-0.npz"', '"state-0.key"'), "input.model"),
     "two models under one name": (changed(JOINS, '"final-0.npz"', '"personal-0.bin"'), "safetensors"),

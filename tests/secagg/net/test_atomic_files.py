@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from secagg.errors import KeyFileError
-from secagg.net.atomic_files import PRIVATE, PUBLIC, FileKind
+from secagg.net.atomic_files import PRIVATE, PUBLIC, FileKind, is_directory
 
 KIND = FileKind("a private key", "make one with secagg keygen", KeyFileError)
 
@@ -162,6 +162,28 @@ def test_names_that_cannot_be() -> None:
         KIND.read(Path("a\0b"))
     with pytest.raises(KeyFileError, match="cannot be read: Not a directory"):
         KIND.read(Path(__file__) / "a")
+
+
+def test_whether_there_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one")
+    assert KIND.exists(tmp_path / "a")
+    assert not KIND.exists(tmp_path / "b")
+    assert not KIND.exists(tmp_path / "a" / "b")
+    assert is_directory(tmp_path, KeyFileError)
+    assert not is_directory(tmp_path / "a", KeyFileError)
+    assert not is_directory(tmp_path / "b", KeyFileError)
+
+
+def test_what_may_not_be_seen_is_not_taken_for_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KeyFileError, match="cannot be read: File name too long; correct the path"):
+        KIND.exists(tmp_path / ("x" * 260))
+    with pytest.raises(KeyFileError, match="cannot be read: embedded null byte; correct the path"):
+        KIND.exists(Path("a\0b"))
+    monkeypatch.setattr(Path, "stat", denied)
+    with pytest.raises(KeyFileError, match="a cannot be read: Permission denied; correct the path"):
+        is_directory(tmp_path / "a", KeyFileError)
 
 
 @pytest.mark.parametrize("bits", [0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o644, 0o666])
