@@ -236,6 +236,27 @@ def test_rounds_that_fail_one_after_the_other_are_held_at_longer_intervals(tmp_p
         assert server._rest(completed=False) == 0.01
 
 
+def test_two_clients_with_one_state_file_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    """Both began when there was no file yet."""
+    first, second = (StateFile(tmp_path / "state", member, b"terms") for member in (3, 4))
+    assert (first.load(), second.load()) == (None, None)
+    first.save(b"one")
+    with pytest.raises(
+        ConfigError, match=r"is of another client or run, .* name a file that no other client"
+    ):
+        second.save(b"two")
+    first.save(b"three")
+    assert first.load() == b"three"
+
+
+def test_a_client_that_is_started_again_goes_on_with_its_state(tmp_path: Path) -> None:
+    """Its second process begins before the first has saved anything, and takes its place."""
+    first, second = (StateFile(tmp_path / "state", 3, b"terms") for _ in range(2))
+    first.save(b"one")
+    second.save(b"two")
+    assert first.load() == b"two"
+
+
 @pytest.mark.parametrize("seed", [3, 4])
 def test_a_second_run_needs_another_seed(tmp_path: Path, seed: int) -> None:
     """Clients never answer a round of a run again; a run with another seed is another run."""
