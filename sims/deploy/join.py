@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from secagg.errors import InputError, PeerError, UnchangedValues
+from secagg.errors import InputError, PeerError, SecaggError, UnchangedValues
 from secagg.events import Asked, Joined, SessionOver
 from secagg.ledger import ClientLedger
 from secagg.net.client import Client
 from secagg.net.event_log import EventLog, Fact
-from secagg.net.events import ClientNetworkEvent, NoticeReceived, RegistryAdopted
+from secagg.net.events import ClientNetworkEvent, NoticeReceived, RegistryAdopted, SessionRefused
 from secagg.net.notices import MAX_CLIENT_NOTICE, Notice, Topic
 from secagg.net.open_client_and_server import open_client
 from secagg.net.tls import ClientTls
 from sims.config_problems import ConfigError
 from sims.deploy.client_setup import ClientSetup, load_client_setup
 from sims.deploy.log import open_log
-from sims.deploy.process_control import run_watched
+from sims.deploy.process_control import run_watched, single_error
 from sims.deploy.renewal import ClientFiles
 from sims.process_resources import forbid_core_dumps
 
@@ -58,6 +58,7 @@ class JoinRunner:
         self._client: Client | None = None
         self._failure: str | None = None  # why this client does not train with its server
         self._told: Notice | None = None  # the same, for the server
+        self._refused: SecaggError | None = None  # why it left a session last, which the server knows
         self._agreed = False  # whether the server's terms are this client's
         self._outcome: RunOutcome | None = None  # of the run, when it has ended
         self.registry = plan.credentials.registry  # the newest one
@@ -72,6 +73,8 @@ class JoinRunner:
             self._plan.training.runtime.on_event(event)
         if isinstance(event, NoticeReceived):
             self._take_notice(event.notice)
+        if isinstance(event, SessionRefused):
+            self._refused = event.error
         if isinstance(event, Joined):
             self._in_session = True
         elif isinstance(event, SessionOver) and self._in_session:
@@ -139,10 +142,20 @@ class JoinRunner:
         ) as client:
             self._client = client
             self._log_start()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.files.follow, client)
-                async for asked in client:
-                    await self._answer(client, asked)
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self.files.follow, client)
+                    async for asked in client:
+                        await self._answer(client, asked)
+            except BaseExceptionGroup as group:
+                self._tell_why(client, single_error(group))
+                raise
+
+    def _tell_why(self, client: Client, error: BaseException) -> None:
+        """Tell the server the name of the error that ends this client, unless it was told already. The text
+        of the error is for the owner of this client only."""
+        if isinstance(error, SecaggError) and error is not self._refused:
+            client.tell(Notice(Topic.REFUSAL, type(error).__name__.encode()))
 
     def _log_start(self) -> None:
         section, spend = self._plan.config.client, self._ledger.spend

@@ -224,6 +224,21 @@ def test_a_client_runs_once(deployment: Deployment) -> None:
     deployment.check_ended(server, second, *clients)
 
 
+def test_two_clients_with_one_state_file(deployment: Deployment) -> None:
+    """One of them ends, and the server is told. Nothing is lost: with a file of its own, it goes on."""
+    site = deployment.site
+    site.change("join-1.toml", '"state-1"', '"state-0"')
+    server = deployment.serve()
+    clients = [deployment.join(member) for member in site.clients]
+    told = server.wait_for("notice", topic="refusal")
+    loser = told["member"]
+    assert (loser in (0, 1), told["reason"]) == (True, "ConfigError")
+    gave_up(clients[loser], "state-0")
+    site.change(f"join-{loser}.toml", '"state-0"', f'"own-{loser}"')
+    kept = [client for member, client in enumerate(clients) if member != loser]
+    deployment.check_ended(server, *kept, deployment.join(loser))
+
+
 TERMS = {
     "another algorithm": ('"fedgeomed+"', '"rfa"', "algorithm"),
     "a longer model": ("hidden = 4", "hidden = 5", "model."),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import trio
 from safetensors.numpy import load_file
 
 from fl.flat_model import parameter_slices
@@ -20,6 +21,7 @@ from sims.coordination.run_writer import RunShape
 from sims.deploy.client_setup import load_client_setup
 from sims.deploy.client_state_file import StateFile
 from sims.deploy.config import state_key_path
+from sims.deploy.process_control import single_error
 from sims.deploy.run_terms import run_terms
 from sims.deploy.training_server import TrainingServer, load_deployment, open_server_run, serve_training
 from sims.records import RunDirectory
@@ -247,6 +249,17 @@ def test_two_clients_with_one_state_file_do_not_overwrite_each_other(tmp_path: P
         second.save(b"two")
     first.save(b"three")
     assert first.load() == b"three"
+
+
+def test_the_server_is_told_why_a_client_ended(tmp_path: Path) -> None:
+    """Only the name of the error: its text is for the client's owner."""
+    site, log = TrainingSite(tmp_path, clients=3, rounds=1), Diary()
+    site.change("join-1.toml", '"state-1"', '"state-0"')
+    site.diaries = {member: Diary() for member in site.clients}
+    with pytest.raises(BaseExceptionGroup) as caught:
+        trio.run(site._train, log, None)
+    assert isinstance(single_error(caught.value), ConfigError)
+    assert log.reasons("notice") == ["ConfigError"]
 
 
 def test_a_client_that_is_started_again_goes_on_with_its_state(tmp_path: Path) -> None:
