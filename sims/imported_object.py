@@ -7,6 +7,7 @@ contain private data.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import sysconfig
 import traceback
@@ -19,8 +20,11 @@ from sims.config_problems import ConfigError
 
 R = TypeVar("R")
 _COLON: Final = ":"
+_NOTHING: Final = object()
+_VARIABLE: Final = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+_OWN: Final = ("sims", "fl", "protocols", "secagg")  # the packages of this project
 _LIBRARIES: Final = (
-    Path(__file__).resolve().parent,
+    *(Path(__file__).resolve().parents[1] / each for each in _OWN),
     *(Path(sysconfig.get_path(each)) for each in ("stdlib", "purelib", "platlib")),
 )
 
@@ -49,20 +53,39 @@ def imported(name: str, directory: Path | None = None) -> Callable[..., Any]:
         search_modules_in(directory)
     try:
         module = importlib.import_module(module_name)
+        found = getattr(module, object_name, _NOTHING)  # which may call code of the module, too
     except ModuleNotFoundError as error:
         remedy = f"put {module_name}.py beside the file that names it" if error.name == module_name else ""
         raise ConfigError(
             f"{module_name} cannot be imported ({error}): {remedy or 'install what it imports'}"
         ) from None
-    except (Exception, SystemExit) as error:  # not KeyboardInterrupt
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # libraries derive errors from it, and a module may call sys.exit()
         raise ConfigError(f"{module_name} cannot be imported ({_where(error)}): correct it") from None
-    function = getattr(module, object_name, None)
-    if not callable(function):
-        other = f", only a {type(function).__name__}" if hasattr(module, object_name) else ""
+    if not callable(found):
+        other = "" if found is _NOTHING else f", only a {type(found).__name__}"
         origin = getattr(module, "__file__", None) or "built in"
-        raise ConfigError(f"{module_name} ({origin}) has no function or class {object_name!r}{other}")
-    made: Callable[..., Any] = function
+        raise ConfigError(
+            f"{module_name} ({origin}) has no function or class {object_name!r}{other}: add one, or correct "
+            "the name"
+        )
+    made: Callable[..., Any] = found
     return made
+
+
+def check_needs_nothing(name: str, function: Callable[..., Any]) -> None:
+    """Raise `ConfigError` if the user's `function`, which a configuration calls `name`, cannot be called
+    without arguments."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return  # Python cannot tell this of some callables of libraries.
+    needed = [each.name for each in parameters if each.default is each.empty and each.kind not in _VARIABLE]
+    if needed:
+        raise ConfigError(
+            f"{name} is called without arguments, but needs {', '.join(needed)}: give default values"
+        )
 
 
 def called(name: str, function: Callable[..., R], *, private: bool, **arguments: Any) -> R:
@@ -73,7 +96,9 @@ def called(name: str, function: Callable[..., R], *, private: bool, **arguments:
         return function(**arguments)
     except (FLError, ConfigError) as error:
         raise ConfigError(f"{name}: {error}") from None
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         text = "" if private or not str(error) else f": {error}"
         raise ConfigError(f"{name} raised {_where(error)}{text}; correct it") from None
 
@@ -81,10 +106,13 @@ def called(name: str, function: Callable[..., R], *, private: bool, **arguments:
 def _where(error: BaseException) -> str:
     """Return the type of `error` and, if it is known, the last line of code outside of libraries."""
     kind = type(error).__name__
-    if isinstance(error, SyntaxError):
-        return f"{kind} in {Path(error.filename or '?').name}, line {error.lineno}"
+    if isinstance(error, SyntaxError) and error.filename and _is_of_user(error.filename):
+        line = f", line {error.lineno}" if error.lineno else ""
+        return f"{kind} in {Path(error.filename).name}{line}"
     frames = [each for each in traceback.extract_tb(error.__traceback__) if _is_of_user(each.filename)]
-    return f"{kind} in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else kind
+    if frames:
+        return f"{kind} in {Path(frames[-1].filename).name}, line {frames[-1].lineno}"
+    return f"{kind}: its file is not Python text" if isinstance(error, SyntaxError) else kind
 
 
 def _is_of_user(file: str) -> bool:

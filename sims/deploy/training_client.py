@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any, Final, TypeAlias, cast
@@ -26,11 +28,13 @@ from sims.deploy.client_state_file import StateFile
 from sims.deploy.config import InputSection, JoinConfig
 from sims.deploy.model_files import write_model
 from sims.deploy.run_terms import RunTerms
-from sims.imported_object import called, imported
+from sims.imported_object import called, check_needs_nothing, imported
 from sims.scenario.training_task import make_crowd
 
 _SINGLE_SUMS: Final = ("values", "answer")
-_LEARNER: Final = ("samples", "rate", "steps", "loss", "gradient", "train", "score")
+_NUMBERS: Final = ("samples", "rate", "steps")  # of a learner
+_METHODS: Final = ("loss", "gradient", "train", "score")
+_NOTHING: Final = object()
 _SPARE: Final = 100  # rounds, at least, that a server may lose
 OnEnd: TypeAlias = Callable[[Vector, Vector], None]
 
@@ -186,20 +190,47 @@ def _learner_from(
     section: InputSection, terms: RunTerms, member: int, directory: Path
 ) -> tuple[Learner, BeginRound]:
     if section.learner is not None:
-        made = called(section.learner, imported(section.learner, directory), private=True)
+        make = imported(section.learner, directory)
+        check_needs_nothing(section.learner, make)
+        made = called(section.learner, make, private=True)
         return checked_learner(section.learner, made, terms), no_schedule
     return learner_of(_data(section, terms, directory), terms, member)
 
 
 def checked_learner(name: str, learner: Any, terms: RunTerms) -> Learner:
     """Return a learner of the user's own, which messages call `name`. Raise `ConfigError` if it has not the
-    attributes of one, or cannot compute the loss of the initial model of `terms`."""
-    lacks = [each for each in _LEARNER if not hasattr(learner, each)]
+    attributes of one, or cannot compute the loss of the initial model of `terms`. It is not asked to train,
+    which may take long."""
+    kind = type(learner).__name__
+    names = (*_NUMBERS, *_METHODS)
+    # A property is code of the user's own, and may fail.
+    found = called(f"{name}: {kind}", lambda: {n: getattr(learner, n, _NOTHING) for n in names}, private=True)
+    lacks = [each for each in names if found[each] is _NOTHING]
     if lacks:
-        raise ConfigError(f"{name}: {type(learner).__name__} is no learner: it lacks {', '.join(lacks)}")
-    what = f"{name}: the loss of a model of {len(terms.initial)} numbers"
-    called(what, lambda: learner.loss(terms.initial), private=True)
+        raise ConfigError(f"{name}: {kind} is no learner: it lacks {', '.join(lacks)}")
+    other = [each for each in _METHODS if not callable(found[each])]
+    if other:
+        raise ConfigError(f"{name}: {kind} is no learner: {', '.join(other)} must be a method")
+    if not (_is_whole(found["samples"]) and found["samples"] >= 1):
+        raise ConfigError(f"{name}: samples of {kind} must be a whole number from 1")
+    _check_loss(f"{name}: the loss of a model of {len(terms.initial)} numbers", learner, terms)
     return cast(Learner, learner)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _check_loss(what: str, learner: Any, terms: RunTerms) -> None:
+    """Raise `ConfigError`, which begins with `what`, if the loss of the initial model is no finite number. It
+    is not shown: it may be private."""
+    loss = called(what, lambda: learner.loss(terms.initial), private=True)
+    try:
+        is_finite = math.isfinite(loss)  # also of a tensor with one number
+    except Exception:
+        raise ConfigError(f"{what} must be a number, not {type(loss).__name__}") from None
+    if not is_finite:
+        raise ConfigError(f"{what} is infinite or NaN: correct the learner, or the initial model")
 
 
 def learner_of(data: ClientData, terms: RunTerms, member: int) -> tuple[Learner, BeginRound]:
@@ -214,6 +245,7 @@ def _data(section: InputSection, terms: RunTerms, directory: Path) -> ClientData
         return _share(section.share, terms)
     assert section.data is not None
     load = imported(section.data, directory)
+    check_needs_nothing(section.data, load)
     return called(section.data, lambda: client_data_of(load()), private=True)
 
 

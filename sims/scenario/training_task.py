@@ -6,9 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
+import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from fl.crowd import Crowd
 from fl.federation import ClientData, Federation
@@ -27,6 +30,7 @@ from sims.scenario.kind_parameters import MODELS
 from sims.scenario.settings import Settings
 
 _CROSS_ENTROPY = "cross-entropy"
+_REAL: Final = (torch.float16, torch.float32, torch.float64)  # other types do not become vectors of numpy
 
 
 @dataclass(frozen=True)
@@ -146,16 +150,41 @@ def module_with(settings: Settings, follows: Mapping[str, int | None]) -> nn.Mod
     arguments = {**fitting, **MODELS.arguments_or_raise(settings.model, kind)}
     if not is_reference(kind):
         return build_model(kind.replace("_", "-"), seed=settings.seed, **arguments)
+    if isinstance(maker, nn.Module):  # a model can be called, too, but makes no other
+        raise ConfigError(f"{kind} is a model itself: name its class, or a function that returns a new one")
     return own_module(kind, partial(maker, **arguments), settings.seed)
 
 
 def own_module(name: str, make: Any, seed: int) -> nn.Module:
     """Return the model that the user's function `make` returns; its weights depend on `seed`. Raise
-    `ConfigError`, which begins with `name`, if it raises an exception or returns something else."""
+    `ConfigError`, which begins with `name`, if it raises an exception or returns something else, or a model
+    that cannot be trained."""
     made: object = called(name, build_from, private=False, make=make, seed=seed)
     if not isinstance(made, nn.Module):
         raise ConfigError(f"{name} must return a torch.nn.Module, not {type(made).__name__}")
+    if why := _why_untrainable(made):
+        raise ConfigError(f"{name}: {why}")
     return made.cpu()
+
+
+def _why_untrainable(module: nn.Module) -> str | None:
+    """Return why a model of the user's own cannot be trained, and what to do; None if it can be."""
+    for part, tensor in chain(module.named_parameters(), module.named_buffers()):
+        if is_lazy(tensor):
+            return (
+                f"{part} has no shape before the first sample: give its layer sizes, in place of a lazy one"
+            )
+        if tensor.is_meta:
+            return f'{part} has no values, because it is on the device "meta": make it on the CPU'
+    trained = [(part, each) for part, each in module.named_parameters() if each.requires_grad]
+    if not trained:
+        return "the model has no parameters to train: give it a layer that has some"
+    for part, tensor in trained:
+        if tensor.dtype not in _REAL:
+            return f"{part} has numbers of type {tensor.dtype}: use torch.float32"
+        if not torch.isfinite(tensor).all():
+            return f"{part} has numbers that are infinite or NaN: correct its initial values"
+    return None
 
 
 def make_crowd(
