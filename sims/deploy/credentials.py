@@ -153,8 +153,13 @@ def _kept_pair(key: Path, certificate_file: Path, now: int) -> KeyPair | None:
 def _hand_overs(
     section: ServeFileServer | DeploySection | ClientSection, owner: Peer, name: str, problems: Problems
 ) -> tuple[HandOver, ...]:
+    usual = hand_over_path(section.key)
+    path = usual if section.hand_over is None else section.hand_over
     with problems.about(f"{name}.hand_over"):
-        return read_hand_overs(section.hand_over or hand_over_path(section.key), owner)
+        # Beside the key, there is no file before its first renewal. Another name would not be given in vain.
+        if path != usual and not path.exists():
+            raise ConfigError(f"{path} does not exist; correct the path, or remove the key hand_over")
+        return read_hand_overs(path, owner)
     return ()
 
 
