@@ -5,6 +5,7 @@ caution. If the operator has chosen an address, both are errors of the configura
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 KEY: Final = "metrics.listen"
 JSON: Final = "application/json"
+_BY_NAME: Final = "localhost"
 _INSTALL: Final = "pip install 'secagg[metrics]'"
 
 
@@ -44,6 +46,31 @@ def check_metrics(section: MetricsSection, problems: Problems, key: str = KEY) -
     the setting of the address."""
     if section.is_explicit and section.listen is not None and not is_installed():
         problems.add(key, f"needs the extra 'metrics': {_INSTALL}, or set it to \"off\"")
+
+
+def check_addresses(listen: Address, section: MetricsSection, problems: Problems, key: str = KEY) -> None:
+    """Add a problem if figures are to be served on the port `listen`, which is for the clients. `key` is the
+    setting of their address."""
+    own = section.listen
+    if own is not None and is_installed() and _overlap(own, listen):
+        problems.add(
+            key, f'{own} is taken by {listen}, the address for clients: choose another port, or "off"'
+        )
+
+
+def _overlap(one: Address, other: Address) -> bool:
+    """Return whether a machine cannot listen at both addresses. The system chooses port 0 anew each time."""
+    if one.port == 0 or one.port != other.port:
+        return False
+    named = _BY_NAME in (one.host, other.host) and one.is_loopback and other.is_loopback
+    return one.host == other.host or named or _is_any(one.host) or _is_any(other.host)
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False  # a name
 
 
 def metrics_cautions(section: MetricsSection, key: str = KEY) -> list[str]:

@@ -26,7 +26,7 @@ from sims.deploy.disk_room import check_room
 from sims.deploy.evidence_directory import EvidenceDirectory
 from sims.deploy.file_purposes import check_server_files
 from sims.deploy.log import check_log
-from sims.deploy.monitoring import check_metrics, metrics_cautions
+from sims.deploy.monitoring import check_addresses, check_metrics, metrics_cautions
 from sims.deploy.renewal import LiveServerCredentials
 from sims.deploy.sum_schedule import check_asks, round_after
 from sims.deploy.sum_specs_file import read_table
@@ -138,6 +138,7 @@ def load_server_setup(path: Path, *, with_ledger: bool = True) -> ServerSetup:
             check_log(config.server.log)
     _check_pace(config.session, problems)
     check_metrics(config.metrics, problems)
+    check_addresses(config.server.listen, config.metrics, problems)
     _check_totals(config.server.totals, problems)
     if config.server.evidence is not None:
         with problems.about("server.evidence"):

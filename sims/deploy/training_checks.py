@@ -21,7 +21,9 @@ from sims.deploy.disk_room import check_room
 from sims.deploy.evidence_directory import EvidenceDirectory
 from sims.deploy.file_purposes import Named, check_one_purpose, named_files
 from sims.deploy.log import check_log
+from sims.deploy.monitoring import check_addresses
 from sims.deploy.run_terms import RunTerms
+from sims.deploy.training_monitoring import METRICS_KEY, WHERE
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint
 from sims.records.run_directory import FINISHED, RunAdvice, first_lines
@@ -53,6 +55,7 @@ def check_deploy_section(path: Path, section: DeploySection, problems: Problems)
     if check_one_purpose([*beside, *named_files("deploy", section)], problems):
         with problems.about("deploy.log"):
             check_log(section.log)
+    check_addresses(section.listen, section.metrics, problems, f"{WHERE}.{METRICS_KEY}")
     for key in ("deadlines", "patience", "capacity"):
         with problems.about(f"deploy.{key}"):
             getattr(section, key).made()

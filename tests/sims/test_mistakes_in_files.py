@@ -16,6 +16,7 @@ from tests.sims.test_operator_mistakes import (
     SERVE,
     Mistake,
     Table,
+    both,
     changed,
     check_refusal,
     deploy,
@@ -51,6 +52,11 @@ def client(line: str) -> Mistake:
     return changed(JOINS, "[client]", f"[client]\n{line}")
 
 
+def addresses(clients: str, metrics: str) -> Mistake:
+    own = f'metrics = {{ listen = "{metrics}" }}'
+    return both(changed(SERVE, "127.0.0.1:0", clients), changed(SERVE, NO_METRICS, own))
+
+
 OF_SERVERS: Table = {
     "no hand-over": (deploy('hand_over = "no.handover"'), "deploy.hand_over"),
 }
@@ -63,6 +69,15 @@ def test_a_mistake_of_a_server(
     mistake, mentioned = OF_SERVERS[case]
     mistake(site)
     check_refusal(site, original, ["serve", SERVE], mentioned, capsys)
+
+
+@pytest.mark.parametrize(
+    ("clients", "metrics"),
+    [("127.0.0.1:0", "127.0.0.1:0"), ("127.0.0.2:7443", "127.0.0.1:7443"), ("0.0.0.0:7443", "0.0.0.0:7444")],
+)
+def test_addresses_that_do_not_overlap(site: MistakenSite, clients: str, metrics: str) -> None:
+    addresses(clients, metrics)(site)
+    assert main(["serve", "--check", str(site / SERVE)]) == 0
 
 
 def test_a_hand_over_beside_the_key_may_come_later(site: MistakenSite) -> None:
