@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,8 +13,9 @@ from pydantic import BaseModel
 from secagg.ledger.file_location import tag_key_path
 from secagg.ledger.rollback_seal import seal_path
 from secagg.net.identity_and_registry_files import bundle_path
-from sims.config_problems import Problems
+from sims.config_problems import ConfigError, Problems, toml_tables
 from sims.deploy.config import JoinConfig, ServeConfig, safetensors_path, state_key_path
+from sims.imported_object import is_reference
 
 # The name of a file in error messages, and its path.
 Named: TypeAlias = tuple[str, Path]
@@ -39,6 +41,10 @@ def check_client_files(path: Path, config: JoinConfig, problems: Problems) -> bo
     ledger = config.client.ledger
     beside = [("the configuration", path), ("the seal of client.ledger", seal_path(ledger))]
     beside.append(("the tag key of client.ledger", tag_key_path(ledger)))
+    given = config.input
+    beside += code_files(path.parent, (given.data, given.learner, given.answer))
+    if config.client.scenario is not None:
+        beside += scenario_code(config.client.scenario)
     if config.input.state is not None:
         beside.append(("the key of input.state", state_key_path(config.input.state)))
     models = {"model": config.input.model, "personal": config.input.personal}
@@ -50,6 +56,26 @@ def check_client_files(path: Path, config: JoinConfig, problems: Problems) -> bo
     return check_one_purpose(
         [*beside, *named_files("client", config.client), *named_files("input", config.input)], problems
     )
+
+
+def scenario_code(path: Path) -> Iterator[Named]:
+    """Yield the files of the operator's own code that the scenario at `path` names. A scenario that cannot be
+    read, or is none, has none: this is reported elsewhere."""
+    with suppress(ConfigError):
+        found = toml_tables(path)
+        sections = [found.get(name) for name in ("model", "data")]
+        kinds = [each.get("kind") for each in sections if isinstance(each, dict)]
+        yield from code_files(path.parent, [each for each in kinds if isinstance(each, str)])
+
+
+def code_files(directory: Path, references: Iterable[str | None]) -> Iterator[Named]:
+    """Yield the files in `directory` of the modules that these references, "module:object", name. All have
+    the same name in messages, since one module may have several objects."""
+    for each in references:
+        if each is not None and is_reference(each):
+            module = each.partition(":")[0].replace(".", "/")
+            files = (directory / f"{module}.py", directory / module / "__init__.py")
+            yield from (("code of your own", file) for file in files if file.is_file())
 
 
 def named_files(name: str, section: BaseModel) -> Iterator[Named]:

@@ -214,8 +214,10 @@ def _left_out(settings: Settings) -> Iterator[str]:
 def _deployed_clients(path: Path, clients: int | None) -> int | None:
     """Return `clients`, or else how many clients the table [deploy] of a scenario expects; None if it does
     not say so."""
-    table = toml_tables(path).get("deploy")
-    if clients is None and isinstance(table, dict):
+    table = toml_tables(path).get("deploy", {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: deploy: must be a table: write [deploy], once")
+    if clients is None:
         clients = table.get("clients")
     if clients is not None and (type(clients) is not int or clients < _FEWEST):
         raise ConfigError(f"{path}: deploy.clients: must be a whole number from {_FEWEST}")

@@ -4,6 +4,7 @@ and the files and the budget of a client. Mistakes are reported before hours of 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -16,18 +17,27 @@ from secagg.net.identity_and_registry_files import bundle_path
 from secagg.net.settings import DAY
 from secagg.policy import Policy
 from sims.config_problems import ConfigError, Problems
-from sims.deploy.config import DeploySection, InputSection
+from sims.deploy.config import DeploySection, InputSection, safetensors_path
 from sims.deploy.disk_room import check_room
 from sims.deploy.evidence_directory import EvidenceDirectory
-from sims.deploy.file_purposes import Named, check_one_purpose, named_files
+from sims.deploy.file_purposes import Named, check_one_purpose, named_files, scenario_code
 from sims.deploy.log import check_log
 from sims.deploy.monitoring import check_addresses
 from sims.deploy.run_terms import RunTerms
 from sims.deploy.training_monitoring import METRICS_KEY, WHERE
+from sims.plan.cost_plan import query_bytes
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint
-from sims.records.run_directory import FINISHED, RunAdvice, first_lines
-from sims.records.run_file_names import LEDGER, METRICS, OUTCOME, RUN, RUN_FILES, SUMS
+from sims.records.run_directory import (
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    RUNNING,
+    RunAdvice,
+    disk_errors,
+    first_lines,
+)
+from sims.records.run_file_names import LEDGER, LOCK, METRICS, OUTCOME, RUN, RUN_FILES, SUMS
 
 _OTHER: Final = "name another run directory"
 _ADVICE: Final = RunAdvice(
@@ -36,6 +46,8 @@ _ADVICE: Final = RunAdvice(
     lost=f"restore it from a backup, or {_OTHER}",
 )
 
+_STATUSES: Final = (RUNNING, INTERRUPTED, FINISHED, FAILED)
+_START: Final = 9  # bytes of a file that tell whether it is a model
 _ROUNDING: Final = 1e-9  # of a cost
 
 # --- a server ---
@@ -52,8 +64,10 @@ def check_deploy_section(path: Path, section: DeploySection, problems: Problems)
     if section.registry.suffix != ".pem":  # otherwise the name is invalid, which is reported elsewhere
         beside.append(("the file of certificates of deploy.registry", bundle_path(section.registry)))
     beside += [(f"{name} of deploy.run", section.run / name) for name in RUN_FILES]
+    beside += scenario_code(path)
     if check_one_purpose([*beside, *named_files("deploy", section)], problems):
         with problems.about("deploy.log"):
+            _check_outside(section.log, section.run)
             check_log(section.log)
     check_addresses(section.listen, section.metrics, problems, f"{WHERE}.{METRICS_KEY}")
     for key in ("deadlines", "patience", "capacity"):
@@ -65,6 +79,13 @@ def check_deploy_section(path: Path, section: DeploySection, problems: Problems)
     if section.evidence is not None:
         with problems.about("deploy.evidence"):
             EvidenceDirectory(section.evidence).check()
+
+
+def _check_outside(log: Path | None, run: Path) -> None:
+    """Raise `ConfigError` if the log is in the run directory. A run refuses a new directory with other files,
+    so the check, which creates the log, would make the run impossible."""
+    if log is not None and log.resolve().is_relative_to(run.resolve()):
+        raise ConfigError(f"{log} is in the run directory, which is for the run alone: name a file elsewhere")
 
 
 def check_cohort(section: DeploySection, terms: RunTerms, registry: Registry, problems: Problems) -> None:
@@ -79,6 +100,9 @@ def check_run_directory(path: Path, digest: str) -> None:
     """Raise `SecaggError` if a run with settings of this digest can neither begin nor go on in `path`. Change
     nothing; another server may use the directory."""
     directory = served_directory(path)
+    for name in (*RUN_FILES, LOCK):
+        if (directory / name).is_dir():
+            raise ConfigError(f"{directory / name} is a directory, but a run has a file there: {_OTHER}")
     if directory.exists:
         _check_run(directory, digest)
     else:
@@ -88,12 +112,17 @@ def check_run_directory(path: Path, digest: str) -> None:
 
 
 def _check_run(directory: RunDirectory, digest: str) -> None:
+    facts = directory.facts()
+    if not isinstance(facts.get("digest"), str) or facts.get("status") not in _STATUSES:
+        raise ConfigError(f"{directory / RUN} is not that of a run: {_ADVICE.lost}")
     if directory.status == FINISHED:
         check_finished(directory, digest)
         return
     saved = Checkpoint.read(directory, digest=digest)
     for name in (SUMS, METRICS):
         first_lines(directory / name, saved.lines[name], _ADVICE.lost)
+        if not os.access(directory / name, os.W_OK):
+            raise ConfigError(f"{directory / name} cannot be written to: run chmod u+w on it")
     ServerLedger.open(directory / LEDGER).close()
 
 
@@ -117,8 +146,12 @@ def _check_new(directory: RunDirectory) -> None:
         raise ConfigError(f"{path} is not a directory; name one, or a new one")
     else:
         above = next(each for each in path.parents if each.exists())
-        if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
-            raise ConfigError(f"{path} cannot be a directory: nothing can be made in {above}")
+        try:
+            check_room(above)  # some directories, such as /proc, accept no files in spite of their mode
+        except ConfigError:
+            raise ConfigError(
+                f"{path} cannot be a directory: nothing can be made in {above}; {_OTHER}"
+            ) from None
 
 
 # --- a client ---
@@ -132,7 +165,34 @@ def check_client_outputs(section: InputSection, problems: Problems) -> None:
             with problems.about(f"input.{key}"):
                 if is_directory(path, ConfigError):
                     raise ConfigError(f"{path} is a directory; name a file")
+                if key != "state":
+                    _check_replaced(path, _is_archive)
+                    _check_replaced(safetensors_path(path), _is_safetensors)
                 check_room(path.parent)
+
+
+def _check_replaced(path: Path, is_model: Callable[[bytes], bool]) -> None:
+    """Raise `ConfigError` if there is something at `path` that is no model, which a final model would
+    replace. `is_model` decides by the first bytes. An empty file is nothing."""
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise ConfigError(f"a model is written to {path}, but this is no file: name another")
+    with disk_errors(path, "read"), path.open("rb") as file:
+        start = file.read(_START)
+    if start and not is_model(start):
+        raise ConfigError(
+            f"{path} is no model, and would be replaced by one: name another file, or remove it"
+        )
+
+
+def _is_archive(start: bytes) -> bool:
+    return start.startswith(b"PK")
+
+
+def _is_safetensors(start: bytes) -> bool:
+    """The header, which is JSON, follows its length in 8 bytes."""
+    return start[8:9] == b"{"
 
 
 def check_policy(policy: Policy, terms: RunTerms, problems: Problems) -> None:
@@ -143,6 +203,18 @@ def check_policy(policy: Policy, terms: RunTerms, problems: Problems) -> None:
         needed, offered = str(getattr(policy, key)), getattr(channel, key)
         if needed != offered:
             problems.add(f"policy.{key}", f"is {needed}, but channel.{key} of the scenario is {offered}")
+    if channel.sums > policy.max_sums:
+        problems.add(
+            "policy.max_sums",
+            f"allows {policy.max_sums} in a session, but channel.sums of the scenario is {channel.sums}: "
+            "raise it, or set channel.sums, on the server as well",
+        )
+    longest = max(max(query_bytes(each, terms.algorithm.dim)) for each in terms.algorithm.sums())
+    if longest > policy.max_query_bytes:
+        problems.add(
+            "policy.max_query_bytes",
+            f"is {policy.max_query_bytes}, but a query of the run has {longest}: raise it",
+        )
     if policy.min_cohort > terms.clients:
         problems.add(
             "policy.min_cohort", f"{policy.min_cohort} clients are needed, but the run is for {terms.clients}"

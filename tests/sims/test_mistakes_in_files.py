@@ -3,13 +3,18 @@ sentence that names what is wrong, with `--check` as well. Nothing is lost, and 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from sims.cli import main
+from sims.deploy.model_files import write_model
+from sims.deploy.run_terms import run_terms
 from tests.sims.mistaken_site import MistakenSite
 from tests.sims.test_operator_mistakes import (
     JOINS,
@@ -19,8 +24,13 @@ from tests.sims.test_operator_mistakes import (
     both,
     changed,
     check_refusal,
+    copied,
     deploy,
+    directory,
+    filled,
+    refused,
 )
+from tests.sims.training_site import TrainingSite
 
 NO_METRICS = 'metrics = { listen = "off" }'
 
@@ -57,7 +67,40 @@ def addresses(clients: str, metrics: str) -> Mistake:
     return both(changed(SERVE, "127.0.0.1:0", clients), changed(SERVE, NO_METRICS, own))
 
 
+def code(file: str, old: str, new: str) -> Mistake:
+    """`old` becomes `new`, with the name of the file of the operator's own code in place of CODE."""
+
+    def act(site: TrainingSite) -> None:
+        assert isinstance(site, MistakenSite)
+        site.change(file, old, new.replace("CODE", f"{site.module}.py"))
+
+    return act
+
+
 OF_SERVERS: Table = {
+    "a finished run.json of no run": (
+        filled("run/run.json", b'{"format": 2, "status": "finished"}'),
+        "run/run.json",
+    ),
+    "a running run.json of no run": (
+        filled("run/run.json", b'{"format": 2, "status": "running"}'),
+        "run/run.json",
+    ),
+    "a run.json of no status": (filled("run/run.json", b'{"format": 2, "digest": "00"}'), "run/run.json"),
+    "a directory as model": (
+        lambda site: ((site / "run/model.npz").unlink(), (site / "run/model.npz").mkdir()),
+        "run/model.npz",
+    ),
+    "a run where nothing can be made": (changed(SERVE, 'run = "run"', 'run = "/proc/r9"'), "deploy.run"),
+    "a log in a new run directory": (
+        both(directory("new"), changed(SERVE, 'run = "run"', 'run = "new"'), deploy('log = "new/serve.log"')),
+        "deploy.log",
+    ),
+    "a log in the run directory": (deploy('log = "./run/serve.log"'), "deploy.log"),
+    "a log in place of code": (code(SERVE, "rest = 0.01", 'rest = 0.01\nlog = "CODE"'), "deploy.log"),
+    "metrics at the clients' address": (addresses("127.0.0.1:7443", "127.0.0.1:7443"), "deploy.metrics"),
+    "metrics at one of all addresses": (addresses("0.0.0.0:7443", "127.0.0.1:7443"), "deploy.metrics"),
+    "metrics at a name": (addresses("127.0.0.1:7443", "localhost:7443"), "deploy.metrics"),
     "no hand-over": (deploy('hand_over = "no.handover"'), "deploy.hand_over"),
 }
 
@@ -69,6 +112,19 @@ def test_a_mistake_of_a_server(
     mistake, mentioned = OF_SERVERS[case]
     mistake(site)
     check_refusal(site, original, ["serve", SERVE], mentioned, capsys)
+
+
+def test_records_that_cannot_be_written(
+    site: MistakenSite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The superuser, who may run this test, can write to files of any mode."""
+    access = os.access
+
+    def no_sums(path: Any, mode: int, **more: Any) -> bool:
+        return Path(path).name != "sums.jsonl" and access(path, mode, **more)
+
+    monkeypatch.setattr(os, "access", no_sums)
+    assert "run/sums.jsonl" in refused(["serve", "--check", str(site / SERVE)], capsys)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +144,19 @@ def test_a_hand_over_beside_the_key_may_come_later(site: MistakenSite) -> None:
 
 
 OF_CLIENTS: Table = {
+    "several tables [deploy]": (changed(SERVE, "[deploy]", "[[deploy]]"), "write [deploy], once"),
+    "fewer sums than a session has": (changed(JOINS, "max_sums = 64", "max_sums = 1"), "policy.max_sums"),
+    "queries that are too long": (
+        changed(JOINS, "[input]", "max_query_bytes = 200\n\n[input]"),
+        "policy.max_query_bytes",
+    ),
     "no hand-over": (client('hand_over = "no.handover"'), "client.hand_over"),
+    "a log in place of code": (code(JOINS, "[client]", '[client]\nlog = "CODE"'), "client.log"),
+    "a model in place of code": (code(JOINS, '"final-0.npz"', '"CODE"'), "input.model"),
+    "a model in place of notes": (filled("final-0.npz", b"my notes\n"), "final-0.npz"),
+    "a model in place of a named one": (copied("client-0.pem", "final-0.safetensors"), "final-0.safetensors"),
+    "a directory as named model": (directory("final-0.safetensors"), "final-0.safetensors"),
+    "a device as model": (changed(JOINS, '"final-0.npz"', '"/dev/null"'), "input.model"),
 }
 
 
@@ -99,3 +167,10 @@ def test_a_mistake_of_a_client(
     mistake, mentioned = OF_CLIENTS[case]
     mistake(site)
     check_refusal(site, original, ["join", JOINS], mentioned, capsys)
+
+
+def test_models_of_an_earlier_run_are_replaced(site: MistakenSite) -> None:
+    terms = run_terms(site / SERVE, site.directory)
+    write_model(site / "final-0.npz", np.zeros(terms.algorithm.dim), terms.module)
+    (site / "personal-0.npz").touch()  # nothing is lost with an empty file
+    assert main(["join", "--check", str(site / JOINS)]) == 0
