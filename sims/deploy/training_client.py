@@ -6,10 +6,11 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from numbers import Integral
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any, Final, TypeAlias, cast
+
+import numpy as np
 
 from fl.errors import FLError
 from fl.federation import ClientData
@@ -211,14 +212,14 @@ def checked_learner(name: str, learner: Any, terms: RunTerms) -> Learner:
     other = [each for each in _METHODS if not callable(found[each])]
     if other:
         raise ConfigError(f"{name}: {kind} is no learner: {', '.join(other)} must be a method")
-    if not (_is_whole(found["samples"]) and found["samples"] >= 1):
+    if not _is_count(found["samples"]):
         raise ConfigError(f"{name}: samples of {kind} must be a whole number from 1")
     _check_loss(f"{name}: the loss of a model of {len(terms.initial)} numbers", learner, terms)
     return cast(Learner, learner)
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+def _is_count(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 1
 
 
 def _check_loss(what: str, learner: Any, terms: RunTerms) -> None:

@@ -28,6 +28,7 @@ from tests.sims.test_operator_mistakes import (
     deploy,
     directory,
     filled,
+    lost,
     refused,
 )
 from tests.sims.training_site import TrainingSite
@@ -88,7 +89,7 @@ OF_SERVERS: Table = {
     ),
     "a run.json of no status": (filled("run/run.json", b'{"format": 2, "digest": "00"}'), "run/run.json"),
     "a directory as model": (
-        lambda site: ((site / "run/model.npz").unlink(), (site / "run/model.npz").mkdir()),
+        both(lost("run/model.npz"), directory("run/model.npz")),
         "run/model.npz",
     ),
     "a run where nothing can be made": (changed(SERVE, 'run = "run"', 'run = "/proc/r9"'), "deploy.run"),
