@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import math
 import ssl
-from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
 
 import trio
 
-from secagg.errors import OutOfOrder, OversizeMessage, PeerError, SecaggError, SlowReader, StateError
+from secagg.errors import PeerError, SecaggError, SlowReader, StateError
 from secagg.ledger import ServerLedger
 from secagg.net import events as net_events
 from secagg.net import packets
+from secagg.net.client_conduct import ClientConduct
 from secagg.net.connection import LAST_SECONDS, Connection, host_of
 from secagg.net.events import LeaveReason, OnServerEvent
 from secagg.net.expected_clients import ConnectionState, ExpectedClients
@@ -37,8 +36,6 @@ from secagg.net.settings import Address, Capacity, Deadlines, Patience
 from secagg.net.trio_check import check_trio_runs
 from secagg.net.upload_slots import UploadSlots
 from secagg.server import ServerMachine
-
-_MAX_STRAY_FRAMES: Final = 8  # frames of an honest client that may arrive after its session has ended
 
 
 class Server:
@@ -60,10 +57,8 @@ class Server:
         self._session: Session | None = None
         self._links: dict[int, Link] = {}
         self._offline: dict[Link, trio.CancelScope] = {}  # cancel to end a link's grace period
-        self._stray_frames: Counter[int] = Counter()
         self._notices: dict[Topic, bytes] = {}  # what every client is told when it connects
-        self._client_notices: Counter[int] = Counter()  # by client, since the last session began
-        self._excluded: dict[int, float] = {}  # until when clients are refused; inf: until the session ends
+        self._conduct = ClientConduct()
         self._gone: set[int] = set()  # clients that no session waits for, until they connect again
         self._report_due = -math.inf  # the time of the next report of what the server waits for
         self._outdated: set[Link] = set()  # of clients in the session that have another key by now
@@ -116,7 +111,7 @@ class Server:
             self.post(notice)
         changed = {member for member in {*before, *members} if members.get(member) != before.get(member)}
         for member in changed:  # what the old key did is not held against the new one
-            self._reset_conduct(member)
+            self._conduct.reset(member)
         for member in changed.intersection(self._links):
             link = self._links[member]
             if member in members and self._session is not None and self._session.has(link):
@@ -167,7 +162,7 @@ class Server:
         check_trio_runs("Server.session")
         if self._session is not None:
             raise StateError("a server has one session at a time")
-        self._clear_exclusions()
+        self._conduct.clear()
         candidates = self._authenticator.members if members is None else members
         session = self._session = Session(
             machine,
@@ -193,7 +188,7 @@ class Server:
             try:
                 session.end()
             finally:
-                self._clear_exclusions()
+                self._conduct.clear()
                 self._forget_outdated()
                 self._on_event(net_events.SessionClosed())
 
@@ -209,20 +204,6 @@ class Server:
                 self._forget(link, LeaveReason.KEY_CHANGED)
         self._outdated.clear()
 
-    def _clear_exclusions(self) -> None:
-        """Let excluded clients connect again, and reset each client's counts of notices and stray frames."""
-        self._excluded.clear()
-        self._stray_frames.clear()
-        self._client_notices.clear()
-
-    def _reset_conduct(self, member: int) -> None:
-        """Let a client connect again if it is excluded, and reset its counts of notices and stray frames."""
-        for record in (self._excluded, self._stray_frames, self._client_notices):
-            record.pop(member, None)
-
-    def _is_excluded(self, member: int) -> bool:
-        return trio.current_time() < self._excluded.get(member, -math.inf)
-
     # --- connections ---
 
     async def handle_connection(self, stream: trio.abc.Stream) -> None:
@@ -232,7 +213,7 @@ class Server:
             return
         self._connection_count += 1
         try:
-            if self._is_excluded(client.hello.member):
+            if self._conduct.is_excluded(client.hello.member):
                 await client.connection.send_last(packets.bye(Reason.EXCLUDED))
             else:
                 await self._serve_client(client)
@@ -255,7 +236,7 @@ class Server:
             if link.run_lock.statistics().tasks_waiting:
                 return  # the client has connected again meanwhile; only its newest connection is used
             if self._links.get(link.member) is not link:
-                excluded = self._is_excluded(link.member)
+                excluded = self._conduct.is_excluded(link.member)
                 reason = Reason.EXCLUDED if excluded else Reason.REPLACED
                 await client.connection.send_last(packets.bye(reason))
                 return
@@ -317,15 +298,11 @@ class Server:
         if self._session is not None and self._session.expects(link, arrival):
             await self._session.take(link, arrival)
             return
-        self._stray_frames[link.member] += 1
-        if self._stray_frames[link.member] > _MAX_STRAY_FRAMES:
-            raise OutOfOrder(link.member, "sends messages that belong to no session")
+        self._conduct.count_stray_frame(link.member)
 
     def _take_notice(self, member: int, frame: bytes) -> None:
         """Report the notice of a client. Raises `PeerError` if it is malformed, or one of too many."""
-        self._client_notices[member] += 1
-        if len(frame) > MAX_CLIENT_NOTICE or self._client_notices[member] > _MAX_STRAY_FRAMES:
-            raise OversizeMessage(member, "too many notices, or too long ones")
+        self._conduct.count_notice(member, len(frame))
         self._on_event(net_events.ClientNotice(member, parse_notice(frame, sender=member)))
 
     async def _on_connection_end(self, link: Link, connection: Connection, why: SecaggError) -> None:
@@ -383,10 +360,8 @@ class Server:
             link.close(Reason.UNKNOWN)
             return
         self._on_event(net_events.ClientExcluded(link.member, error))
-        self._reset_conduct(link.member)
         if link not in self._outdated:
-            idle = trio.current_time() + self._patience.grace
-            self._excluded[link.member] = idle if self._session is None else math.inf
+            self._conduct.exclude(link.member, self._patience.grace if self._session is None else math.inf)
         self._gone.add(link.member)
         if self._session is not None and self._session.has(link):
             self._session.remove_excluded(link, error)

@@ -139,7 +139,7 @@ def garbage_packets(connections: int, each: int) -> None:
 
 
 def test_garbage_packets() -> None:
-    """The guards: `parse_header`, `Server._excluded` and `EventLog._write_once`."""
+    """The guards: `parse_header`, `ClientConduct.exclude` and `EventLog._write_once`."""
     garbage_packets(50, 20)
 
 
@@ -174,7 +174,7 @@ def garbage_frames(connections: int, each: int) -> None:
 
 
 def test_garbage_frames() -> None:
-    """The guards: `messages.decode`, and `Server._excluded`. Without it, it is invited again."""
+    """The guards: `messages.decode`, and `ClientConduct.exclude`. Without it, it is invited again."""
     garbage_frames(50, 20)
 
 
@@ -186,7 +186,7 @@ def test_a_hundred_thousand_garbage_frames() -> None:
 def test_frames_of_no_session_are_few() -> None:
     """Frames that were made before the session are ignored, as an honest client may have one on its way.
 
-    The guard: they are counted, in `Server._take`. Without it, whoever says `seen = 0` floods unnoticed.
+    The guard: they are counted, in `ClientConduct`. Without it, whoever says `seen = 0` floods unnoticed.
     """
     site = Site()
 

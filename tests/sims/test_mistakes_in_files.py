@@ -172,6 +172,6 @@ def test_a_mistake_of_a_client(
 
 def test_models_of_an_earlier_run_are_replaced(site: MistakenSite) -> None:
     terms = run_terms(site / SERVE, site.directory)
-    write_model(site / "final-0.npz", np.zeros(terms.algorithm.dim), terms.module)
+    write_model(site / "final-0.npz", np.zeros(terms.algorithm.dim), terms)
     (site / "personal-0.npz").touch()  # nothing is lost with an empty file
     assert main(["join", "--check", str(site / JOINS)]) == 0
