@@ -41,7 +41,7 @@ def parameter_slices(module: nn.Module) -> tuple[ParameterSlice, ...]:
             slots.append(ParameterSlice(name, parameter.shape, start))
             start += parameter.numel()
     if not slots:
-        raise TrainingError("the model has no parameters to train")
+        raise TrainingError("the model has no parameters to train: give it a layer that has some")
     return tuple(slots)
 
 

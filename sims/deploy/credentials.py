@@ -4,6 +4,7 @@ it controls. Under `curious_server` no message is signed: the registry only list
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,7 +158,7 @@ def _hand_overs(
     path = usual if section.hand_over is None else section.hand_over
     with problems.about(f"{name}.hand_over"):
         # Beside the key, there is no file before its first renewal. Another name would not be given in vain.
-        if path != usual and not path.exists():
+        if path != usual and not os.path.exists(path):
             raise ConfigError(f"{path} does not exist; correct the path, or remove the key hand_over")
         return read_hand_overs(path, owner)
     return ()

@@ -101,13 +101,13 @@ def check_run_directory(path: Path, digest: str) -> None:
     nothing; another server may use the directory."""
     directory = served_directory(path)
     for name in (*RUN_FILES, LOCK):
-        if (directory / name).is_dir():
+        if is_directory(directory / name, ConfigError):
             raise ConfigError(f"{directory / name} is a directory, but a run has a file there: {_OTHER}")
     if directory.exists:
         _check_run(directory, digest)
     else:
         _check_new(directory)
-    if path.is_dir():
+    if is_directory(path, ConfigError):
         check_room(path)
 
 

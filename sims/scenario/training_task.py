@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from fl.crowd import Crowd
+from fl.errors import TrainingError
 from fl.federation import ClientData, Federation
-from fl.flat_model import dim_of
+from fl.flat_model import dim_of, parameter_slices
 from fl.models import build as build_model
 from fl.models import build_from
 from fl.training_settings import Schedule, Training
@@ -30,7 +30,6 @@ from sims.scenario.kind_parameters import MODELS
 from sims.scenario.settings import Settings
 
 _CROSS_ENTROPY = "cross-entropy"
-_REAL: Final = (torch.float16, torch.float32, torch.float64)  # other types do not become vectors of numpy
 
 
 @dataclass(frozen=True)
@@ -170,19 +169,14 @@ def own_module(name: str, make: Any, seed: int) -> nn.Module:
 def _why_untrainable(module: nn.Module) -> str | None:
     """Return why a model of the user's own cannot be trained, and what to do; None if it can be."""
     for part, tensor in chain(module.named_parameters(), module.named_buffers()):
-        if is_lazy(tensor):
-            return (
-                f"{part} has no shape before the first sample: give its layer sizes, in place of a lazy one"
-            )
         if tensor.is_meta:
             return f'{part} has no values, because it is on the device "meta": make it on the CPU'
-    trained = [(part, each) for part, each in module.named_parameters() if each.requires_grad]
-    if not trained:
-        return "the model has no parameters to train: give it a layer that has some"
-    for part, tensor in trained:
-        if tensor.dtype not in _REAL:
-            return f"{part} has numbers of type {tensor.dtype}: use torch.float32"
-        if not torch.isfinite(tensor).all():
+    try:
+        trained = [slot.name for slot in parameter_slices(module)]
+    except TrainingError as error:
+        return str(error)
+    for part in trained:
+        if not torch.isfinite(module.get_parameter(part)).all():
             return f"{part} has numbers that are infinite or NaN: correct its initial values"
     return None
 

@@ -22,7 +22,7 @@ from secagg.net.events import NoticeReceived
 from secagg.net.notices import Notice, Topic
 from sims.config_problems import ConfigError
 from sims.coordination.client_runtime import RunOutcome
-from sims.deploy import training_server
+from sims.deploy import finished_run
 from sims.deploy.client_setup import ClientSetup, load_client_setup
 from sims.deploy.join import JoinRunner, told
 from sims.deploy.run_terms import run_terms
@@ -114,7 +114,7 @@ def test_a_server_whose_terms_cannot_be_read_is_told_so(
     def garbled(topic: Topic, body: bytes) -> Notice:
         return Notice(topic, b"no terms" if topic is Topic.TERMS else body)
 
-    monkeypatch.setattr(training_server, "Notice", garbled)
+    monkeypatch.setattr(finished_run, "Notice", garbled)
     site = TrainingSite(tmp_path)
 
     log = site.train(until=lambda log: len(log.facts("notice")) >= len(site.clients))

@@ -406,6 +406,7 @@ def test_hand_overs_that_cannot_be_read_are_a_problem_of_the_configuration(site:
     site.write("client-1.handover", "garbage")
     with pytest.raises(Exception, match=r"client\.hand_over"):
         load_client_setup(site / "join-1.toml")
+    write_hand_overs(site / "none", [])
     site.change("join-1.toml", "[policy]", 'hand_over = "none"\n[policy]')
     load_client_setup(site / "join-1.toml")
 
