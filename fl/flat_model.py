@@ -184,7 +184,10 @@ def check_stateless(module: nn.Module) -> None:
             raise _stateful(f"{name or 'the model'} keeps batch statistics", "use GroupNorm")
         hooks = part._forward_pre_hooks.values()  # with which the older `spectral_norm` is made
         if isinstance(part, _SpectralNorm) or any(isinstance(each, SpectralNorm) for each in hooks):
-            raise _stateful(f"{name or 'the model'} keeps vectors of spectral_norm", "use weight_norm")
+            raise _stateful(
+                f"{name or 'the model'} keeps vectors of spectral_norm",
+                "use torch.nn.utils.parametrizations.weight_norm",
+            )
 
 
 def _stateful(problem: str, remedy: str) -> TrainingError:

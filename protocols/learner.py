@@ -6,7 +6,7 @@ This module imports only numpy, so training code can use it alone. A learner's d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypedDict, Unpack
 
@@ -146,14 +146,16 @@ class Learner(Protocol):
 def calls_of(learner: object) -> int | None:
     """Return how often a learner has trained, if it counts this in an attribute `calls`; otherwise None. Such
     a learner derives its random choices, such as the order of samples, from the count."""
-    calls: int | None = getattr(learner, "calls", None)
-    return calls
+    calls = getattr(learner, "calls", None)
+    return calls if type(calls) is int else None
 
 
 def set_calls(learner: Any, calls: int | None) -> None:
-    """Let the random choices of a learner go on as after `calls` trainings. Do nothing if it is None."""
+    """Let the random choices of a learner go on as after `calls` trainings. Do nothing if it is None, or if
+    the learner does not allow it."""
     if calls is not None:
-        learner.calls = calls
+        with suppress(AttributeError):
+            learner.calls = calls
 
 
 @contextmanager

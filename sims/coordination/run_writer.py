@@ -306,12 +306,12 @@ class RunWriter:
         self._write_table()
         self._write_status(INTERRUPTED)
 
-    def leave(self) -> None:
-        """Record that a served run stops before its end, if the disk allows it. Do nothing if it has not
-        begun, or is finished."""
+    def leave(self, error: str | None = None) -> None:
+        """Record that a served run stops before its end, because of an `error` or not, if the disk allows it.
+        Do nothing if there is no checkpoint yet, or the run is finished."""
         if self._facts.get("status") == RUNNING and (self._directory / CHECKPOINT).exists():
             with suppress(ConfigError):
-                self._write_status(INTERRUPTED)
+                self._write_status(INTERRUPTED if error is None else FAILED, error)
 
     def fail(self, why: str) -> None:
         """Record in `run.json` why the run failed, if the disk allows it and the run has begun."""

@@ -20,7 +20,7 @@ from secagg.net.atomic_files import PRIVATE, FileKind
 from sims.config_problems import ConfigError
 from sims.deploy.config import state_key_path
 
-_MAGIC: Final = b"secagg client state 1\n"
+_MAGIC: Final = b"secagg client state 2\n"
 _NONCE: Final = 12
 _KEY: Final = 32
 STATE: Final = FileKind("the state of a client", "correct the path", ConfigError)

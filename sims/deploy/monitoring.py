@@ -63,14 +63,21 @@ def _overlap(one: Address, other: Address) -> bool:
     if one.port == 0 or one.port != other.port:
         return False
     named = _BY_NAME in (one.host, other.host) and one.is_loopback and other.is_loopback
-    return one.host == other.host or named or _is_any(one.host) or _is_any(other.host)
+    return (
+        one.host == other.host or named or _includes(one.host, other.host) or _includes(other.host, one.host)
+    )
 
 
-def _is_any(host: str) -> bool:
+def _includes(every: str, host: str) -> bool:
+    """Return whether `every` stands for all addresses of a machine, and `host` is one of them, or a name."""
     try:
-        return ipaddress.ip_address(host).is_unspecified
+        wide = ipaddress.ip_address(every)
     except ValueError:
         return False  # a name
+    try:
+        return wide.is_unspecified and ipaddress.ip_address(host).version == wide.version
+    except ValueError:
+        return wide.is_unspecified
 
 
 def metrics_cautions(section: MetricsSection, key: str = KEY) -> list[str]:

@@ -52,6 +52,8 @@ from sims.deploy.process_control import allow_connections
 
 _INTERVAL: Final = 2.0  # seconds between two looks at the files
 _OTHER_CONNECTIONS: Final = 256  # of strangers, and of those that read metrics
+_LOCK_ATTEMPTS: Final = 20
+_LOCK_INTERVAL: Final = 0.02  # seconds
 _WAIT_INTERVAL: Final = 60.0  # seconds between two lines of the log while a server waits for a registry
 
 
@@ -250,6 +252,7 @@ class ClientFiles:
         self._log = log
         self._server = credentials.server  # as last read from its file, or written to it
         self._pair = KeyPair(credentials.identity, credentials.certificate)
+        self._handed_over = False  # whether a statement is new, of which the client has not heard
         self.watch = FileWatch(self._files())
 
     def _files(self) -> Iterator[Path]:
@@ -269,7 +272,7 @@ class ClientFiles:
 
     async def _take(self, client: Client) -> None:
         section, now = self._section, int(time.time())
-        handed_over = self._ledger.offer(read_hand_overs(self._hand_over, section.member))
+        self._handed_over |= self._ledger.offer(read_hand_overs(self._hand_over, section.member))
         await client.offer_registry(REGISTRY.read(section.registry))
         server = read_certificate(section.server_certificate)
         if server != self._server:
@@ -277,8 +280,9 @@ class ClientFiles:
             self._server = server
             self._log.write("server certificate", file=str(section.server_certificate))
         pair = newest_pair(section, now=now)
-        if pair != self._pair or handed_over:
+        if pair != self._pair or self._handed_over:
             await client.offer_key(pair.identity, pair.certificate)
+            self._handed_over = False
         if pair != self._pair:
             self._log.write("new certificate", new_key=pair.identity.public != self._pair.identity.public)
             self._pair = pair
@@ -317,8 +321,7 @@ class ClientFiles:
         path = self._section.registry
         handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            if not try_lock_file(handle):  # secagg enrol locks it, too: no newer registry is overwritten
-                raise ConfigError(f"another process holds the lock of {path.parent}")
+            _lock_soon(handle, path.parent)  # secagg enrol does so, too: no newer registry is overwritten
             if self._stored_version(path) < registry.version:
                 REGISTRY.replace(path, data, mode=PUBLIC)
         finally:
@@ -336,3 +339,13 @@ class ClientFiles:
             CERTIFICATE.replace(old_path(path), event.previous, mode=PUBLIC)
             CERTIFICATE.replace(path, event.certificate, mode=PUBLIC)
         self._server = event.certificate
+
+
+def _lock_soon(handle: int, directory: Path) -> None:
+    """Lock an open directory. Raise `ConfigError` if another process holds the lock for longer than others
+    need to store a file: the event loop waits meanwhile."""
+    for _ in range(_LOCK_ATTEMPTS):
+        if try_lock_file(handle):
+            return
+        time.sleep(_LOCK_INTERVAL)
+    raise ConfigError(f"another process holds the lock of {directory}")

@@ -288,7 +288,8 @@ def _difference(name: str, theirs: str | None, own: str | None) -> str:
         return f"{_shown(name)}: the server has {_shown(theirs)}, this client {_shown(own)}"
     if theirs is None or own is None:
         return f"{_shown(name)}: only at {'the server' if own is None else 'this client'}"
-    return f"{_shown(name)}: the server has other values than this client"
+    remedy = "load them from one file, in place of computing them"
+    return f"{_shown(name)}: the server has other values than this client: {remedy}"
 
 
 def _shown(value: str | None) -> str:

@@ -153,7 +153,7 @@ def open_server_run(
         try:
             yield TrainingServer(section, terms, credentials, writer, log, on_round)
         except SecaggError as error:
-            writer.fail(str(error))
+            writer.leave(str(error))
             raise
         finally:
             writer.leave()
@@ -198,7 +198,7 @@ class TrainingServer(FinishedRun):
     def _write_report(self) -> None:
         try:
             write_report(self._section.run)
-        except ConfigError as error:
+        except SecaggError as error:
             self._log.write("caution", reason=f"there is no report: {error}")
 
     # --- in the thread of the algorithm ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -173,8 +174,11 @@ def _why_untrainable(module: nn.Module) -> str | None:
             return f'{part} has no values, because it is on the device "meta": make it on the CPU'
     try:
         trained = [slot.name for slot in parameter_slices(module)]
+        copy.deepcopy(module)  # as for every client
     except TrainingError as error:
         return str(error)
+    except RuntimeError:  # such as torch.nn.utils.weight_norm makes it
+        return "torch cannot copy the model: keep no tensors that are computed from parameters"
     for part in trained:
         if not torch.isfinite(module.get_parameter(part)).all():
             return f"{part} has numbers that are infinite or NaN: correct its initial values"

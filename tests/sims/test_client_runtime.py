@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from protocols.learner import uncounted
 from protocols.participant import Participant
 from protocols.rounds import RoundInfo
 from secagg.events import Abandoned, Asked, Confirmed, Joined
@@ -96,6 +97,31 @@ def test_a_restarted_client_goes_on_with_the_order_of_its_samples() -> None:
     ClientRuntime(cast(Participant, again), store)
     assert again.learner.calls == 7
     assert again.restored == b"['answer']"
+
+
+class OtherCalls:
+    """A learner of a user, whose attribute of this name means something else."""
+
+    @property
+    def calls(self) -> Any:
+        return ["not", "a count"]
+
+
+class FixedCalls:
+    @property
+    def calls(self) -> int:
+        return 3
+
+
+@pytest.mark.parametrize("learner", [OtherCalls(), FixedCalls(), object()])
+def test_a_learner_that_does_not_count_is_left_alone(learner: Any) -> None:
+    store, participant = Store(), RecordingParticipant()
+    participant.learner = learner
+    ClientRuntime(cast(Participant, participant), store).answer(asked(0))
+    ClientRuntime(cast(Participant, participant), store)
+    with uncounted(learner):
+        pass
+    assert participant.restored is not None
 
 
 def test_a_sum_that_was_over_before_its_answer_leaves_the_last_answer_alone() -> None:

@@ -101,6 +101,7 @@ OF_SERVERS: Table = {
     "a log in place of code": (code(SERVE, "rest = 0.01", 'rest = 0.01\nlog = "CODE"'), "deploy.log"),
     "metrics at the clients' address": (addresses("127.0.0.1:7443", "127.0.0.1:7443"), "deploy.metrics"),
     "metrics at one of all addresses": (addresses("0.0.0.0:7443", "127.0.0.1:7443"), "deploy.metrics"),
+    "metrics at a name of all": (addresses("0.0.0.0:7443", "localhost:7443"), "deploy.metrics"),
     "metrics at a name": (addresses("127.0.0.1:7443", "localhost:7443"), "deploy.metrics"),
     "no hand-over": (deploy('hand_over = "no.handover"'), "deploy.hand_over"),
 }
@@ -130,7 +131,12 @@ def test_records_that_cannot_be_written(
 
 @pytest.mark.parametrize(
     ("clients", "metrics"),
-    [("127.0.0.1:0", "127.0.0.1:0"), ("127.0.0.2:7443", "127.0.0.1:7443"), ("0.0.0.0:7443", "0.0.0.0:7444")],
+    [
+        ("127.0.0.1:0", "127.0.0.1:0"),
+        ("127.0.0.2:7443", "127.0.0.1:7443"),
+        ("0.0.0.0:7443", "0.0.0.0:7444"),
+        ("0.0.0.0:7443", "[::1]:7443"),
+    ],
 )
 def test_addresses_that_do_not_overlap(site: MistakenSite, clients: str, metrics: str) -> None:
     addresses(clients, metrics)(site)

@@ -126,6 +126,12 @@ def lazy():
     return nn.Sequential(nn.Linear(4, 3), nn.LazyLinear(3))
 
 
+def computed():
+    layer = nn.Linear(4, 3)
+    layer.held = layer.weight * 2
+    return layer
+
+
 def valueless():
     return nn.Linear(4, 3, device="meta")
 
@@ -161,6 +167,7 @@ instance = Net(None)
         ("frozen", "no parameters"),
         ("lazy", "1.weight has no size yet"),
         ("valueless", "make it on the CPU"),
+        ("computed", "torch cannot copy the model"),
         ("undefined", "extra has numbers that are infinite or NaN"),
         ("infinite", "extra has numbers that are infinite or NaN"),
         ("complex_numbers", "complex numbers"),

@@ -17,7 +17,6 @@ from secagg.ledger import read_ledger
 from secagg.net.event_log import EventLog
 from sims.audit.audit_run import audit_run
 from sims.config_problems import ConfigError
-from sims.coordination.run_writer import RunShape
 from sims.deploy.client_setup import load_client_setup
 from sims.deploy.client_state_file import StateFile
 from sims.deploy.config import state_key_path
@@ -25,7 +24,7 @@ from sims.deploy.process_control import single_error
 from sims.deploy.run_terms import run_terms
 from sims.deploy.training_server import TrainingServer, load_deployment, open_server_run, serve_training
 from sims.records import RunDirectory
-from sims.records.run_directory import FAILED, FINISHED, INTERRUPTED, SERVED
+from sims.records.run_directory import FAILED, FINISHED, INTERRUPTED
 from tests.secagg.net.rig import Diary
 from tests.sims.training_site import TrainingSite
 
@@ -211,19 +210,26 @@ def test_a_run_that_is_stopped_says_so_and_goes_on(tmp_path: Path) -> None:
     assert RunDirectory(site / "run").status == FINISHED
 
 
-def test_a_run_that_fails_says_why(tmp_path: Path) -> None:
-    site = TrainingSite(tmp_path)
+def test_a_run_that_fails_says_why_unless_it_is_finished(tmp_path: Path) -> None:
+    site = TrainingSite(tmp_path, rounds=4)
 
-    def fail_in_the_run() -> None:
+    def run_out_of_room() -> None:
         with open_server_run(*load_deployment(site / "train.toml"), EventLog(Diary())) as server:
-            assert isinstance(server, TrainingServer)
-            server._writer.begin(RunShape(clients=4, algorithm=server._terms.algorithm, channel=SERVED))
+            if isinstance(server, TrainingServer) and server._writer.saved is not None:
+                server._writer.resumed()
             raise ConfigError("the disk is full")
 
-    with pytest.raises(ConfigError):
-        fail_in_the_run()
-    facts = RunDirectory(site / "run").facts()
-    assert (facts["status"], facts["why"]) == (FAILED, "the disk is full")
+    def fail_in_the_run() -> tuple[Any, Any]:
+        with pytest.raises(ConfigError):
+            run_out_of_room()
+        facts = RunDirectory(site / "run").facts() if (site / "run/run.json").exists() else {}
+        return facts.get("status"), facts.get("why")
+
+    assert fail_in_the_run() == (None, None)  # nothing is left of a run that has not begun
+    site.train(lambda log: bool(log.facts("round")))
+    assert fail_in_the_run() == (FAILED, "the disk is full")
+    site.train()
+    assert fail_in_the_run() == (FINISHED, None)
 
 
 def test_rounds_that_fail_one_after_the_other_are_held_at_longer_intervals(tmp_path: Path) -> None:
