@@ -19,6 +19,7 @@ from protocols.participant import Participant
 from protocols.serialisation import Vector
 from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from sims.audit.audit_run import audit_run
+from sims.coordination.client_runtime import ClientRuntime
 from sims.deploy.client_state_file import StateFile
 from sims.deploy.run_terms import run_terms
 from sims.records import RunDirectory
@@ -56,12 +57,12 @@ class KilledSite(TrainingSite):
 
     def memory(self, member: int) -> Vector | None:
         """The personal model in the state file of a client; None if it has none yet."""
-        saved = StateFile(self / f"state-{member}", member, self.terms.digest).load()
-        if saved is None:
+        store = StateFile(self / f"state-{member}", member, self.terms.digest)
+        if store.load() is None:
             return None
         trust, learner = self.terms.settings.channel.trust, object()
         client = Participant(self.terms.algorithm, learner, trust=trust, member=member)  # type: ignore[arg-type]
-        client.restore(saved)
+        ClientRuntime(client, store)
         model: Vector | None = client.memory.model
         return model
 
