@@ -11,6 +11,7 @@ import trio
 
 from secagg.errors import Peer, SecaggError
 from secagg.net.packets import HEADER, MAX_BODY, PacketKind, parse_header
+from secagg.net.tunnel_stream import TunnelStream
 
 LAST_SECONDS: Final = 1.0  # for a client to read why its connection is closed
 _CHUNKS: Final = 64  # chunks before they are joined: as an object, a tiny chunk takes much more memory
@@ -42,14 +43,18 @@ def _lost(error: BaseException) -> ConnectionLost:
 class Connection:
     """A stream that carries packets. Only one task may read from it, and only one may write to it. `read`
     gives up after `silence` seconds without a whole packet. In this time, a live peer with the same setting
-    sends at least four packets, if only to show that it is alive, even while it does not read."""
+    sends at least four packets, if only to show that it is alive, even while it does not read. An
+    acknowledgement may wait for `ack_delay` seconds until a frame takes it along."""
 
-    def __init__(self, stream: trio.abc.Stream, *, peer: Peer, silence: float) -> None:
+    def __init__(
+        self, stream: trio.abc.Stream, *, peer: Peer, silence: float, ack_delay: float = 0.0
+    ) -> None:
         self._stream = stream
         self._rest = memoryview(b"")  # bytes of the next packets that were received already
         self._torn = False  # whether the last packet may have been sent in part only
         self.peer = peer
         self.silence = silence
+        self.ack_delay = ack_delay
         self.bytes_in = 0
         self.bytes_out = 0
 
@@ -117,8 +122,16 @@ class Connection:
         await trio.aclose_forcefully(self._stream)
 
 
+def ack_delay_of(stream: trio.abc.Stream) -> float:
+    """Return how long acknowledgements may wait on a connection over `stream`."""
+    return stream.ack_delay if isinstance(stream, TunnelStream) else 0.0
+
+
 def host_of(stream: trio.abc.Stream) -> str:
-    """Return the peer's address for the log; "memory" if `stream` is no socket, "nowhere" if it is closed."""
+    """Return the peer's address for the log; a node's name if an engine carries `stream`, "memory" if it is
+    no socket, "nowhere" if it is closed."""
+    if isinstance(stream, TunnelStream):
+        return stream.node
     try:
         return str(stream.socket.getpeername()[0]) if isinstance(stream, trio.SocketStream) else "memory"
     except OSError:

@@ -27,12 +27,14 @@ from secagg.errors import (
     WrongVersion,
 )
 from secagg.net import packets
-from secagg.net.connection import Connection, ConnectionLost, StreamEnded, why_broken
+from secagg.net.connection import Connection, ConnectionLost, StreamEnded, ack_delay_of, why_broken
 from secagg.net.events import ClientIncompatible, ClientVersionsDiffer, ConnectionRefused, OnServerEvent
 from secagg.net.packets import Bye, Hello, PacketKind, Reason, Welcome
 from secagg.net.reliable_link import DismissedByServer
 from secagg.net.settings import Address, Capacity, Patience
 from secagg.net.tls import peer_key
+from secagg.net.tunnel import TunnelDialer
+from secagg.net.tunnel_stream import TunnelStream
 from secagg.net.versions import (
     FIRST_NEGOTIATED,
     OWN_VERSIONS,
@@ -109,12 +111,13 @@ class ClientAuthenticator:
             oldest.cancel()
 
     async def _identify(self, stream: trio.abc.Stream) -> AuthenticatedClient:
-        key = b""
+        key, delay, only = b"", ack_delay_of(stream), _member_of(stream)
         if self._context is not None:
             stream = trio.SSLStream(stream, self._context, server_side=True, https_compatible=True)
             await stream.do_handshake()
             key = peer_key(stream)
-        connection = Connection(stream, peer=UNAUTHENTICATED, silence=self._patience.silence)
+        silence = self._patience.silence
+        connection = Connection(stream, peer=UNAUTHENTICATED, silence=silence, ack_delay=delay)
         kind, body = await connection.read()
         if kind is not PacketKind.HELLO:
             raise MalformedMessage(UNAUTHENTICATED, "did not say hello")
@@ -123,6 +126,9 @@ class ClientAuthenticator:
         if hello.member not in self.members or (key and self.members[hello.member] != key):
             await connection.write([packets.bye(Reason.UNKNOWN)])
             raise UnknownPeer(hello.member, "is not a client of this server, or uses another client's id")
+        if only not in (None, hello.member):
+            await connection.write([packets.bye(Reason.UNKNOWN)])
+            raise UnknownPeer(hello.member, f"connects through the node of client {only}")
         connection.peer = hello.member
         return AuthenticatedClient(hello, connection, await self._agree(connection, hello, offered))
 
@@ -136,6 +142,11 @@ class ClientAuthenticator:
         if offered != self._spoken:
             self._on_event(ClientVersionsDiffer(hello.member, offered, self._spoken, agreed))
         return agreed
+
+
+def _member_of(stream: trio.abc.Stream) -> int | None:
+    """Return the id of the only client that may connect on `stream`; None if it says nothing about that."""
+    return stream.member if isinstance(stream, TunnelStream) else None
 
 
 async def _offer_of(hello: Hello, connection: Connection) -> SpokenVersions:
@@ -182,9 +193,9 @@ _LONGEST: Final = 30.0  # seconds between two attempts, at most
 
 
 class ServerConnector:
-    """Opens connections from client `member` to its server, with TLS unless `context` is None. The client
-    offers to use the versions `offered`. `context` and `server_name`, the name by which the client asks for
-    the server's certificate, may change meanwhile."""
+    """Opens connections from client `member` to its server, with TLS unless `context` is None: to an address,
+    or through a `tunnel`. The client offers to use the versions `offered`. `context` and `server_name`, the
+    name by which the client asks for the server's certificate, may change meanwhile."""
 
     def __init__(
         self,
@@ -194,8 +205,10 @@ class ServerConnector:
         context: ssl.SSLContext | None,
         patience: Patience,
         offered: SpokenVersions = OWN_VERSIONS,
+        tunnel: TunnelDialer | None = None,
     ) -> None:
         self.address = address
+        self._tunnel = tunnel
         self.offered = offered
         self._member = member
         self.context = context
@@ -209,8 +222,10 @@ class ServerConnector:
         `ConnectionLost` if the connection fails, and another `PeerError` if the peer is not a server of this
         protocol."""
         try:
+            # An engine may run for days before our server does.
+            tunnel = None if self._tunnel is None else await self._tunnel.open_stream()
             with trio.fail_after(self._patience.handshake):
-                stream = await trio.open_tcp_stream(self.address.host, self.address.port)
+                stream = tunnel or await trio.open_tcp_stream(self.address.host, self.address.port)
                 return await self._say_hello(stream, link, received)
         except trio.TooSlowError:
             raise ConnectionLost(f"{self.address} does not answer") from None
@@ -222,10 +237,11 @@ class ServerConnector:
     async def _say_hello(
         self, stream: trio.abc.Stream, link: bytes, received: int
     ) -> tuple[Connection, Welcome]:
+        silence, delay = self._patience.silence, ack_delay_of(stream)
         try:
             if self.context is not None:
                 stream = await self._encrypted(stream, self.context)
-            connection = Connection(stream, peer=SERVER, silence=self._patience.silence)
+            connection = Connection(stream, peer=SERVER, silence=silence, ack_delay=delay)
             greeting = packets.hello(self._member, link, received, offered=self.offered)
             await connection.write([greeting])
             return connection, await self._welcome(connection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -22,18 +22,20 @@ from secagg.net.handshake import ClientAuthenticator, ServerConnector
 from secagg.net.nursery_and_threads import RunFunction, background_nursery, in_thread
 from secagg.net.reliable_link import SendProgress, no_progress
 from secagg.net.server import Server
-from secagg.net.settings import Address, Capacity, Patience, check_secure
+from secagg.net.settings import ENGINE, Address, Capacity, Patience, check_secure
 from secagg.net.tls import ClientTls
 from secagg.net.trio_check import check_trio_runs
+from secagg.net.tunnel import TunnelDialer, TunnelListener
 from secagg.policy import Policy
 from secagg.sum_spec import Table
 
+T = TypeVar("T")
 _BACKLOG: Final = 1024  # many clients may connect at the same moment
 
 
 @asynccontextmanager
 async def open_server(
-    listen: Address | str,
+    listen: Address | str | TunnelListener,
     *,
     members: Mapping[int, bytes],
     context: ssl.SSLContext | None = None,
@@ -46,7 +48,8 @@ async def open_server(
 
     `context` is `tls.server_context(...)`. With `insecure_plain_tcp` there is no TLS: then the id that a
     client sends is not verified, and the address must be a loopback address. If the port is 0, the system
-    chooses one, and `server.address` has it. `on_event` gets every event of connections and sessions; by
+    chooses one, and `server.address` has it. With a `TunnelListener`, an engine carries the connections, and
+    TLS is required. `on_event` gets every event of connections and sessions; by
     default, they are logged. Raises `ParameterError` for invalid settings, and `OSError` if it cannot listen.
 
     >>> table = Table({"mean": SumSpec(parts=(Part(name="x", size=1, bits=32, bound=LInf(9.0)),))})
@@ -72,7 +75,7 @@ async def open_server(
     array([6.])
     """
     check_trio_runs("open_server")
-    address = Address.parse(listen) if isinstance(listen, str) else listen
+    address, tunnel = _parsed(listen)
     check_secure(address, context, insecure_plain_tcp=insecure_plain_tcp)
     patience, capacity, on_event = patience or Patience(), capacity or Capacity(), on_event or EventLog()
     authenticator = ClientAuthenticator(
@@ -80,18 +83,28 @@ async def open_server(
     )
     async with background_nursery() as nursery:
         server = Server(authenticator, nursery, patience=patience, capacity=capacity, on_event=on_event)
-        listeners = await trio.open_tcp_listeners(address.port, host=address.host, backlog=_BACKLOG)
-        server.address = Address(address.host, listeners[0].socket.getsockname()[1])
-        nursery.start_soon(trio.serve_listeners, server.handle_connection, listeners)
+        if isinstance(tunnel, TunnelListener):
+            nursery.start_soon(trio.serve_listeners, server.handle_connection, [tunnel])
+        else:
+            listeners = await trio.open_tcp_listeners(address.port, host=address.host, backlog=_BACKLOG)
+            server.address = Address(address.host, listeners[0].socket.getsockname()[1])
+            nursery.start_soon(trio.serve_listeners, server.handle_connection, listeners)
         try:
             yield server
         finally:
             await server.close()
 
 
+def _parsed(place: Address | str | T) -> tuple[Address, T | None]:
+    """Return the address, which stands for an engine if `place` is one end of a tunnel, and that end."""
+    if isinstance(place, str):
+        return Address.parse(place), None
+    return (place, None) if isinstance(place, Address) else (ENGINE, place)
+
+
 async def serve_sums(
     conduct: Callable[[Server], Awaitable[None]],
-    listen: Address | str,
+    listen: Address | str | TunnelListener,
     *,
     task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
     **settings: Any,
@@ -109,7 +122,7 @@ async def serve_sums(
 
 @asynccontextmanager
 async def open_client(
-    server: Address | str,
+    server: Address | str | TunnelDialer,
     *,
     member: int,
     table: Table,
@@ -129,6 +142,7 @@ async def open_client(
 ) -> AsyncIterator[Client]:
     """Take part in the sums of `server` as client `member`, for as long as the block lasts.
 
+    `server` is an address, or a `TunnelDialer` if an engine carries the connection; TLS is then required.
     `context` is `tls.client_context(...)`; `insecure_plain_tcp` replaces it on a loopback address. `identity`
     and `registry` are for `malicious_server` only. With `authority`, a public key, the client adopts newer
     registries that this key has signed and the server hands out; then `registry` is for both trust levels.
@@ -141,8 +155,8 @@ async def open_client(
     default. `progress(frame, bytes_sent)` is called while a frame is sent; `work` runs long computations.
     """
     check_trio_runs("open_client")
-    address = Address.parse(server) if isinstance(server, str) else server
     plain = context.context if isinstance(context, ClientTls) else context
+    address, tunnel = _parsed(server)
     check_secure(address, plain, insecure_plain_tcp=insecure_plain_tcp)
     patience = patience or Patience()
     tls = context if isinstance(context, ClientTls) else None
@@ -167,7 +181,7 @@ async def open_client(
             **keys.of_machine,
         )
 
-    connector = ServerConnector(address, member=member, context=plain, patience=patience)
+    connector = ServerConnector(address, member=member, context=plain, patience=patience, tunnel=tunnel)
     client = Client(
         connector,
         make_machine,

@@ -186,13 +186,23 @@ class Link:
         """Send `first`, then acknowledgements, frames and keep-alive packets, as the only sending task."""
         await connection.write([first])
         while True:
-            if self._ack_due:
-                self._ack_due = False
-                await connection.write([packets.ack(self.received)])
-            elif self._begun < self.sent:
+            if self._begun < self.sent:
                 await self._write_frame(connection)
+            elif self._ack_due:
+                await self._write_ack(connection)
             else:
                 await self._rest(connection)
+
+    async def _write_ack(self, connection: Connection) -> None:
+        """Send an acknowledgement, unless a frame that takes it along comes within `ack_delay` seconds."""
+        deadline = trio.current_time() + connection.ack_delay
+        while self._begun == self.sent and trio.current_time() < deadline:
+            self._wake = trio.Event()
+            with trio.move_on_at(deadline):
+                await self._wake.wait()
+        if self._begun == self.sent:
+            self._ack_due = False
+            await connection.write([packets.ack(self.received)])
 
     async def _write_frame(self, connection: Connection) -> None:
         seen, frame = self._outbox[self._begun - self._acked]

@@ -32,7 +32,7 @@ from secagg.net.nursery_and_threads import RunFunction, in_thread
 from secagg.net.packets import Hello, Reason
 from secagg.net.reliable_link import ClosedLocally, Link, ReceivedFrame
 from secagg.net.server_session import OnMachineEvent, Session, no_op
-from secagg.net.settings import Address, Capacity, Deadlines, Patience
+from secagg.net.settings import ENGINE, Address, Capacity, Deadlines, Patience
 from secagg.net.trio_check import check_trio_runs
 from secagg.net.upload_slots import UploadSlots
 from secagg.server import ServerMachine
@@ -66,7 +66,7 @@ class Server:
         self._connection_count = 0  # open connections of authenticated clients
         self._changed = trio.Event()
         self._on_event = on_event
-        self.address = Address("", 0)
+        self.address: Address = ENGINE
 
     # --- for the owner of the server ---
 

@@ -151,6 +151,16 @@ class Address:
             return self.host == "localhost"
 
 
+class _EngineAddress(Address):
+    """Stands for the address of a server whose connections an engine carries. It is not on this machine."""
+
+    def __str__(self) -> str:
+        return self.host
+
+
+ENGINE: Final = _EngineAddress("an engine", 0)
+
+
 def _can_be_host(host: str) -> bool:
     """Return whether the resolver of the operating system can be asked for `host`."""
     try:

@@ -19,7 +19,7 @@ from secagg.events import Asked
 from secagg.identity_registry import Registry
 from secagg.keys import Identity
 from secagg.ledger import ClientLedger
-from secagg.net.settings import Patience
+from secagg.net.settings import ENGINE, Patience
 from secagg.policy import Policy
 from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
@@ -105,10 +105,15 @@ def new_ledger(path: Path) -> Path:
     return section.ledger
 
 
-def load_client_setup(path: Path, *, with_ledger: bool = True) -> ClientSetup:
+def load_client_setup(path: Path, *, with_ledger: bool = True, through_engine: bool = False) -> ClientSetup:
     """Return the verified configuration at `path`, or raise one `ConfigError` that lists all problems. If
-    `with_ledger`, the ledger must exist and is verified, too."""
-    return client_setup(load(path, JoinConfig), path, with_ledger=with_ledger)
+    `with_ledger`, the ledger must exist and is verified, too. If `through_engine`, an engine carries the
+    connection, and `client.server` is not used."""
+    config = load(path, JoinConfig)
+    if through_engine:
+        own = config.client.model_copy(update={"server": ENGINE})
+        config = config.model_copy(update={"client": own})
+    return client_setup(config, path, with_ledger=with_ledger)
 
 
 def client_setup(
@@ -128,7 +133,7 @@ def client_setup(
     if training is not None:
         _check_batches(config.policy.min_difference, training, problems)
     with problems.about("patience"):
-        patience = config.patience.made()
+        patience = config.patience.made(through_engine=config.client.server is ENGINE)
     if clear:  # otherwise the check could create a file that belongs to something else
         with problems.about("client.log"):
             check_log(config.client.log)

@@ -21,7 +21,7 @@ from secagg.errors import LocalError
 from secagg.graph_parameters import GraphChoice
 from secagg.hybrid_keys import KeyAgreement
 from secagg.identity_registry import MAX_ID
-from secagg.net.settings import Address, Capacity, Deadlines, Patience
+from secagg.net.settings import ENGINE, Address, Capacity, Deadlines, Patience
 from secagg.noise.zcdp_cost import Adjacency
 from secagg.policy import Policy
 from secagg.session_params import LIVENESS_BITS, SECURITY_BITS, SessionParams
@@ -30,6 +30,8 @@ from sims.config_problems import ConfigError, Problems, shown, toml_tables
 
 STDOUT: Final = "-"
 OFF: Final = "off"
+THROUGH_ENGINE: Final = "engine"  # an address: connections are carried by Flower or NVFlare
+_LONGER: Final = {"handshake": 120.0, "silence": 120.0, "grace": 60.0, "farewell": 10.0}  # through an engine
 SAFETENSORS: Final = ".safetensors"
 _OF_SCENARIOS: Final = frozenset({"algorithm", "deploy", "model", "training"})  # tables of no other file
 METRICS_ADDRESS: Final = Address("127.0.0.1", 9464)
@@ -59,6 +61,10 @@ def _log(value: object, info: ValidationInfo) -> Path | None:
     return None if value == STDOUT else _file(value, info)
 
 
+def _place(value: object) -> Address:
+    return ENGINE if value == THROUGH_ENGINE else _address(value)
+
+
 def _address(value: object) -> Address:
     if not isinstance(value, str):
         raise ValueError(f"must be a text such as 'localhost:7443', not {shown(value)}")
@@ -69,8 +75,8 @@ def _address(value: object) -> Address:
 
 
 def _server(value: object) -> Address:
-    address = _address(value)
-    if address.port == 0:
+    address = _place(value)
+    if address.port == 0 and address is not ENGINE:
         raise ValueError(f"'{address}' has no port: name the one on which the server listens")
     return address
 
@@ -89,6 +95,7 @@ File = Annotated[Path, BeforeValidator(_file)]
 # None means the standard output.
 Log = Annotated[Path | None, BeforeValidator(_log)]
 Place = Annotated[Address, PlainValidator(_address)]
+PlaceOrEngine = Annotated[Address, PlainValidator(_place)]
 ServerPlace = Annotated[Address, PlainValidator(_server)]
 Member = Annotated[int, AfterValidator(_member)]
 # None means that there is none.
@@ -113,8 +120,11 @@ class PatienceSection(ConfigSection):
     farewell: float = Patience.farewell
     report: float = Patience.report
 
-    def made(self) -> Patience:
-        return Patience(**self.model_dump())
+    def made(self, *, through_engine: bool = False) -> Patience:
+        """Return the timeouts. Through an engine, those that the operator has not set are longer: each of its
+        messages may take seconds."""
+        longer = _LONGER if through_engine else {}
+        return Patience(**{**self.model_dump(), **longer, **self.model_dump(exclude_unset=True)})
 
 
 # --- a server ---------------------------------------------------------------------------------------
@@ -236,7 +246,7 @@ class DeploySection(ConfigSection):
     After the last round, the server stays for up to `linger` seconds, so that clients get the final model.
     With `clients`, the most clients of the run, server and clients do not read the scenario's data set."""
 
-    listen: Place
+    listen: PlaceOrEngine
     key: File
     certificate: File
     authority: File

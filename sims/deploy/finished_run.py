@@ -13,6 +13,7 @@ from secagg.net.event_log import EventLog
 from secagg.net.events import ClientNotice, ServerNetworkEvent
 from secagg.net.notices import Notice, Topic
 from secagg.net.server import Server
+from secagg.net.tunnel import Carrier
 from sims.config_problems import ConfigError
 from sims.deploy.config import OFF, DeploySection
 from sims.deploy.listening import ListenSettings, listen
@@ -27,7 +28,8 @@ OUTCOME_FILE: Final = FileKind("the outcome of a run", "name another run directo
 
 class FinishedRun:
     """Serves a run whose last round is over: it tells the outcome to the clients that come. Figures and
-    health are served if the `ledger` is given."""
+    health are served if the `ledger` is given. With a `carrier`, an engine carries the connections, and the
+    address of the section is not used."""
 
     def __init__(
         self,
@@ -36,11 +38,13 @@ class FinishedRun:
         credentials: LiveServerCredentials,
         log: EventLog,
         ledger: ServerLedger | None = None,
+        carrier: Carrier | None = None,
     ) -> None:
         self._section = section
         self._terms = terms
         self._credentials = credentials
         self._log = log
+        self._carrier = carrier
         self._done, self._failed = terms.settings.rounds, 0  # rounds
         self._monitoring: Monitoring | None = None
         if ledger is not None:
@@ -58,9 +62,10 @@ class FinishedRun:
         async with AsyncExitStack() as stack:
             where = ListenSettings(
                 self._section.listen,
-                self._section.patience.made(),
+                self._section.patience.made(through_engine=self._carrier is not None),
                 self._section.capacity.made(),
                 "deploy.listen",
+                self._carrier,
             )
             if self._monitoring is not None:
                 await stack.enter_async_context(self._monitoring.serving())

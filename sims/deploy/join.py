@@ -15,10 +15,14 @@ from secagg.net.client import Client
 from secagg.net.event_log import EventLog, Fact
 from secagg.net.events import ClientNetworkEvent, NoticeReceived, RegistryAdopted, SessionRefused
 from secagg.net.notices import MAX_CLIENT_NOTICE, Notice, Topic
+from secagg.net.nursery_and_threads import background_nursery
 from secagg.net.open_client_and_server import open_client
+from secagg.net.settings import ENGINE
 from secagg.net.tls import ClientTls
+from secagg.net.tunnel import NodeEngine
 from sims.config_problems import ConfigError
 from sims.deploy.client_setup import ClientSetup, load_client_setup
+from sims.deploy.listening import NO_ENGINE
 from sims.deploy.log import open_log
 from sims.deploy.process_control import run_watched, single_error
 from sims.deploy.renewal import ClientFiles
@@ -28,14 +32,15 @@ if TYPE_CHECKING:
     from sims.coordination.client_runtime import RunOutcome
 
 
-def join(path: Path, *, sessions: int = 0) -> None:
+def join(path: Path, *, sessions: int = 0, engine: NodeEngine | None = None) -> None:
     """Run the client with the configuration at `path`, until SIGTERM or for `sessions` sessions (0: no
-    limit). Raise a `SecaggError` if an operator has to repair something."""
+    limit). With an `engine`, it carries the connection to the server. Raise a `SecaggError` if an operator
+    has to repair something."""
     forbid_core_dumps()
-    plan = load_client_setup(path)
+    plan = load_client_setup(path, through_engine=engine is not None)
     with open_log(plan.config.client.log) as log, plan.open_ledger() as ledger:
         events = EventLog(log)
-        runner = JoinRunner(plan, ledger, events, sessions=sessions)
+        runner = JoinRunner(plan, ledger, events, sessions=sessions, engine=engine)
         run_watched(
             runner.run, registry=lambda: runner.registry, log=events, on_hangup=runner.files.watch.nudge
         )
@@ -45,9 +50,22 @@ _MOST_SHOWN: Final = 5  # differences that one message names
 
 
 class JoinRunner:
-    """Takes part in the sums of a server. Ends after `sessions` sessions, or never if `sessions` is 0."""
+    """Takes part in the sums of a server. Ends after `sessions` sessions, or never if `sessions` is 0. With
+    an `engine`, it carries the connection. Raise `ConfigError` if the configuration wants one, and there is
+    none."""
 
-    def __init__(self, plan: ClientSetup, ledger: ClientLedger, log: EventLog, *, sessions: int) -> None:
+    def __init__(
+        self,
+        plan: ClientSetup,
+        ledger: ClientLedger,
+        log: EventLog,
+        *,
+        sessions: int,
+        engine: NodeEngine | None = None,
+    ) -> None:
+        if engine is None and plan.config.client.server is ENGINE:
+            raise ConfigError(f"client.server: {NO_ENGINE}")
+        self._engine = engine
         self._plan = plan
         self._ledger = ledger
         self._log = log
@@ -105,7 +123,10 @@ class JoinRunner:
         """Take part until it is enough. Raise `ConfigError` if the server's terms are not this client's."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._leave_when_done, nursery.cancel_scope)
-            await self._take_part()
+            async with background_nursery() as carrying:
+                if self._engine is not None:
+                    carrying.start_soon(self._engine.run)
+                await self._take_part()
         if self._failure is not None:
             scenario = self._plan.config.client.scenario
             raise ConfigError(self._failure if scenario is None else f"{scenario}: {self._failure}")
@@ -126,7 +147,7 @@ class JoinRunner:
         plan, section, own = self._plan, self._plan.config.client, self._plan.credentials
         identity, _ = plan.signer
         async with open_client(
-            section.server,
+            section.server if self._engine is None else self._engine.dialer,
             member=section.member,
             table=plan.table,
             policy=plan.policy,

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import Final
 
 from secagg.net.event_log import EventLog
 from secagg.net.events import OnServerEvent
 from secagg.net.nursery_and_threads import background_nursery
 from secagg.net.open_client_and_server import open_server
 from secagg.net.server import Server
-from secagg.net.settings import Address, Capacity, Patience
+from secagg.net.settings import ENGINE, Address, Capacity, Patience
+from secagg.net.tunnel import Carrier, TunnelListener, serve_tunnel
 from sims.config_problems import ConfigError
 from sims.deploy.listen_errors import cannot_listen
 from sims.deploy.renewal import LiveServerCredentials, tls_context
 
+NO_ENGINE: Final = (
+    'is "engine", but no engine has started this process: write host:port, or see docs/engines.md'
+)
+
 
 @dataclass(frozen=True)
 class ListenSettings:
-    """The address and limits of a server; `where` names the setting of the address in error messages."""
+    """The address and limits of a server; `where` names the setting of the address in error messages. If the
+    address is `ENGINE`, `carrier` is the engine."""
 
     address: Address
     patience: Patience
     capacity: Capacity
     where: str
+    carrier: Carrier | None = None
 
 
 async def listen(
@@ -35,8 +43,15 @@ async def listen(
 ) -> Server:
     """Return a server that listens until `stack` is closed, and takes up new credentials meanwhile. Raise
     `ConfigError` if it cannot listen."""
+    listener = None if settings.carrier is None else TunnelListener()
+    if listener is None and settings.address is ENGINE:
+        raise ConfigError(f"{settings.where}: {NO_ENGINE}")
+    if listener is not None and settings.carrier is not None:
+        # It is left after the server, whose last packets it carries.
+        carrying = await stack.enter_async_context(background_nursery())
+        carrying.start_soon(serve_tunnel, listener, settings.carrier)
     opened = open_server(
-        settings.address,
+        listener or settings.address,
         members=own.registry.members,
         context=tls_context(own.current),
         patience=settings.patience,

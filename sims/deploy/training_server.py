@@ -27,6 +27,7 @@ from secagg.machine_hooks import ServerHooks
 from secagg.net.atomic_files import PRIVATE
 from secagg.net.event_log import EventLog
 from secagg.net.server import Server
+from secagg.net.tunnel import Carrier
 from sims.config_problems import ConfigError, Problems, toml_tables
 from sims.coordination.client_runtime import RunOutcome
 from sims.coordination.coordinator import Coordinator
@@ -107,14 +108,14 @@ def checked_deployment(
     return section, terms, live
 
 
-def serve_training(path: Path) -> None:
-    """Train the model of the scenario at `path` until its last round, or SIGTERM. Raise a `SecaggError` if an
-    operator has to repair something."""
+def serve_training(path: Path, carrier: Carrier | None = None) -> None:
+    """Train the model of the scenario at `path` until its last round, or SIGTERM. With a `carrier`, an engine
+    carries the connections. Raise a `SecaggError` if an operator has to repair something."""
     forbid_core_dumps()
     section, terms, credentials = load_deployment(path)
     with open_log(section.log) as writer:
         log = EventLog(writer)
-        with open_server_run(section, terms, credentials, log) as server:
+        with open_server_run(section, terms, credentials, log, carrier=carrier) as server:
             run_watched(
                 server.run,
                 registry=lambda: credentials.registry,
@@ -134,16 +135,18 @@ def open_server_run(
     credentials: LiveServerCredentials,
     log: EventLog,
     on_round: OnRound = no_report,
+    carrier: Carrier | None = None,
 ) -> Iterator[FinishedRun]:
     """Open the run directory, new or with an earlier run, and yield what serves it. `on_round` is called in
-    another thread with the report of every round. Raise `ConfigError` if the directory cannot be used."""
+    another thread with the report of every round. `carrier` is the engine that carries the connections, if
+    any. Raise `ConfigError` if the directory cannot be used."""
     members = len(credentials.registry.members)
     allow_connections(members + section.capacity.strangers + MAX_CONNECTIONS)
     directory, digest = served_directory(section.run), _digest(terms)
     if directory.exists and directory.status == FINISHED:
         check_finished(directory, digest)
         with ServerLedger.open(directory / LEDGER) as ledger:
-            yield FinishedRun(section, terms, credentials, log, ledger)
+            yield FinishedRun(section, terms, credentials, log, ledger, carrier)
         return
     origin = Origin(name=terms.name, digest=digest, label=terms.name)
     opened = open_run(
@@ -151,7 +154,7 @@ def open_server_run(
     )
     with opened as writer:
         try:
-            yield TrainingServer(section, terms, credentials, writer, log, on_round)
+            yield TrainingServer(section, terms, credentials, writer, log, on_round, carrier)
         except SecaggError as error:
             writer.leave(str(error))
             raise
@@ -175,8 +178,9 @@ class TrainingServer(FinishedRun):
         writer: RunWriter,
         log: EventLog,
         on_round: OnRound = no_report,
+        carrier: Carrier | None = None,
     ) -> None:
-        super().__init__(section, terms, credentials, log, writer.ledger)
+        super().__init__(section, terms, credentials, log, writer.ledger, carrier)
         self._on_round = on_round
         self._writer = writer
         self._evidence = EvidenceKeeper(section.evidence, log)

@@ -1,0 +1,98 @@
+"""Letters: the messages in which an engine, such as Flower or NVFlare, carries byte streams.
+
+An engine does not connect two processes. It carries a message from its server to a node, and one reply back.
+A letter is the content of such a message or reply. It has segments of streams, each with its position, so
+that letters may arrive twice or in another order. The engine can read a letter, and finds TLS records in it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from secagg.errors import MalformedMessage, Peer
+
+KEY_BYTES: Final = 16
+INSTANCE_BYTES: Final = 8
+MAX_SEGMENTS: Final = 8  # of one letter: a node has one stream, or a few while an old one ends
+_MAGIC: Final = b"secagg letter 1\n"
+_HEAD: Final = struct.Struct(f">{len(_MAGIC)}s{INSTANCE_BYTES}sBB")
+_SEGMENT: Final = struct.Struct(f">{KEY_BYTES}sBQQI")
+_OPEN, _END, _RESET = 1, 2, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A part of the stream `key`: the bytes `data` from position `start` on.
+
+    `limit`     position up to which the sender of this segment accepts bytes of the stream.
+    `is_first`  the sender, which has opened the stream, does not know yet whether the other side knows it.
+    `is_last`   no bytes follow.
+    `is_reset`  the sender does not know the stream, or has lost a part of it.
+    """
+
+    key: bytes
+    limit: int = 0
+    start: int = 0
+    data: bytes = field(default=b"", repr=False)
+    is_first: bool = False
+    is_last: bool = False
+    is_reset: bool = False
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What an engine carries. `instance` is a random name of the server's process; a node repeats the last
+    one. `has_more` says that the sender has more to send at once."""
+
+    instance: bytes
+    segments: tuple[Segment, ...] = ()
+    has_more: bool = False
+
+    def encode(self) -> bytes:
+        head = _HEAD.pack(_MAGIC, self.instance, self.has_more, len(self.segments))
+        return b"".join([head, *(part for each in self.segments for part in _encoded(each))])
+
+
+def _encoded(segment: Segment) -> Iterator[bytes]:
+    flags = _OPEN * segment.is_first | _END * segment.is_last | _RESET * segment.is_reset
+    yield _SEGMENT.pack(segment.key, flags, segment.limit, segment.start, len(segment.data))
+    yield segment.data
+
+
+def parse_letter(content: bytes, *, sender: Peer, most: int) -> Letter:
+    """Return the letter in `content`. Raises `MalformedMessage` if it is none, or has more than `most` bytes
+    of streams."""
+    if not _HEAD.size <= len(content) <= _HEAD.size + MAX_SEGMENTS * _SEGMENT.size + most:
+        raise MalformedMessage(sender, "a letter of a length that none has")
+    magic, instance, has_more, count = _HEAD.unpack_from(content)
+    if magic != _MAGIC or has_more > 1 or count > MAX_SEGMENTS:
+        raise MalformedMessage(sender, "not a letter of this transport")
+    segments, place = [], _HEAD.size
+    for _ in range(count):
+        segment, place = _parsed(content, place, sender)
+        segments.append(segment)
+    if place != len(content):
+        raise MalformedMessage(sender, "a letter with bytes at its end")
+    return Letter(instance, tuple(segments), bool(has_more))
+
+
+def _parsed(content: bytes, place: int, sender: Peer) -> tuple[Segment, int]:
+    begin = place + _SEGMENT.size
+    if begin > len(content):
+        raise MalformedMessage(sender, "a letter that ends early")
+    key, flags, limit, start, size = _SEGMENT.unpack_from(content, place)
+    if flags > _OPEN | _END | _RESET or begin + size > len(content):
+        raise MalformedMessage(sender, "a letter with a segment that is none")
+    segment = Segment(
+        key=key,
+        limit=limit,
+        start=start,
+        data=content[begin : begin + size],
+        is_first=bool(flags & _OPEN),
+        is_last=bool(flags & _END),
+        is_reset=bool(flags & _RESET),
+    )
+    return segment, begin + size
