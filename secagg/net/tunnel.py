@@ -4,13 +4,11 @@ An engine such as Flower or NVFlare already connects a server with nodes. It sen
 the node replies. The two ends of a tunnel turn this into byte streams, on which a `Server` and its `Client`s
 speak TLS as on sockets. The engine sees sizes and times of encrypted letters. It authenticates nobody for us.
 
-    server:  listener = TunnelListener()
-             async with open_server(listener, members=..., context=...) as server, open_nursery() as nursery:
-                 nursery.start_soon(serve_tunnel, listener, carrier)
+    server:  async with open_tunnel(carrier) as listener:
+                 async with open_server(listener, members=..., context=...) as server: ...
 
-    node:    dialer = TunnelDialer()
-             async with open_client(dialer, member=..., ...) as client: ...
-             reply = await dialer.answer(letter)  # for every letter that the engine brings
+    node:    async with carried(engine):
+                 async with open_client(engine.dialer, member=..., context=...) as client: ...
 
 A node cannot begin. Therefore the server leaves at least one letter with every node, which replies to it as
 soon as it has something to send.
@@ -21,17 +19,20 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 import trio
 
 from secagg.errors import SERVER, MalformedMessage, Peer
+from secagg.net.nursery_and_threads import background_nursery
 from secagg.net.tunnel_letters import INSTANCE_BYTES, KEY_BYTES, MAX_SEGMENTS, Letter, Segment, parse_letter
 from secagg.net.tunnel_stream import WINDOW, TunnelStream
 
 HOLD: Final = 20.0  # seconds for which a node keeps a letter while it has nothing to send
 GATHER: Final = 0.03  # seconds in which further bytes join those that are about to be sent
+FAREWELL: Final = 5.0  # seconds to send what is left at the end
 _IDLE: Final = 1.0  # seconds after which a node without a letter gets an empty one
 _LOOK: Final = 1.0  # seconds between two looks at which nodes there are
 _MAX_LETTERS: Final = 4  # that a node has not answered
@@ -150,7 +151,14 @@ class TunnelDialer:
                 await self._changed.wait()
         if self._end.has_output:
             await trio.sleep(GATHER)
-        return self._end.letter(self._instance)
+        reply = self._end.letter(self._instance)
+        self._notify()
+        return reply
+
+    async def flush(self) -> None:
+        """Wait until there is nothing to send."""
+        while self._end.has_output:
+            await self._changed.wait()
 
     def _take(self, letter: Letter) -> None:
         if letter.instance != self._instance:
@@ -171,11 +179,24 @@ class TunnelDialer:
 
 class NodeEngine(Protocol):
     """An engine, as a node uses it: `run` hands every letter that arrives to `dialer.answer`, and carries the
-    reply, until it is cancelled."""
+    reply, until it is cancelled. A reply that `answer` has returned is still carried."""
 
     dialer: TunnelDialer
 
     async def run(self) -> None: ...
+
+
+@asynccontextmanager
+async def carried(engine: NodeEngine, *, farewell: float = FAREWELL) -> AsyncIterator[None]:
+    """Let `engine` carry the letters of a node during the block, and then what is left, for at most
+    `farewell` seconds."""
+    async with background_nursery() as nursery:
+        nursery.start_soon(engine.run)
+        try:
+            yield
+        finally:
+            with trio.move_on_after(farewell, shield=True):
+                await engine.dialer.flush()
 
 
 # --- the server ---
@@ -194,12 +215,13 @@ class Carrier(Protocol):
 
 
 class TunnelListener(trio.abc.Listener[TunnelStream]):
-    """The server's end of a tunnel. Give it to `open_server` in place of an address, and to `serve_tunnel`.
-    A node with the name of a client (`member_of_node`) may connect as this client only."""
+    """The server's end of a tunnel, which `open_tunnel` makes. Give it to `open_server` in place of an
+    address. A node with the name of a client (`member_of_node`) may connect as this client only."""
 
     def __init__(self, *, window: int = WINDOW) -> None:
         self.window = window
         self.instance = secrets.token_bytes(INSTANCE_BYTES)
+        self.nodes: dict[str, _Node] = {}
         self._send, self._receive = trio.open_memory_channel[TunnelStream](math.inf)
 
     async def accept(self) -> TunnelStream:
@@ -211,6 +233,11 @@ class TunnelListener(trio.abc.Listener[TunnelStream]):
     def offer(self, stream: TunnelStream) -> None:
         """Let `accept` return a stream that a node has opened."""
         self._send.send_nowait(stream)
+
+    async def flush(self) -> None:
+        """Wait until there is nothing to send to any node."""
+        for node in list(self.nodes.values()):
+            await node.flush()
 
 
 class _Node:
@@ -235,7 +262,13 @@ class _Node:
                 break
         await trio.sleep(GATHER)
         self._letters, self._wanted = self._letters + 1, False
-        return self._end.letter(self._listener.instance)
+        letter = self._end.letter(self._listener.instance)
+        self.notify()
+        return letter
+
+    async def flush(self) -> None:
+        while self._end.has_output:
+            await self._changed.wait()
 
     @property
     def _is_due(self) -> bool:
@@ -270,17 +303,34 @@ class _Node:
         self._changed = trio.Event()
 
 
-async def serve_tunnel(listener: TunnelListener, carrier: Carrier) -> None:
-    """Exchange letters with all nodes of an engine, for ever."""
-    attended: dict[str, trio.CancelScope] = {}
+@asynccontextmanager
+async def open_tunnel(
+    carrier: Carrier, *, window: int = WINDOW, farewell: float = FAREWELL
+) -> AsyncIterator[TunnelListener]:
+    """Exchange letters with the nodes of an engine during the block. Then send what is left, for at most
+    `farewell` seconds. `window` bounds the bytes of a node that wait to be read."""
+    listener = TunnelListener(window=window)
+    async with background_nursery() as nursery:
+        nursery.start_soon(_serve, listener, carrier)
+        try:
+            yield listener
+        finally:
+            with trio.move_on_after(farewell, shield=True):
+                await listener.flush()
+
+
+async def _serve(listener: TunnelListener, carrier: Carrier) -> None:
+    scopes: dict[str, trio.CancelScope] = {}
     async with trio.open_nursery() as nursery:
         while True:
             names = set(await carrier.nodes())
-            for name in attended.keys() - names:
-                attended.pop(name).cancel()
-            for name in sorted(names - attended.keys()):
-                attended[name] = trio.CancelScope()
-                nursery.start_soon(_attend, _Node(name, listener), carrier, attended[name])
+            for name in scopes.keys() - names:
+                scopes.pop(name).cancel()
+                del listener.nodes[name]
+            for name in sorted(names - scopes.keys()):
+                node, scope = _Node(name, listener), trio.CancelScope()
+                listener.nodes[name], scopes[name] = node, scope
+                nursery.start_soon(_attend, node, carrier, scope)
             await trio.sleep(_LOOK)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,11 +16,10 @@ from secagg.net.client import Client
 from secagg.net.event_log import EventLog, Fact
 from secagg.net.events import ClientNetworkEvent, NoticeReceived, RegistryAdopted, SessionRefused
 from secagg.net.notices import MAX_CLIENT_NOTICE, Notice, Topic
-from secagg.net.nursery_and_threads import background_nursery
 from secagg.net.open_client_and_server import open_client
 from secagg.net.settings import ENGINE
 from secagg.net.tls import ClientTls
-from secagg.net.tunnel import NodeEngine
+from secagg.net.tunnel import NodeEngine, carried
 from sims.config_problems import ConfigError
 from sims.deploy.client_setup import ClientSetup, load_client_setup
 from sims.deploy.listening import NO_ENGINE
@@ -123,9 +123,7 @@ class JoinRunner:
         """Take part until it is enough. Raise `ConfigError` if the server's terms are not this client's."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._leave_when_done, nursery.cancel_scope)
-            async with background_nursery() as carrying:
-                if self._engine is not None:
-                    carrying.start_soon(self._engine.run)
+            async with nullcontext() if self._engine is None else carried(self._engine):
                 await self._take_part()
         if self._failure is not None:
             scenario = self._plan.config.client.scenario

@@ -12,7 +12,7 @@ from secagg.net.nursery_and_threads import background_nursery
 from secagg.net.open_client_and_server import open_server
 from secagg.net.server import Server
 from secagg.net.settings import ENGINE, Address, Capacity, Patience
-from secagg.net.tunnel import Carrier, TunnelListener, serve_tunnel
+from secagg.net.tunnel import Carrier, TunnelListener, open_tunnel
 from sims.config_problems import ConfigError
 from sims.deploy.listen_errors import cannot_listen
 from sims.deploy.renewal import LiveServerCredentials, tls_context
@@ -43,15 +43,13 @@ async def listen(
 ) -> Server:
     """Return a server that listens until `stack` is closed, and takes up new credentials meanwhile. Raise
     `ConfigError` if it cannot listen."""
-    listener = None if settings.carrier is None else TunnelListener()
-    if listener is None and settings.address is ENGINE:
+    place: Address | TunnelListener = settings.address
+    if settings.carrier is not None:
+        place = await stack.enter_async_context(open_tunnel(settings.carrier))
+    elif settings.address is ENGINE:
         raise ConfigError(f"{settings.where}: {NO_ENGINE}")
-    if listener is not None and settings.carrier is not None:
-        # It is left after the server, whose last packets it carries.
-        carrying = await stack.enter_async_context(background_nursery())
-        carrying.start_soon(serve_tunnel, listener, settings.carrier)
     opened = open_server(
-        listener or settings.address,
+        place,
         members=own.registry.members,
         context=tls_context(own.current),
         patience=settings.patience,

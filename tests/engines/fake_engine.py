@@ -1,7 +1,9 @@
-"""An engine in this process, for tests: it carries letters between a server and nodes, slowly, or loses them."""
+"""An engine in this process, for tests: it carries letters between a server and nodes, or loses them."""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -9,6 +11,21 @@ import trio
 
 from secagg.errors import MalformedMessage
 from secagg.net.tunnel import TunnelDialer
+
+
+@dataclass
+class _Carried:
+    """A letter in the queue of a node, and its reply."""
+
+    number: int
+    letter: bytes
+    reply: bytes | None = None
+    done: trio.Event = field(default_factory=trio.Event)
+
+
+class _Queue:
+    def __init__(self) -> None:
+        self.put, self.get = trio.open_memory_channel[_Carried](math.inf)
 
 
 @dataclass
@@ -20,26 +37,37 @@ class FakeNode:
     dialer: TunnelDialer = field(default_factory=TunnelDialer)
 
     async def run(self) -> None:
-        """Be a node of the engine until the task is cancelled, as a process until it is killed."""
-        self.engine.running[self.name] = self
+        """Answer letters until the task is cancelled, as a process until it is killed."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                nursery.start_soon(self._answer, await self.engine.queues[self.name].get.receive())
+
+    async def _answer(self, carried: _Carried) -> None:
         try:
-            await trio.sleep_forever()
-        finally:
-            if self.engine.running.get(self.name) is self:
-                del self.engine.running[self.name]
+            reply = await self.dialer.answer(carried.letter)
+        except MalformedMessage:
+            return  # the engine waits in vain
+        with trio.CancelScope(shield=True):
+            await trio.sleep(self.engine.delay)
+        self.engine.replies.append((self.name, reply))
+        if carried.number not in self.engine.lose:
+            carried.reply = reply
+        carried.done.set()
 
 
 @dataclass
 class FakeEngine:
     """Implements `Carrier`. `names` are the nodes that the engine lists, whether or not their process runs.
-    A letter to a node without a process waits for one, as in an engine with a queue."""
+    Letters to a node without a process wait for one. The exchanges with numbers in `lose`, from 1 on, have no
+    reply. A letter without a reply counts as lost after `patience` seconds."""
 
     names: set[str]
     delay: float = 0.0  # seconds for each way
+    patience: float = 60.0
     letters: list[tuple[str, bytes]] = field(default_factory=list)  # to nodes
     replies: list[tuple[str, bytes]] = field(default_factory=list)
-    lose: set[int] = field(default_factory=set)  # numbers of exchanges of which the reply is lost
-    running: dict[str, FakeNode] = field(default_factory=dict)
+    lose: set[int] = field(default_factory=set)
+    queues: dict[str, _Queue] = field(default_factory=lambda: defaultdict(_Queue))
 
     def node(self, name: str) -> FakeNode:
         return FakeNode(self, name)
@@ -50,14 +78,10 @@ class FakeEngine:
 
     async def exchange(self, node: str, letter: bytes) -> bytes | None:
         self.letters.append((node, letter))
-        number = len(self.letters)
-        await trio.sleep(self.delay)
-        while node not in self.running:
-            await trio.sleep(0.05)
-        try:
-            reply = await self.running[node].dialer.answer(letter)
-        except MalformedMessage:
-            return None
-        await trio.sleep(self.delay)
-        self.replies.append((node, reply))
-        return None if number in self.lose else reply
+        carried = _Carried(len(self.letters), letter)
+        with trio.CancelScope(shield=True):
+            await trio.sleep(self.delay)
+        self.queues[node].put.send_nowait(carried)
+        with trio.move_on_after(self.patience):
+            await carried.done.wait()
+        return carried.reply
