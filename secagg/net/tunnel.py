@@ -208,10 +208,12 @@ class Carrier(Protocol):
     `nodes`     returns the names of the nodes that can be reached now.
     `exchange`  carries a letter to a node, and returns its reply; None if either is lost. Several exchanges
                 with a node may run at a time.
+    `run`       does the engine's own work in the background, until it is cancelled.
     """
 
     async def nodes(self) -> Collection[str]: ...
     async def exchange(self, node: str, letter: bytes) -> bytes | None: ...
+    async def run(self) -> None: ...
 
 
 class TunnelListener(trio.abc.Listener[TunnelStream]):
@@ -311,6 +313,7 @@ async def open_tunnel(
     `farewell` seconds. `window` bounds the bytes of a node that wait to be read."""
     listener = TunnelListener(window=window)
     async with background_nursery() as nursery:
+        nursery.start_soon(carrier.run)
         nursery.start_soon(_serve, listener, carrier)
         try:
             yield listener
