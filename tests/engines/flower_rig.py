@@ -131,7 +131,8 @@ class SuperLink:
     def new_key(self, name: str) -> Path:
         """Make a key for a node, which is not registered yet."""
         key = ec.generate_private_key(ec.SECP384R1())
-        self._write(f"{name}.node.key", _pem(key))
+        private = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.OpenSSH, s.NoEncryption())
+        self._write(f"{name}.node.key", private)
         public = key.public_key().public_bytes(s.Encoding.OpenSSH, s.PublicFormat.OpenSSH)
         self._write(f"{name}.node.pub", public)
         return self.directory / f"{name}.node.key"
