@@ -109,6 +109,13 @@ class FlowerSite(TrainingSite):
             assert time.monotonic() < end, f"no {event!r}: {self.log_of(member)[-5:]}, {self.log[-5:]}"
             time.sleep(0.01)
 
+    def wait_for_refusal(self, node: str, seconds: float = 120.0) -> None:
+        """Wait until the server has refused a connection through a node."""
+        end = time.monotonic() + seconds
+        while not any(each["event"] == "refused" and each.get("host") == node for each in self.log):
+            assert time.monotonic() < end, f"{node} is not refused: {self.log[-5:]}"
+            time.sleep(0.1)
+
     def wait_for_end(self, seconds: float = 600.0) -> None:
         """Wait until the run has finished, and all clients have ended."""
         end = time.monotonic() + seconds
@@ -124,7 +131,7 @@ class FlowerSite(TrainingSite):
         """The median over all sums of the seconds that each of their stages took."""
         records = [json.loads(line) for line in (self / "run" / SUMS).read_text().splitlines()]
         sums = [each for each in records if each["entry"] == "sum" and each["count"] is not None]
-        return median(each["seconds"] / len(each["frames_up"]) for each in sums)
+        return float(median(each["seconds"] / len(each["frames_up"]) for each in sums))
 
 
 def _entries(path: Path) -> list[Mapping[str, Any]]:

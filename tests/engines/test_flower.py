@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
-from secagg.ledger import read_ledger
+from secagg.keys import Identity
+from secagg.ledger import ClientLedger, read_ledger
 from sims.audit.audit_run import audit_run
 from tests.engines.flower_rig import SuperLink, superlink
 from tests.engines.flower_site import FlowerSite
@@ -117,27 +118,55 @@ def test_a_late_node_takes_part_in_the_next_session(link: SuperLink) -> None:
     assert clients[-1] == 5
 
 
-def test_strangers_are_refused(link: SuperLink) -> None:
-    """A node whose key is not registered ends with words for its operator. A node that is registered under
-    the name of a client, but has not its key, is refused by the server; and so is one with the key of
-    another client."""
-    site = FlowerSite(link, rounds=1, min_cohort=3)
-    site.register()
+def test_an_unregistered_node_ends_with_words(link: SuperLink) -> None:
+    site = FlowerSite(link, rounds=1)
     unregistered = site.start_node(0, link.new_key("stranger"))
     assert unregistered.wait(60) == 2
     assert "register it with flwr supernode register" in (site / "node-0.log").read_text()
-    site.replace_identity("client-3")  # a foreign key under a registered name
-    site.lose("client-3.ledger")
-    site.change("join-4.toml", "member = 4", "member = 0")  # the key of client 0, on the node of client 4
-    for name in ("key", "pem", "ledger"):
-        site.change("join-4.toml", f"client-4.{name}", f"client-0.{name}")
-    foreign = site.start_node(3)
-    assert foreign.wait(60) == 2  # the registry has another key for it
-    for member in (0, 1, 2):
+
+
+def test_foreign_keys_are_refused(link: SuperLink) -> None:
+    """Node 3 is registered, but its client has a key that only a registry of its own lists. Node 4 is
+    registered, and has the key of client 0. The server refuses both, and trains with the others."""
+    site = FlowerSite(link, rounds=1, min_cohort=3)
+    site.register()
+    _enrol_by_itself(site, 3)
+    site.change("join-4.toml", "member = 4", "member = 0")
+    for ending in ("key", "pem"):
+        site.change("join-4.toml", f"client-4.{ending}", f"client-0.{ending}")
+    site.lose("client-4.ledger")
+    ClientLedger.create(
+        site / "client-4.ledger", member=0, identity=site.identities["client-0"].public
+    ).close()
+    for member in (3, 4):
         site.start_node(member)
     site.submit()
+    site.wait_for_refusal("member-3")
+    site.wait_for_refusal("member-4")
+    for member in (3, 4):
+        site.kill(member)
+    for member in (0, 1, 2):
+        site.start_node(member)
     site.wait_for_end()
     assert [each["clients"] for each in site.log if each["event"] == "round"] == [3]
+    assert "connects through the node of client 4" in str(site.log)
+
+
+def _enrol_by_itself(site: FlowerSite, member: int) -> None:
+    """Give a client another key, and a registry of an authority of its own that lists this key."""
+    files = {name: (site / name).read_bytes() for name in ("registry.secagg", "registry.pem")}
+    site.identities["impostor"] = Identity.generate()
+    site.write_identity("impostor")
+    site.replace_identity(f"client-{member}")
+    site.enrol(authority="impostor")
+    for name, content in files.items():
+        (site / name).rename(site / name.replace("registry", "own"))
+        site.write(name, content)
+    site.change(f"join-{member}.toml", "registry.secagg", "own.secagg")
+    site.change(f"join-{member}.toml", "authority.pem", "impostor.pem")
+    site.lose(f"client-{member}.ledger")
+    public = site.identities[f"client-{member}"].public
+    ClientLedger.create(site / f"client-{member}.ledger", member=member, identity=public).close()
 
 
 def test_stock_supernodes_take_letters_to_clients(link: SuperLink, record_property: RecordProperty) -> None:
