@@ -21,6 +21,7 @@ import logging
 import math
 import re
 import secrets
+from collections import deque
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ FAREWELL: Final = 5.0  # seconds to send what is left at the end
 _IDLE: Final = 1.0  # seconds after which a node without a letter gets an empty one
 _LOOK: Final = 1.0  # seconds between two looks at which nodes there are
 _MAX_LETTERS: Final = 4  # that a node has not answered
+_RETIRED: Final = 16  # instances whose late letters a node ignores
 _MEMBER: Final = re.compile(r".*-([0-9]{1,10})")
 UNKNOWN_NODE: Final = -1  # the id of a peer that has not authenticated
 _logger: Final = logging.getLogger("secagg.net")
@@ -82,12 +84,13 @@ class TunnelDialer:
         self._changed = trio.Event()
         self._end = TunnelEnd(SERVER, window=window, on_output=self._notify)
         self._instance = bytes(INSTANCE_BYTES)
-        self._letters = 0
+        self._retired: deque[bytes] = deque(maxlen=_RETIRED)  # instances that were replaced
+        self._newest = 0  # number of a letter of this instance
         self._replies: dict[int, _Reply] = {}  # to the last letters, by their numbers
 
     async def open_stream(self) -> TunnelStream:
         """Return a new stream to the server, as soon as a first letter has come from there."""
-        while not self._letters:
+        while not self._newest:
             await self._changed.wait()
         return self._end.add(secrets.token_bytes(KEY_BYTES), opens=True)
 
@@ -98,6 +101,9 @@ class TunnelDialer:
         check_trio_runs("TunnelDialer.answer")
         try:
             taken = parse_letter(letter, sender=SERVER)
+            if taken.instance in self._retired:
+                # It is late. If it is not, the server sees that this is no reply to it, and starts over.
+                return Letter(self._instance, taken.number).encode()
             reply = self._reply_before(taken)
             if reply is None:
                 return await self._answer(taken)
@@ -113,24 +119,30 @@ class TunnelDialer:
 
     async def _answer(self, letter: Letter) -> bytes:
         self._take(letter)
-        reply = self._replies[letter.number] = _Reply()
+        reply = _Reply()
+        # The engine may have no use for the reply to an old letter: it has nothing to send.
+        if letter.number == self._newest:
+            await self._answer_newest(letter, reply)
+        return reply.content or Letter(letter.instance, letter.number).encode()
+
+    async def _answer_newest(self, letter: Letter, reply: _Reply) -> None:
+        self._replies[letter.number] = reply
         while len(self._replies) > _MAX_LETTERS:
             del self._replies[next(iter(self._replies))]
         try:
-            await self._wait_for_output(letter.instance, self._letters)
+            await self._wait_for_output(letter)
             if letter.instance == self._instance:
                 reply.content = self._end.letter(letter.instance, letter.number).encode()
         finally:
             reply.done.set()
         self._notify()
-        # Another process of the server does not get the reply to a letter of this one.
-        return reply.content or Letter(letter.instance, letter.number).encode()
 
-    async def _wait_for_output(self, instance: bytes, number: int) -> None:
+    async def _wait_for_output(self, letter: Letter) -> None:
+        newest = letter.instance, letter.number
         with trio.move_on_after(self._hold):
-            while not self._end.has_output and number == self._letters:
+            while not self._end.has_output and newest == (self._instance, self._newest):
                 await self._changed.wait()
-        if self._end.has_output and instance == self._instance:
+        if self._end.has_output and letter.instance == self._instance:
             await trio.sleep(GATHER)
 
     async def flush(self) -> None:
@@ -140,11 +152,11 @@ class TunnelDialer:
 
     def _take(self, letter: Letter) -> None:
         if letter.instance != self._instance:
-            self._end.start_over()  # another process of the server, which does not know the streams
-            self._instance = letter.instance
-            self._replies = {}
-        self._letters += 1
+            self._end.start_over()  # the server does not know the streams, or has lost a part of them
+            self._retired.append(self._instance)
+            self._instance, self._newest, self._replies = letter.instance, 0, {}
         self._end.take(letter)
+        self._newest = max(self._newest, letter.number)
         self._notify()
 
     def lose_streams(self) -> None:
@@ -214,11 +226,11 @@ class TunnelListener(trio.abc.Listener[TunnelStream]):
 
     async def accept(self) -> TunnelStream:
         await trio.lowlevel.checkpoint()
-        while not self._waiting:
-            if self._closed:
-                raise trio.ClosedResourceError
+        while not self._closed:
+            if self._waiting:
+                return self._waiting.pop(0)
             await self._changed.wait()
-        return self._waiting.pop(0)
+        raise trio.ClosedResourceError
 
     async def aclose(self) -> None:
         self._closed = True

@@ -286,7 +286,7 @@ def test_a_node_takes_little_memory() -> None:
             nursery.start_soon(forge, engine, MALLORY, filling)
             tracemalloc.start()
             try:
-                for _ in range(20):
+                for _ in range(6):
                     await trio.sleep(1)
                     engine.letters.clear()
                 taken = tracemalloc.get_traced_memory()[0]

@@ -598,6 +598,47 @@ def test_a_repeated_letter_whose_answer_was_given_up() -> None:
     run(main)
 
 
+def test_a_letter_that_is_late_or_replayed_has_an_empty_reply() -> None:
+    """The engine may drop this reply. Its content is taken, and the newest letter is still held."""
+    replies: dict[int, Letter] = {}
+
+    async def main() -> None:
+        dialer = TunnelDialer()
+
+        async def answer(number: int, *segments: Segment) -> None:
+            replies[number] = await answered(dialer, letter(number, *segments))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer, 7)
+            await trio.sleep(1)
+            stream = await dialer.open_stream()
+            await answer(3, Segment(key=stream.key, data=b"late"))
+            assert await stream.receive_some() == b"late"
+            assert list(replies) == [3]
+            await stream.send_all(b"x")
+
+    run(main)
+    assert replies[3] == Letter(ONE, 3)
+    assert [each.data for each in replies[7].segments] == [b"x"]
+
+
+def test_a_letter_of_an_instance_that_was_replaced_is_ignored() -> None:
+    """It does not break the streams of the new one. If it is not late, the server learns of the refusal."""
+
+    async def main() -> None:
+        dialer = TunnelDialer(hold=1)
+        await dialer.answer(letter(1, instance=ONE))
+        await dialer.answer(letter(1, instance=TWO))
+        stream = await dialer.open_stream()
+        await stream.send_all(b"x")
+        await dialer.answer(letter(2, instance=TWO))
+        late = await answered(dialer, letter(2, Segment(key=stream.key, is_reset=True), instance=ONE))
+        assert late == Letter(TWO, 2)
+        assert not stream.is_broken
+
+    run(main)
+
+
 def test_an_adapter_breaks_the_streams_of_a_reply_that_it_cannot_send() -> None:
     async def main() -> None:
         dialer = TunnelDialer(hold=1)
@@ -672,6 +713,25 @@ def test_a_node_cannot_have_many_letters() -> None:
     run(main)
 
 
+def test_one_loss_is_one_loss() -> None:
+    """Several letters are on their way when one of them is lost. The fate of the others does not matter."""
+
+    async def main() -> None:
+        engine = FakeEngine({"berlin"}, patience=10)
+        async with open_tunnel(engine, farewell=1) as listener:
+            for number in range(3):
+                await trio.sleep(1)
+                listener.nodes["berlin"]._end._reset(bytes([number]) * KEY_BYTES)
+            await trio.sleep(8.5)  # the first letter is lost
+            seen = listener.nodes["berlin"]._instance
+            await trio.sleep(3)  # and the second and the third
+            assert listener.nodes["berlin"]._instance == seen
+            await trio.sleep(8)  # until that of the new instance is
+            assert listener.nodes["berlin"]._instance != seen
+
+    run(main)
+
+
 def test_the_name_of_a_node() -> None:
     found = [member_of_node(name) for name in ("member-4", "site-12-3", "4", "-4", "berlin", "member-4x", "")]
     assert found == [4, 3, None, 4, None, None, None]
@@ -679,7 +739,8 @@ def test_the_name_of_a_node() -> None:
 
 def test_a_node_is_named_in_the_log() -> None:
     async def main() -> None:
-        assert host_of(TunnelStream(KEY, peer=1, node="berlin", on_output=lambda: None)) == "berlin"
+        for node, shown in [("berlin", "berlin"), ("a\nreleased", "a\\nreleased"), ("x" * 999, "x" * 100)]:
+            assert host_of(TunnelStream(KEY, peer=1, node=node, on_output=lambda: None)) == shown
 
     run(main)
 
