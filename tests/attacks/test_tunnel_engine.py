@@ -265,6 +265,32 @@ def test_letters_replayed_to_a_new_process(trust: Trust) -> None:
     assert not any(diary.facts(event) for event in ("connected", "session", "asked", "counted"))
 
 
+@pytest.mark.parametrize("trust", list(Trust))
+def test_a_client_that_is_started_again_joins_the_next_session(trust: Trust) -> None:
+    """An engine kills a client in the midst of a session, starts it again, and hopes for a second answer. The
+    guard: a process has nothing of the session of an earlier one (`test_rollback`)."""
+    site = EngineSite(World(trust=trust))
+
+    async def main() -> None:
+        async with site.all_nodes() as scopes, site.server() as server, trio.open_nursery() as nursery:
+            await server.wait_for_clients(4)
+            async with site.world.session(server, machine=site.world.machine(dropout=0.25)) as session:
+                await site.world.ask(session)
+                site.nodes[0].kill()
+                scopes[0].cancel()
+                nursery.start_soon(site.answering, 0)
+                await trio.sleep(30)
+                assert 0 in server.connected
+                site.world.diaries[0].clear()
+                site.world.check(await site.world.ask(session), session, 1, 2, 3)
+                assert not site.world.diaries[0]
+            await sum_of(site, server, range(4))
+            nursery.cancel_scope.cancel()
+
+    run(main)
+    assert "its process was restarted" in site.world.diary.reasons("left")
+
+
 def test_an_engine_that_stops_a_sum_is_noticed() -> None:
     """It cannot do more. Nobody waits for longer than the timeouts say."""
     site = EngineSite(engine=FakeEngine(set(), patience=tunnel.HOLD))
