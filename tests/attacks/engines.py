@@ -42,3 +42,8 @@ async def scene(site: EngineSite, *honest: int, **changes: Any) -> AsyncIterator
     async with site.all_nodes(*honest), site.server(**changes) as server, trio.open_nursery() as nursery:
         yield server, nursery
         nursery.cancel_scope.cancel()
+
+
+def refusals(site: EngineSite) -> list[tuple[object, object]]:
+    """Who was refused by the server, and why."""
+    return [(facts["host"], facts["reason"]) for facts in site.world.diary.facts("refused")]

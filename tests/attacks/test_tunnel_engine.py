@@ -18,9 +18,8 @@ from secagg.net.tls import server_context
 from secagg.net.tunnel import TunnelDialer, carried
 from secagg.net.tunnel_letters import Letter, parse_letter
 from secagg.trust_levels import Trust
-from tests.attacks.engines import scene, sum_of
+from tests.attacks.engines import refusals, scene, sum_of
 from tests.attacks.guards import allow
-from tests.attacks.test_tunnel_nodes import refusals
 from tests.engines.fake_engine import FakeEngine
 from tests.secagg.net.rig import SEED, World, run
 from tests.secagg.net.tls_contexts import certificate, context_of

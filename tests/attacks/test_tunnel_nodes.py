@@ -20,9 +20,8 @@ from secagg.net.tls import client_context
 from secagg.net.tunnel import TunnelListener, carried, open_tunnel
 from secagg.net.tunnel_letters import KEY_BYTES, MAX_SEGMENTS, Letter, Segment
 from secagg.net.tunnel_stream import FIRST_LIMIT
-from tests.attacks.engines import forge, scene, sum_of
-from tests.attacks.network import Intruder
-from tests.attacks.test_network_strangers import crowd
+from tests.attacks.engines import forge, refusals, scene, sum_of
+from tests.attacks.network import Intruder, crowd
 from tests.engines.fake_engine import FakeEngine
 from tests.secagg.net.rig import World, run
 from tests.secagg.net.tls_contexts import NOW, certificate, context_of
@@ -33,10 +32,6 @@ MALLORY = "mallory"
 
 def site_with(*names: str) -> EngineSite:
     return EngineSite(engine=FakeEngine(set(names)))
-
-
-def refusals(site: EngineSite) -> list[tuple[object, object]]:
-    return [(facts["host"], facts["reason"]) for facts in site.world.diary.facts("refused")]
 
 
 # --- who a node is ---

@@ -158,10 +158,12 @@ def test_a_letter_that_is_late_or_replayed_has_an_empty_reply() -> None:
             nursery.start_soon(answer, 7)
             await trio.sleep(1)
             stream = await dialer.open_stream()
+            await stream.send_all(b"x")
+            before = trio.current_time()
             await answer(3, Segment(key=stream.key, data=b"late"))
+            assert trio.current_time() == before
             assert await stream.receive_some() == b"late"
             assert list(replies) == [3]
-            await stream.send_all(b"x")
 
     run(main)
     assert replies[3] == Letter(ONE, 3)
