@@ -408,6 +408,21 @@ def test_breaking_wakes_who_waits() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("closes", [True, False], ids=["this side", "the other side"])
+def test_a_closed_stream_asks_for_no_more(closes: bool) -> None:
+    """The reader has made room, but there is nothing to come."""
+
+    async def main() -> None:
+        end = stream(window=8)
+        end.take(part(0, bytes(8), is_last=not closes))
+        await end.receive_some()
+        if closes:
+            await end.aclose()
+        assert not end._needs_limit
+
+    run(main)
+
+
 # --- several streams of a node ---
 
 
