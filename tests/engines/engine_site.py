@@ -96,7 +96,7 @@ class EngineSite(TrainingSite):
 
     async def _kill(self, kill: Kill, node: FakeNode, scope: trio.CancelScope) -> None:
         await _has(self.running[kill.member].diary, kill.event, kill.times)
-        node.is_dead = True
+        node.kill()
         scope.cancel()
 
     async def _run_once(self, member: int, node: FakeNode) -> None:
