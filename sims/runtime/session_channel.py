@@ -145,9 +145,9 @@ class SessionChannel:
         if self._setting.insecure_replay:
             self._forget(round_info)
         self._left.clear()
+        self._left.update(self._unreachable())
         if self._algorithm.table is None:
-            for member in self.coordinator.invited(round_info):
-                self.participants[member].open(round_info)
+            self._open_alone(self.coordinator.invited(round_info), round_info)
         self.coordinator.begin(round_info)
 
     def ask(self, query: Query) -> Total:
@@ -191,6 +191,15 @@ class SessionChannel:
     def announce(self, round_info: RoundInfo) -> None:
         """Report to all clients which rounds before `round_info.number` were completed."""
         self._all({member: partial(each.announce, round_info) for member, each in self.runtimes.items()})
+
+    def _open_alone(self, members: tuple[int, ...], round_info: RoundInfo) -> None:
+        """Have clients begin a round of an algorithm without sums."""
+        for member in members:
+            self.participants[member].open(round_info)
+
+    def _unreachable(self) -> AbstractSet[int]:
+        """Return the clients that take no part in a round because nothing hosts them."""
+        return frozenset()
 
     def _forget(self, round_info: RoundInfo) -> None:
         """Make clients forget this round and later ones, so that these can be repeated, in a new session if
