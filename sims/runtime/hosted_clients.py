@@ -31,6 +31,9 @@ from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.residue_tampering import Tamper
 
 M = TypeVar("M", bound=SimulatedMemory)
+T = TypeVar("T")
+
+Values: TypeAlias = Mapping[str, ArrayLike]  # a client's answer, by name of part
 
 
 class WorkersFailed(SecaggError):
@@ -84,7 +87,7 @@ def _frozen(content: dict[Any, Any]) -> Mapping[Any, Any]:
     return MappingProxyType(content)
 
 
-# --- what a host and the main process exchange about states ---
+# --- what hosts and the main process tell each other ---
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,21 @@ class RestoreState:
 
     saved: Mapping[int, bytes] | None = field(repr=False)
     answered: Mapping[int, list[AnswerEntry]] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class BeginRound:
+    """Tells a host to begin a round. Clients in `alone` train now; there are none if there are sums."""
+
+    round_info: RoundInfo
+    alone: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class FinishRound:
+    """Tells a host to report the round's outcome to its clients and to reply with their states."""
+
+    round_info: RoundInfo
 
 
 @dataclass(frozen=True)
@@ -142,7 +160,21 @@ class HostedClients(Generic[M]):
         if self.made.begin_round is not None:
             self.made.begin_round(number)
 
-    def answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
+    def answers(self, asked: Mapping[int, Asked]) -> Mapping[int, Callable[[], Values | None]]:
+        """Return, by client id, functions that return a client's answer. If the learners can compute in
+        batches, as `fl.crowd.Crowd` can, all answers are computed now."""
+        return self._together({member: partial(self.answer, member, each) for member, each in asked.items()})
+
+    def announce(self, round_info: RoundInfo) -> None:
+        """Report to all clients which rounds before `round_info.number` were completed."""
+        for announced in self._together(self.announcements(round_info)).values():
+            announced()
+
+    def _together(self, jobs: Mapping[int, Callable[[], T]]) -> Mapping[int, Callable[[], T]]:
+        together = getattr(self.made.learners, "together", None)
+        return jobs if together is None else {k: done.result for k, done in together(jobs).items()}
+
+    def answer(self, member: int, asked: Asked) -> Values | None:
         """Return a client's answer to a query (values by part name), or None if it declines to answer."""
         values = self.runtimes[member].answer(asked)
         if values is None:

@@ -10,7 +10,7 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from protocols.query_encoding import query_content
 from secagg.client import ClientMachine
-from secagg.errors import Departed, PeerError
+from secagg.errors import Departed, PeerError, UnchangedValues
 from secagg.events import ClientEvent, Confirmed, Excluded, ServerEvent, SessionReady
 from secagg.identity_registry import Registry
 from secagg.insecure_seeds import seeded_identity
@@ -78,9 +78,10 @@ class ObservedSession(LocalSession):
             self.informed.add(member)
         self._plan.listener(member, event)
 
-    def _refuse(self, member: int, error: PeerError) -> tuple[bytes, ...]:
-        self.stats.refusals.append(Refusal.of(member, error))
-        return super()._refuse(member, error)
+    def _refused(self, member: int, error: PeerError) -> None:
+        if not isinstance(error, UnchangedValues):  # such a client declines, and stays
+            self.stats.refusals.append(Refusal.of(member, error))
+        super()._refused(member, error)
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
         before = self._sum_index

@@ -42,7 +42,14 @@ from secagg.net.tls import client_context
 from secagg.policy import Policy
 from sims.records.sum_records import Refusal
 from sims.runtime.client_state import SimulatedMemory
-from sims.runtime.hosted_clients import ClientFailure, HostedClients, RestoreState, RoundFinished
+from sims.runtime.hosted_clients import (
+    BeginRound,
+    ClientFailure,
+    FinishRound,
+    HostedClients,
+    RestoreState,
+    RoundFinished,
+)
 from sims.runtime.insecure_seed_hooks import client_hooks
 from sims.runtime.processes import messages
 from sims.runtime.residue_tampering import Tamper
@@ -86,17 +93,17 @@ class _Host:
 
     async def execute(self, command: object) -> messages.WorkerReply:
         match command:
-            case messages.BeginRound():
+            case BeginRound():
                 await self._begin(command)
             case messages.JoinSession():
                 await self._join(command)
             case messages.ScheduleDropouts(at):
                 self.dropouts = dict(at)
-            case messages.FinishRound():
+            case FinishRound():
                 return await self._finish(command)
         return messages.CommandDone()
 
-    async def _begin(self, command: messages.BeginRound) -> None:
+    async def _begin(self, command: BeginRound) -> None:
         self.dropouts.clear()
         self.clients.begin_round(command.round_info.number)
         for member in command.alone:
@@ -109,7 +116,7 @@ class _Host:
             for member in command.members:
                 nursery.start_soon(self._hosted[member].connect, self._nursery)
 
-    async def _finish(self, command: messages.FinishRound) -> RoundFinished:
+    async def _finish(self, command: FinishRound) -> RoundFinished:
         for announce in self.clients.announcements(command.round_info).values():
             await self._compute(announce)
         return self.clients.finished()

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from protocols.rounds import RoundInfo
 from secagg.client_memory import AnswerEntry
 from secagg.local_session import Stage
 from secagg.net.settings import Address, Patience
@@ -54,14 +53,6 @@ class LoadClientData:
 
 
 @dataclass(frozen=True)
-class BeginRound:
-    """Tells a worker to begin a round. Clients in `alone` train now; there are none if there are sums."""
-
-    round_info: RoundInfo
-    alone: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
 class JoinSession:
     """Tells a worker to connect the clients `members` for session `number`. In a run with an insecure seed,
     the secrets of a session depend on the seed and this number."""
@@ -76,13 +67,6 @@ class ScheduleDropouts:
     """Tells a worker at which stage of the next sum or set-up clients drop out; replaces earlier orders."""
 
     at: Mapping[int, Stage]  # client -> stage
-
-
-@dataclass(frozen=True)
-class FinishRound:
-    """Tells a worker to report the round's outcome to its clients and to reply with their states."""
-
-    round_info: RoundInfo
 
 
 # --- from a worker ---

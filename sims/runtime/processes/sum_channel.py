@@ -17,8 +17,8 @@ from protocols.rounds import RoundInfo
 from secagg.client_memory import AnswerEntry
 from secagg.trust_levels import Trust
 from sims.runtime.hosted_channel import HostedChannel, OnWorkerEvent, groups_of, log_worker_event
-from sims.runtime.hosted_clients import ClientFactory
-from sims.runtime.processes.messages import BeginRound, FinishRound, WorkerReply
+from sims.runtime.hosted_clients import BeginRound, ClientFactory, FinishRound
+from sims.runtime.processes.messages import WorkerReply
 from sims.runtime.processes.session import ProcessSession
 from sims.runtime.processes.supervisor import WorkerSupervisor
 from sims.runtime.session_channel import SimulatedSessionPlan
