@@ -20,8 +20,12 @@ from sims.config_problems import ConfigError
 
 LOCAL: Final = "local"  # the address that stands for a new Ray on this machine
 
-# What Ray reads when it is imported: it reports no usage, and hides no GPU from actors that reserve none.
-_ENVIRONMENT: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+# What Ray reads when it is imported.
+_ENVIRONMENT: Final = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # It reports nothing to its makers.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # It hides no GPU from actors that reserve none.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # It prints no errors: a lost actor is reported by its channel.
+}
 
 
 @dataclass(frozen=True, kw_only=True)
