@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from protocols.algorithm import AnyAlgorithm
@@ -14,7 +14,7 @@ from protocols.rounds import RoundInfo
 from secagg.client_memory import AnswerEntry
 from secagg.errors import ParameterError
 from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
-from sims.runtime.hosted_clients import ClientFactory, RoundFinished
+from sims.runtime.hosted_clients import ClientFactory
 from sims.runtime.session_channel import SessionChannel, SessionFactory
 from sims.runtime.sum_and_dropout_settings import Setting
 
@@ -56,26 +56,11 @@ class HostedChannel(SessionChannel):
         self._slot_of = {k: slot for slot, some in enumerate(groups) for k in some}
         self._begun = False  # whether a new worker has to restore the state of its clients
 
-    def announce(self, round_info: RoundInfo) -> None:
-        """Finish the round in all hosts, and copy the states of their clients to this process."""
-        replies = self._finish_round(round_info)
-        for slot, some in enumerate(self._groups_of_clients):
-            reply = replies.get(slot)
-            if isinstance(reply, RoundFinished):
-                self._take(some, reply)
-            else:
-                self._take_answered(slot)
-        self._begun = True
-
     def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None:
         super().restore(saved, sessions=sessions)
         self._begun = True
 
     # --- what a subclass implements ---
-
-    @abstractmethod
-    def _finish_round(self, round_info: RoundInfo) -> Mapping[int, object]:
-        """Report the outcome of rounds to all clients. Return the replies of their hosts by group index."""
 
     @abstractmethod
     def _answered(self, slot: int) -> Mapping[int, list[AnswerEntry]]:
@@ -95,10 +80,13 @@ class HostedChannel(SessionChannel):
     def _saved(self, some: tuple[int, ...]) -> dict[int, bytes]:
         return save_clients({k: self.participants[k] for k in some}, self._memories, self._setting.tamper)
 
-    def _take(self, some: tuple[int, ...], reply: RoundFinished) -> None:
+    def _take(self, some: tuple[int, ...], saved: Mapping[int, bytes]) -> None:
         copies = {member: self.participants[member] for member in some}
-        restore_clients(reply.saved, copies, self._copied_memories(some), self._setting.tamper)
-        for member in reply.silent:
+        restore_clients(saved, copies, self._copied_memories(some), self._setting.tamper)
+
+    def _note_silent(self, members: Iterable[int]) -> None:
+        """Record, for observers, that clients declined to answer in this round."""
+        for member in members:
             self.participants[member].diverged = self.coordinator.round_info.number
 
     def _copied_memories(self, _some: tuple[int, ...]) -> Mapping[int, SimulatedMemory]:

@@ -146,7 +146,7 @@ class HostedClients(Generic[M]):
         }
         self.runtimes = {member: ClientRuntime(each) for member, each in self.participants.items()}
         self.memories = {member: make_memory(member) for member in self.participants}
-        self._silent: set[int] = set()  # clients that declined to answer in this round
+        self.silent: set[int] = set()  # clients that declined to answer in this round
 
     def restore(self, command: RestoreState) -> None:
         if command.saved is not None:
@@ -156,7 +156,7 @@ class HostedClients(Generic[M]):
                 SimulatedMemory.take_answer(self.memories[member], entry)
 
     def begin_round(self, number: int) -> None:
-        self._silent.clear()
+        self.silent.clear()
         if self.made.begin_round is not None:
             self.made.begin_round(number)
 
@@ -178,7 +178,7 @@ class HostedClients(Generic[M]):
         """Return a client's answer to a query (values by part name), or None if it declines to answer."""
         values = self.runtimes[member].answer(asked)
         if values is None:
-            self._silent.add(member)
+            self.silent.add(member)
         return values
 
     def announcements(self, round_info: RoundInfo) -> dict[int, Callable[[], None]]:
@@ -188,4 +188,4 @@ class HostedClients(Generic[M]):
     def finished(self) -> RoundFinished:
         """Return the states of all clients. Call it between two rounds."""
         saved = save_clients(self.participants, self.memories, self.made.tamper)
-        return RoundFinished(saved, tuple(sorted(self._silent)))
+        return RoundFinished(saved, tuple(sorted(self.silent)))

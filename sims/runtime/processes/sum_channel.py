@@ -17,7 +17,7 @@ from protocols.rounds import RoundInfo
 from secagg.client_memory import AnswerEntry
 from secagg.trust_levels import Trust
 from sims.runtime.hosted_channel import HostedChannel, OnWorkerEvent, groups_of, log_worker_event
-from sims.runtime.hosted_clients import BeginRound, ClientFactory, FinishRound
+from sims.runtime.hosted_clients import BeginRound, ClientFactory, FinishRound, RoundFinished
 from sims.runtime.processes.messages import WorkerReply
 from sims.runtime.processes.session import ProcessSession
 from sims.runtime.processes.supervisor import WorkerSupervisor
@@ -75,8 +75,17 @@ class ProcessesChannel(HostedChannel):
         self._command(lambda some: BeginRound(round_info, tuple(k for k in some if k in alone)))
         super().begin(round_info)
 
-    def _finish_round(self, round_info: RoundInfo) -> Mapping[int, object]:
-        return self._command(lambda _some: FinishRound(round_info))
+    def announce(self, round_info: RoundInfo) -> None:
+        """Finish the round in all workers, and copy the states of their clients to this process."""
+        replies = self._command(lambda _some: FinishRound(round_info))
+        for slot, some in enumerate(self._groups_of_clients):
+            reply = replies.get(slot)
+            if isinstance(reply, RoundFinished):
+                self._take(some, reply.saved)
+                self._note_silent(reply.silent)
+            else:
+                self._take_answered(slot)
+        self._begun = True
 
     def _answered(self, slot: int) -> Mapping[int, list[AnswerEntry]]:
         return self._running().slots[slot].answered

@@ -217,12 +217,20 @@ class ActorPool:
     def call(self, commands: Mapping[int, ActorCommand], apart: Sequence[Any] = ()) -> dict[int, Any]:
         """Send commands by slot index, all at once, with references from `share`. Return the replies, by slot
         index; a lost actor has none. Raise `WorkersFailed` if a client's computation failed."""
+        return self.replies(self.begin(commands, apart))
+
+    def begin(self, commands: Mapping[int, ActorCommand], apart: Sequence[Any] = ()) -> dict[int, Any]:
+        """Send commands as `call` does, but do not wait. Return what `replies` waits for."""
         begun = {}
         for index, command in commands.items():
             slot = self.slots[index]
             if slot.actor is not None:
                 slot.queued, queued = [], slot.queued
                 begun[index] = slot.actor.execute.remote([*queued, command], *apart)
+        return begun
+
+    def replies(self, begun: Mapping[int, Any]) -> dict[int, Any]:
+        """Return the replies to commands that `begin` has sent, as `call` does."""
         replies = {index: self._reply(self.slots[index], reference) for index, reference in begun.items()}
         return {index: reply for index, reply in replies.items() if reply is not None}
 

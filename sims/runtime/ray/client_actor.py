@@ -127,7 +127,7 @@ class ClientActor:
                     addition.add(member, values)
             except PeerError as error:
                 refusals.append(Refusal.of(member, error))
-        return commands.AnswersAdded(addition.partial(), tuple(refusals))
+        return commands.AnswersAdded(addition.partial(), tuple(refusals), tuple(self._clients.silent))
 
     # --- secure sums ---
 
@@ -172,6 +172,7 @@ class ClientActor:
             memory = self._clients.memories[member]
             replies.answered.extend((member, entry) for entry in memory.take_new())
         replies.left.extend(member for member in machines if machines.has_left(member))
+        replies.silent.extend(self._clients.silent)
         return replies
 
     def _answer(self, member: int, _asked: Asked) -> Values | None:

@@ -71,8 +71,11 @@ class AddAnswers:
 
 @dataclass(frozen=True)
 class AnswersAdded:
+    """The sum of the answers, the clients that refused the query, and those that declined to answer."""
+
     partial: PartialSum
     refusals: tuple[Refusal, ...]
+    silent: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,7 @@ class Replies:
     `confirmed`  clients that know that they are in the total.
     `refusals`   clients that refused a frame and left.
     `left`       clients that take no further part in the session.
+    `silent`     clients that declined to answer in this round.
     `answered`   records of the answers among the frames, so that a killed actor does not forget them.
     """
 
@@ -109,6 +113,7 @@ class Replies:
     confirmed: list[int] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
+    silent: list[int] = field(default_factory=list)
     answered: list[tuple[int, AnswerEntry]] = field(default_factory=list, repr=False)
 
 

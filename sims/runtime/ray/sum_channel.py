@@ -16,6 +16,7 @@ from typing import Any
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from protocols.rounds import RoundInfo
+from secagg.client_budget import Spend
 from secagg.client_memory import AnswerEntry
 from secagg.events import ClientEvent
 from secagg.trust_levels import Trust
@@ -87,11 +88,14 @@ class RayChannel(HostedChannel):
         self._cluster: Cluster | None = cluster
         self._place = place
         self._pool: ActorPool | None = None
+        self._finishing: Mapping[int, Any] = {}  # replies that are to come, by slot, after the last round
+        self._stale = False  # whether actors have newer states than the copies in this process
 
     # --- called by a run ---
 
     def begin(self, round_info: RoundInfo) -> None:
         pool = self._running()
+        self._finish()
         if pool.restart():
             self.coordinator.end_session()  # The clients of the new actors are not part of it.
         alone = self.coordinator.invited(round_info) if self._algorithm.table is None else ()
@@ -99,12 +103,21 @@ class RayChannel(HostedChannel):
             pool.queue(slot, BeginRound(round_info, tuple(k for k in some if k in alone)))
         super().begin(round_info)
 
+    def announce(self, round_info: RoundInfo) -> None:
+        """Have all actors finish the round. They send the states of their clients while this process goes
+        on: an observer, or the next round, waits for them."""
+        self._finish()
+        slots = range(len(self._groups_of_clients))
+        self._finishing = self._running().begin({slot: FinishRound(round_info) for slot in slots})
+        self._stale = self._begun = True
+
     def close(self) -> None:
         """End the session and all actors, and disconnect from the cluster if no other channel uses it."""
         if self._cluster is None:
             return
         try:
             self.coordinator.end_session()
+            self._refresh()
         finally:
             if self._pool is not None:
                 self._pool.stop()
@@ -154,16 +167,50 @@ class RayChannel(HostedChannel):
         pool = self._running()
         replies = pool.call(commands, [pool.share(content) for content in apart])
         self._left.update(pool.lost)
+        for reply in replies.values():
+            self._note_silent(reply.silent)
         return replies
 
     def _unreachable(self) -> AbstractSet[int]:
         return self._running().lost
 
-    def _finish_round(self, round_info: RoundInfo) -> Mapping[int, object]:
-        return self._call({slot: FinishRound(round_info) for slot in range(len(self._groups_of_clients))})
-
     def _answered(self, slot: int) -> Mapping[int, list[AnswerEntry]]:
         return self._running().slots[slot].answered
+
+    # --- copies of the clients' state ---
+
+    def memories(self) -> dict[int, Any]:
+        self._refresh()
+        return super().memories()
+
+    def spends(self) -> dict[int, Spend]:
+        self._refresh()
+        return super().spends()
+
+    def save(self) -> dict[int, bytes]:
+        self._refresh()
+        return super().save()
+
+    def take_lost(self, answer: AnswerEntry) -> None:
+        self._refresh()
+        super().take_lost(answer)
+
+    def _finish(self) -> None:
+        """Wait until the actors have finished the last round."""
+        finishing, self._finishing = self._finishing, {}
+        if self._pool is not None:
+            self._pool.replies(finishing)
+
+    def _refresh(self) -> None:
+        """Copy the states of clients after the last finished round to this process."""
+        self._finish()
+        if self._pool is None or not self._stale:
+            return
+        self._stale = False
+        for index, slot in enumerate(self._pool.slots):
+            if slot.saved is not None:
+                self._take(slot.members, slot.saved)
+            self._take_answered(index)
 
     def _copied_memories(self, some: tuple[int, ...]) -> Mapping[int, SimulatedMemory]:
         """Return where the memories from actors are copied to. Clients of plain sums have theirs here."""
