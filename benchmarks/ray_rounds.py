@@ -1,7 +1,7 @@
 """Rounds with clients in actors of Ray, beside the same rounds in one process and in worker processes.
 
-The ways take turns, round by round, so that all of them meet the same load of the machine. The first round of
-each, in which actors and sessions are set up, is not counted.
+The ways take turns, some rounds each, so that all of them meet the same load of the machine. The first round
+of each, in which actors and sessions are set up, is not counted.
 """
 
 from __future__ import annotations
@@ -32,18 +32,20 @@ WAYS: Final = ("plain", "ray plain", "secure", "processes", "ray secure")
 
 @dataclass(frozen=True, kw_only=True)
 class RaySetting:
-    """`actors` of Ray, or worker processes, share the clients of the `task`. `rounds` are timed."""
+    """`actors` of Ray, or worker processes, share the clients of the `task`. Each way has `turns`, each of
+    `rounds` in a row."""
 
     task: RoundTask
     actors: int = 2
-    rounds: int = 10
+    turns: int = 5
+    rounds: int = 4
     data: Path | None = None
     ways: tuple[str, ...] = WAYS
 
 
 @dataclass(frozen=True)
 class RayReport:
-    """Seconds of each round by way, those of the first round, which includes set-up, and the models."""
+    """Seconds per round in each turn, by way; those of the first round, with set-up; and the models."""
 
     setting: RaySetting
     dim: int
@@ -55,8 +57,8 @@ class RayReport:
         return median(self.seconds[way])
 
     def ratio(self, way: str, other: str) -> float | None:
-        """Return the median over rounds of the time of one way relative to another's; None if one is
-        missing. Both rounds of a pair were run one after the other."""
+        """Return the median over turns of the time of one way relative to another's; None if one is missing.
+        Both turns of a pair were run one soon after the other."""
         if way not in self.seconds or other not in self.seconds:
             return None
         return median(a / b for a, b in zip(self.seconds[way], self.seconds[other], strict=True))
@@ -80,6 +82,7 @@ class RayReport:
         return {
             **asdict(self.setting.task),
             "actors": self.setting.actors,
+            "turns": self.setting.turns,
             "rounds": self.setting.rounds,
             "real_data": self.setting.data is not None,
             "dim": self.dim,
@@ -99,12 +102,12 @@ def measure(setting: RaySetting, progress: OnProgress) -> RayReport:
             stack.callback(channel.close)
             algorithm = task.algorithm()
             runs[way] = Run(algorithm, channel, algorithm.start(task.start())), channel
-        first = {way: _timed(*run) for way, run in runs.items()}
+        first = {way: _timed(*run, 1) for way, run in runs.items()}
         seconds: dict[str, list[float]] = {way: [] for way in runs}
-        for number in range(setting.rounds):
-            progress(f"round {number + 1}", number, setting.rounds)
+        for number in range(setting.turns):
             for way, run in runs.items():
-                seconds[way].append(_timed(*run))
+                progress(way, number, setting.turns)
+                seconds[way].append(_timed(*run, setting.rounds))
         models = {way: np.array(run.model) for way, (run, _) in runs.items()}
     return RayReport(setting, len(task.start()), first, seconds, models)
 
@@ -117,7 +120,7 @@ def _channels(setting: RaySetting) -> dict[str, Callable[[], SessionChannel]]:
     given = Setting(
         corrupt=task.clients // 10,
         dropout=0.1,
-        sums=min(setting.rounds + 1, 64),
+        sums=min(1 + setting.turns * setting.rounds, 64),
         insecure_seed=b"for comparison",
     )
 
@@ -144,10 +147,11 @@ def _channels(setting: RaySetting) -> dict[str, Callable[[], SessionChannel]]:
     return {way: made[way] for way in setting.ways}
 
 
-def _timed(run: Run[Any], channel: SessionChannel) -> float:
-    """Return the seconds of a round, until the states of all clients are here, for observers."""
+def _timed(run: Run[Any], channel: SessionChannel, rounds: int) -> float:
+    """Return the seconds per round, until the states of all clients are here, for observers."""
     started = time.perf_counter()
-    report = run.round()
+    for _ in range(rounds):
+        report = run.round()
+        assert report.completed, report.failure
     channel.memories()
-    assert report.completed, report.failure
-    return time.perf_counter() - started
+    return (time.perf_counter() - started) / rounds

@@ -35,7 +35,7 @@ _SEED: Final = 0
 @dataclass(frozen=True)
 class RoundTask:
     """Federated averaging with `steps` local steps on batches of `batch` samples. `way` is that of
-    `fl.crowd.Crowd`. The model is a softmax regression for digits, and a CNN of 21,840 parameters for MNIST."""
+    `fl.crowd.Crowd`. The model is a softmax regression for digits, and "cnn-mnist" for MNIST."""
 
     name: str
     clients: int

@@ -29,9 +29,9 @@ from sims.coordination.client_runtime import ClientRuntime
 from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.residue_tampering import Tamper
+from sims.runtime.session_channel import Together, in_batch, may_train_at_end
 
 M = TypeVar("M", bound=SimulatedMemory)
-T = TypeVar("T")
 
 Values: TypeAlias = Mapping[str, ArrayLike]  # a client's answer, by name of part
 
@@ -146,6 +146,7 @@ class HostedClients(Generic[M]):
         }
         self.runtimes = {member: ClientRuntime(each) for member, each in self.participants.items()}
         self.memories = {member: make_memory(member) for member in self.participants}
+        self._together: Together | None = getattr(made.learners, "together", None)
         self.silent: set[int] = set()  # clients that declined to answer in this round
 
     def restore(self, command: RestoreState) -> None:
@@ -163,16 +164,13 @@ class HostedClients(Generic[M]):
     def answers(self, asked: Mapping[int, Asked]) -> Mapping[int, Callable[[], Values | None]]:
         """Return, by client id, functions that return a client's answer. If the learners can compute in
         batches, as `fl.crowd.Crowd` can, all answers are computed now."""
-        return self._together({member: partial(self.answer, member, each) for member, each in asked.items()})
+        return in_batch({k: partial(self.answer, k, each) for k, each in asked.items()}, self._together)
 
     def announce(self, round_info: RoundInfo) -> None:
         """Report to all clients which rounds before `round_info.number` were completed."""
-        for announced in self._together(self.announcements(round_info)).values():
-            announced()
-
-    def _together(self, jobs: Mapping[int, Callable[[], T]]) -> Mapping[int, Callable[[], T]]:
-        together = getattr(self.made.learners, "together", None)
-        return jobs if together is None else {k: done.result for k, done in together(jobs).items()}
+        together = self._together if may_train_at_end(self.algorithm) else None
+        for done in in_batch(self.announcements(round_info), together).values():
+            done()
 
     def answer(self, member: int, asked: Asked) -> Values | None:
         """Return a client's answer to a query (values by part name), or None if it declines to answer."""

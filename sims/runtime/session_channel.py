@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from numpy.typing import ArrayLike
 
-from protocols.algorithm import AnyAlgorithm
+from protocols.algorithm import AnyAlgorithm, NoMemory
 from protocols.learner import Learner
 from protocols.rounds import Query, RoundInfo
 from protocols.run import SumChannel
@@ -31,6 +31,8 @@ from sims.records.sum_records import SumRecord
 from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.sum_and_dropout_settings import Setting, check_cohort, with_budget
+
+T = TypeVar("T")
 
 
 class ObservedChannel(SumChannel, Protocol):
@@ -71,6 +73,19 @@ class PreparedAnswer(Protocol):
 
 # Calls one function for each client, all in one batch, and returns the outcomes: see `fl.crowd.Crowd`.
 Together: TypeAlias = Callable[[Mapping[int, Callable[[], Any]]], Mapping[int, PreparedAnswer]]
+
+
+def in_batch(jobs: Mapping[int, Callable[[], T]], together: Together | None) -> dict[int, Callable[[], T]]:
+    """Run one function per client (`jobs`, by id) in one batch, and return functions that return or raise
+    what they did. If the learners cannot compute in batches (`together` is None), return the `jobs`."""
+    if together is None:
+        return dict(jobs)
+    return {member: done.result for member, done in together(jobs).items()}
+
+
+def may_train_at_end(algorithm: AnyAlgorithm) -> bool:
+    """Return whether clients may train when a round ends: those that keep nothing do not."""
+    return algorithm.memory_type is not NoMemory
 
 
 @dataclass(frozen=True)
@@ -190,7 +205,9 @@ class SessionChannel:
 
     def announce(self, round_info: RoundInfo) -> None:
         """Report to all clients which rounds before `round_info.number` were completed."""
-        self._all({member: partial(each.announce, round_info) for member, each in self.runtimes.items()})
+        jobs = {member: partial(each.announce, round_info) for member, each in self.runtimes.items()}
+        for done in in_batch(jobs, self._together if may_train_at_end(self._algorithm) else None).values():
+            done()
 
     def _open_alone(self, members: tuple[int, ...], round_info: RoundInfo) -> None:
         """Have clients begin a round of an algorithm without sums."""
@@ -269,15 +286,6 @@ class SessionChannel:
             return self.runtimes[member].answer(asked)
         values: Mapping[str, ArrayLike] | None = self._prepared[member].result()
         return values
-
-    def _all(self, jobs: Mapping[int, Callable[[], None]]) -> None:
-        """Call one function per client (`jobs`, by id), in one batch if the learners support it."""
-        if self._together is not None:
-            for done in self._together(jobs).values():
-                done.result()
-            return
-        for job in jobs.values():
-            job()
 
     def _absent(self, member: int, stage: Stage, _sum_index: int) -> bool:
         self.coordinator.enter_stage(stage)
