@@ -78,16 +78,16 @@ class HostedChannel(SessionChannel):
         return {slot: self._saved(some) for slot, some in enumerate(self._groups_of_clients)}
 
     def _saved(self, some: tuple[int, ...]) -> dict[int, bytes]:
-        return save_clients({k: self.participants[k] for k in some}, self._memories, self._setting.tamper)
+        return save_clients({k: self._participants[k] for k in some}, self._memories, self._setting.tamper)
 
     def _take(self, some: tuple[int, ...], saved: Mapping[int, bytes]) -> None:
-        copies = {member: self.participants[member] for member in some}
+        copies = {member: self._participants[member] for member in some}
         restore_clients(saved, copies, self._copied_memories(some), self._setting.tamper)
 
     def _note_silent(self, members: Iterable[int]) -> None:
         """Record, for observers, that clients declined to answer in this round."""
         for member in members:
-            self.participants[member].diverged = self.coordinator.round_info.number
+            self._participants[member].diverged = self.coordinator.round_info.number
 
     def _copied_memories(self, _some: tuple[int, ...]) -> Mapping[int, SimulatedMemory]:
         return self._memories

@@ -143,11 +143,11 @@ class SessionChannel:
         self._make_session = make_session
         self._together: Together | None = getattr(learners, "together", None)
         self._prepared: Mapping[int, PreparedAnswer] = {}
-        self.participants = {
+        self._participants = {
             member: SimulatedParticipant(algorithm, learner, trust=setting.trust, member=member)
             for member, learner in learners.items()
         }
-        self.runtimes = {member: ClientRuntime(each) for member, each in self.participants.items()}
+        self.runtimes = {member: ClientRuntime(each) for member, each in self._participants.items()}
         self._memories = {member: SimulatedMemory() for member in learners}
         self._left: set[int] = set()  # clients that `dropout_law` removed, until the next round
         self.coordinator = Coordinator(algorithm, self, self._setting.of_server())
@@ -228,6 +228,11 @@ class SessionChannel:
             self.coordinator.end_session()
 
     # --- for observers ---
+
+    @property
+    def participants(self) -> dict[int, SimulatedParticipant]:
+        """The clients' side of the run, by id: for clients that run elsewhere, copies."""
+        return self._participants
 
     @property
     def asked(self) -> list[SumRecord]:

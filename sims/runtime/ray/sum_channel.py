@@ -22,6 +22,7 @@ from secagg.events import ClientEvent
 from secagg.trust_levels import Trust
 from sims.coordination.transport import SumSession
 from sims.runtime.client_state import SimulatedMemory
+from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.hosted_channel import HostedChannel, OnWorkerEvent, groups_of, log_worker_event
 from sims.runtime.hosted_clients import BeginRound, ClientFactory, FinishRound
 from sims.runtime.ray.actor_pool import ActorPool
@@ -178,6 +179,11 @@ class RayChannel(HostedChannel):
         return self._running().slots[slot].answered
 
     # --- copies of the clients' state ---
+
+    @property
+    def participants(self) -> dict[int, SimulatedParticipant]:
+        self._refresh()
+        return self._participants
 
     def memories(self) -> dict[int, Any]:
         self._refresh()
