@@ -22,7 +22,8 @@ def _table(report: RayReport) -> Table:
     task, setting = report.setting.task, report.setting
     title = (
         f"Milliseconds per round by the clock: {task.name}, {task.clients} clients,\n"
-        f"{report.dim:,} parameters, {task.steps} local steps on batches of {task.batch}; {setting.actors} actors or processes"
+        f"{report.dim:,} parameters, {task.steps} local steps on batches of {task.batch}; "
+        f"{setting.actors} actors or processes"
     )
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for head in ("", "round", "least", "first round, with set-up"):
