@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -12,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +21,13 @@ pytest.importorskip("ray", reason="ray is not installed")
 from tests.sims.test_worker_orphans import ROOT
 
 pytestmark = pytest.mark.slow
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT)}
+# The cluster has a token of its own, and ignores one that a user of this machine may have.
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    "PYTHONPATH": str(ROOT),
+}
 
 
 def free_port() -> int:
@@ -52,8 +58,8 @@ class Node:
 
 
 @pytest.fixture
-def address() -> Iterator[tuple[str, Node]]:
-    """The address of a cluster of two nodes, and the second of these."""
+def cluster() -> Iterator[tuple[str, Node, str]]:
+    """The address of a cluster of two nodes, the second of these, and the directory of their files."""
     port = free_port()
     # Paths of sockets must be short.
     with tempfile.TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as home:
@@ -63,7 +69,7 @@ def address() -> Iterator[tuple[str, Node]]:
         try:
             wait_for(port)
             second = Node(f"--address={where}", home=home)
-            yield where, second
+            yield where, second, home
         finally:
             for node in (second, head):
                 if node is not None:
@@ -113,9 +119,9 @@ say("closed")
 
 @pytest.mark.parametrize("kind", ["plain", "secure"])
 def test_a_killed_node_is_a_drop_out_of_its_clients_which_come_back(
-    address: tuple[str, Node], kind: str
+    cluster: tuple[str, Node, str], kind: str
 ) -> None:
-    where, second = address
+    where, second, home = cluster
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, where, kind],
         env={**os.environ, **QUIET},
@@ -149,7 +155,7 @@ def test_a_killed_node_is_a_drop_out_of_its_clients_which_come_back(
             # There is no room for them as long as a node is missing.
             assert go() == "round True 3"
             assert "the cluster has no room for it" in "".join(events)
-            again = Node(f"--address={where}", home=str(Path(tempfile.gettempdir())))
+            again = Node(f"--address={where}", home=home)
             try:
                 outcomes = [go()]
                 until = time.monotonic() + 120

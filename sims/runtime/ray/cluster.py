@@ -137,7 +137,7 @@ def _connected(ray: Any, address: str) -> Cluster:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
             f"the Ray cluster {address} cannot be reached: {reason} (ray start --head starts one, and "
-            f'"{LOCAL}" needs none)'
+            f'"{LOCAL}" needs none; if it wants a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN)'
         ) from None
     return Cluster(address, own=True)
 
