@@ -40,6 +40,7 @@ from sims.text_format import counted
 
 T = TypeVar("T")
 
+_INTERVAL: Final = 2.0  # seconds between two looks at the nodes, while an actor starts
 _ATTEMPTS: Final = 3  # attempts to start an actor that is lost each time
 
 
@@ -97,6 +98,8 @@ class ActorPool:
         self._make = self._maker()
         while missing := [slot for slot in self.slots if slot.actor is None]:
             self._launch(missing)
+            if any(slot.waiting for slot in missing):
+                raise WorkersFailed("nodes of the Ray cluster were lost: it has no room for all clients")
 
     def stop(self) -> None:
         """End all actors."""
@@ -139,11 +142,24 @@ class ActorPool:
             load = LoadClients(tuple(sys.path), self._config(slot), RestoreState(slot.saved, slot.answered))
             begun.append(slot.actor.execute.remote([load]))
         for slot, reply in zip(slots, begun, strict=True):
+            if not self._is_placed(slot, reply):
+                continue
             loaded = self._reply(slot, reply, starting=True)
             if isinstance(loaded, ClientsLoaded):
                 slot.pids.append(loaded.pid)
                 slot.keys, slot.failed_starts = loaded.keys, 0
         self.registry_version += 1
+
+    def _is_placed(self, slot: ActorSlot, reference: Any) -> bool:
+        """Wait until a new actor has made its clients. Return False, without the actor, if the cluster turns
+        out to have no room for it: a node that was just killed is listed as alive for some seconds."""
+        while not self._ray.wait([reference], timeout=_INTERVAL)[0]:
+            hosted = sum(each.actor is not None for each in self.slots)
+            if self._reserves and self._cluster.capacity(self._place) < hosted:
+                self._forget(slot)
+                self._report_restart(slot, placed=False)
+                return False
+        return True
 
     def _config(self, slot: ActorSlot) -> bytes:
         return pickle.dumps(
