@@ -35,12 +35,14 @@ class FakeNode:
     engine: FakeEngine
     name: str
     dialer: TunnelDialer = field(default_factory=TunnelDialer)
+    is_dead: bool = False  # as a killed process: it takes no letter and sends no reply
 
     async def run(self) -> None:
         """Answer letters until the task is cancelled, as a process until it is killed."""
         async with trio.open_nursery() as nursery:
-            while True:
+            while not self.is_dead:
                 nursery.start_soon(self._answer, await self.engine.queues[self.name].get.receive())
+            await trio.sleep_forever()
 
     async def _answer(self, carried: _Carried) -> None:
         try:
@@ -49,6 +51,8 @@ class FakeNode:
             return  # the engine waits in vain
         with trio.CancelScope(shield=True):
             await trio.sleep(self.engine.delay)
+        if self.is_dead:
+            return
         self.engine.replies.append((self.name, reply))
         if carried.number not in self.engine.lose:
             carried.reply = reply
