@@ -1,0 +1,1 @@
+"""Runs deployed training inside other federated learning engines, which carry its connections."""
