@@ -27,8 +27,8 @@ _INSTALLED: Final = ["sims", "secagg", "protocols", "fl"]
 
 def secagg_job(name: str = "secagg", *, min_clients: int = 1, scenario: str = DEFAULT_SCENARIO) -> FedJob:
     """Return a job that trains the scenario `scenario` of the server with all sites that are connected, and
-    with those that come later. NVFlare aborts it when fewer than `min_clients` of the sites that it began with
-    are left; how many sites a sum needs is a matter of the scenario and of each site's policy."""
+    with those that come later. NVFlare aborts it when fewer than `min_clients` of its first sites are left.
+    How many sites a sum needs is a matter of the scenario and of each site's policy."""
     job = FedJob(name=name, min_clients=min_clients)
     job.set_app_packages(_INSTALLED)
     job.to_server(SecaggController(scenario=scenario))
