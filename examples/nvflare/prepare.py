@@ -23,6 +23,7 @@ registry = "registry.secagg"
 run = "run"                # the run directory, with the server's ledger
 min_cohort = 4             # sites that must be connected before a round begins
 metrics = { listen = "off" }
+patience = { grace = 10.0 }  # seconds for which a round waits for a site that was killed
 """
 
 SITE = """
@@ -51,6 +52,9 @@ max_rho = {rho}
 data = "my_data:load"
 state = "site-{site}.state"
 model = "final.npz"
+
+[patience]
+handshake = 20.0           # seconds after which the site tries again to reach the server
 """
 
 MY_DATA = """from digits_loaders import loaders

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -11,9 +10,9 @@ import trio
 from secagg.net.tunnel import member_of_node
 from sims.engines.nvflare.cells import LETTER, Cell, ask
 
-HOLD: Final = 5.0  # seconds for which a site keeps a letter: after this, the server notices that it is gone
-_PATIENCE: Final = 3 * HOLD  # seconds without a sign of a reply after which it is lost
-_AWAY: Final = 5.0  # seconds for which a site that cannot be reached is left alone
+HOLD: Final = 5.0  # seconds for which a site keeps a letter
+_PATIENCE: Final = 2 * HOLD  # seconds without a sign of a reply after which it is lost
+_AWAY: Final = 2.0  # seconds for which a site that cannot be reached is left alone
 _LETTERS: Final = 4  # on their way to a site at a time
 
 
@@ -21,35 +20,26 @@ class CellCarrier:
     """Implements `Carrier` with requests to cells. `sites` are the names of all sites, and `cell_of` returns
     the name of the cell at which a site takes letters."""
 
-    def __init__(
-        self,
-        cell: Cell,
-        job: str,
-        sites: Collection[str],
-        cell_of: Callable[[str], str],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, cell: Cell, job: str, sites: Collection[str], cell_of: Callable[[str], str]) -> None:
         self._cell = cell
         self._job = job
         self._sites = sorted(sites)
         self._cell_of = cell_of
-        self._clock = clock
-        self._away: dict[str, float] = {}  # sites that could not be reached, and until when
         # Each exchange waits in a thread of its own; with trio's limit of 40, some sites would get no letter.
         self._threads = trio.CapacityLimiter(max(1, _LETTERS * len(sites)))
 
     async def nodes(self) -> Collection[str]:
+        """Return all sites, whether or not they can be reached: to leave one out would lose its replies that
+        are on their way."""
         await trio.lowlevel.checkpoint()
-        now = self._clock()
-        return [site for site in self._sites if self._away.get(site, now) <= now]
+        return self._sites
 
     async def exchange(self, node: str, letter: bytes) -> bytes | None:
         reply = await trio.to_thread.run_sync(
             self._send, node, letter, limiter=self._threads, abandon_on_cancel=True
         )
         if reply is None:
-            self._away[node] = self._clock() + _AWAY
+            await trio.sleep(_AWAY)  # NVFlare knows at once that a site is away
         return reply
 
     def _send(self, site: str, letter: bytes) -> bytes | None:

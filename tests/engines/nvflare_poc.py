@@ -1,0 +1,162 @@
+"""A provisioned federation of NVFlare on loopback, for tests: its server and its sites are processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sims.engines.nvflare.startup_kit import install_on_server, install_on_site
+from tests.sims.deploy_site import ROOT
+
+SERVER = "server"
+ADMIN = "admin@nvidia.com"
+LONGEST = 300.0  # seconds after which a test has hung
+_MODULES = {True: "nvflare.private.fed.app.server.server_train", False: "nvflare.private.fed.app.client.client_train"}
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = LONGEST) -> Any:
+    """Return what `condition` returns, as soon as it is true."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, f"not within {seconds:.0f} s: {what}"
+        time.sleep(0.2)
+    return found
+
+
+class Poc:
+    """Startup kits of a server and of `sites`, and the processes that were started with them."""
+
+    def __init__(self, directory: Path, sites: Sequence[str]) -> None:
+        self.directory, self.sites = directory, sites
+        self.environment = {
+            **os.environ,
+            "HOME": str(directory),
+            "NVFLARE_POC_WORKSPACE": str(directory / "poc"),
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+        }
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        command = [sys.executable, "-m", "nvflare.cli", "poc", "prepare", "-c", *self.sites]
+        subprocess.run(command, env=self.environment, check=True, capture_output=True)
+        port = free_port()
+        for path in self.kit("").glob("*/startup/fed_*.json"):
+            text = path.read_text().replace('"server:8002"', '"localhost:8002"')
+            path.write_text(re.sub(r"\b8002\b", str(port), text))
+        install_on_server(self.kit(SERVER))
+        for site in self.sites:
+            install_on_site(self.kit(site))
+
+    def kit(self, name: str) -> Path:
+        return self.directory / "poc" / "example_project" / "prod_00" / name
+
+    def local(self, name: str) -> Path:
+        return self.kit(name) / "local"
+
+    # --- processes ---
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            options = ["org=nvidia", "config_folder=config", "secure_train=true"]
+            options += [] if name == SERVER else [f"uid={name}"]
+            file = "fed_server.json" if name == SERVER else "fed_client.json"
+            module, kit = _MODULES[name == SERVER], str(self.kit(name))
+            with (self.directory / f"{name}.out").open("ab") as out:
+                self._processes[name] = subprocess.Popen(
+                    [sys.executable, "-u", "-m", module, "-m", kit, "-s", file, "--set", *options],
+                    env=self.environment,
+                    cwd=self.directory,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+
+    def start_all(self) -> None:
+        self.start(SERVER)
+        wait_until(lambda: "Server started" in self.output(SERVER) or self._listens(), "the server listens")
+        self.start(*self.sites)
+        for site in self.sites:
+            wait_until(lambda site=site: f"client {site}" in self.output(SERVER), f"{site} is registered", 60.0)
+
+    def _listens(self) -> bool:
+        found = json.loads((self.kit(SERVER) / "startup" / "fed_server.json").read_text())
+        host, port = found["servers"][0]["service"]["target"].split(":")
+        try:
+            socket.create_connection((host, int(port)), 1.0).close()
+        except OSError:
+            return False
+        return True
+
+    def output(self, name: str) -> str:
+        path = self.directory / f"{name}.out"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def kill(self, name: str) -> None:
+        """Kill all processes of a site or the server at once."""
+        import psutil
+
+        process = self._processes.pop(name)
+        try:
+            family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+        except psutil.NoSuchProcess:
+            family = []
+        for each in family:
+            each.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def job_process(self, site: str) -> int | None:
+        """Return the process of a job at a site, if there is one."""
+        import psutil
+
+        children = psutil.Process(self._processes[site].pid).children()
+        return next((each.pid for each in children if "worker_process" in " ".join(each.cmdline())), None)
+
+    def end(self) -> None:
+        """Whatever became of the test, no process outlives it."""
+        for name in list(self._processes):
+            self.kill(name)
+
+    # --- jobs ---
+
+    def submit(self, job: Path) -> str:
+        """Submit the folder of a job as an administrator does. Return its id."""
+        return str(self._in_session(lambda session: session.submit_job(str(job))))
+
+    def status(self, job: str) -> str:
+        return str(self._in_session(lambda session: session.get_job_meta(job))["status"])
+
+    def wait_for_end(self, job: str) -> str:
+        """Return the final status of a job."""
+        is_over = lambda status: status if status.startswith(("FINISHED", "FAILED", "ABANDONED")) else ""  # noqa: E731
+        return str(wait_until(lambda: is_over(self.status(job)), f"the end of job {job}"))
+
+    def download(self, job: str) -> Path:
+        """Download the results of a job, as the one does who has submitted it."""
+        return Path(str(self._in_session(lambda session: session.download_job_result(job))))
+
+    def _in_session(self, function: Callable[[Any], Any]) -> Any:
+        from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+        session = new_secure_session(ADMIN, str(self.kit(ADMIN)))
+        try:
+            return function(session)
+        finally:
+            session.close()
