@@ -5,16 +5,16 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from fl.data import SOURCES
+from fl.data.digits import digits
 
 SITES = 5
 
 
 def loaders(site: int) -> tuple["DataLoader[Any]", "DataLoader[Any]"]:
     """Return the samples of a site (1 to 5), for training and for tests."""
-    digits = SOURCES["digits"]()
-    inputs = torch.as_tensor(digits.x[site - 1 :: SITES], dtype=torch.float32)
-    targets = torch.as_tensor(digits.y[site - 1 :: SITES], dtype=torch.int64)
+    samples = digits()
+    inputs = torch.as_tensor(samples.x[site - 1 :: SITES], dtype=torch.float32)
+    targets = torch.as_tensor(samples.y[site - 1 :: SITES], dtype=torch.int64)
     cut = len(inputs) * 4 // 5
     train = TensorDataset(inputs[:cut], targets[:cut])
     test = TensorDataset(inputs[cut:], targets[cut:])

@@ -1,6 +1,6 @@
-"""The job. `python job.py` simulates it; `python job.py --export --export-dir jobs` writes the folder jobs/secagg
-for `nvflare job submit -j jobs/secagg`. In a simulation, the files are those that prepare.py has made in the
-directory federation; in a deployment, those in `local` of each startup kit."""
+"""The job. `python job.py` simulates it, with the files that prepare.py has made in the directory federation.
+`python job.py --export --export-dir jobs` writes a folder for `nvflare job submit`, jobs/secagg. There, the
+parties' files are those in `local` of their startup kits."""
 
 import os
 from pathlib import Path

@@ -21,6 +21,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, Protocol
 
 import trio
@@ -208,10 +209,12 @@ class Carrier(Protocol):
     `nodes`     returns the names of the nodes that can be reached now.
     `exchange`  carries a letter to a node, and returns its reply; None if either is lost. Several exchanges
                 with a node may run at a time.
+    `run`       does the engine's own work in the background, until it is cancelled.
     """
 
     async def nodes(self) -> Collection[str]: ...
     async def exchange(self, node: str, letter: bytes) -> bytes | None: ...
+    async def run(self) -> None: ...
 
 
 class TunnelListener(trio.abc.Listener[TunnelStream]):
@@ -235,7 +238,7 @@ class TunnelListener(trio.abc.Listener[TunnelStream]):
         self._send.send_nowait(stream)
 
     async def flush(self) -> None:
-        """Wait until there is nothing to send to any node."""
+        """Wait until all nodes have received everything."""
         for node in list(self.nodes.values()):
             await node.flush()
 
@@ -250,10 +253,18 @@ class _Node:
         self._changed = trio.Event()
         self._end = TunnelEnd(UNKNOWN_NODE, window=listener.window, on_output=self.notify)
         self._letters = 0
+        self._unanswered = 0  # letters that were not empty
         self._wanted = True  # whether the node needs an empty letter at once
 
-    async def next_letter(self) -> bytes:
-        """Wait until a letter should be sent, and return it."""
+    async def exchange(self, carrier: Carrier, letter: bytes, *, is_empty: bool) -> None:
+        """Carry a letter of `next_letter` to the node, and take its reply."""
+        reply = await carrier.exchange(self.name, letter)
+        self._letters -= 1
+        self._unanswered -= not is_empty
+        self._take(reply)
+
+    async def next_letter(self) -> tuple[bytes, bool]:
+        """Wait until a letter should be sent. Return it, and whether it is empty."""
         while not self._is_due:
             wait = _IDLE if self._letters == 0 else math.inf
             with trio.move_on_after(wait) as scope:
@@ -261,13 +272,15 @@ class _Node:
             if scope.cancelled_caught:
                 break
         await trio.sleep(GATHER)
-        self._letters, self._wanted = self._letters + 1, False
-        letter = self._end.letter(self._listener.instance)
-        self.notify()
-        return letter
+        self._wanted, is_empty = False, not self._end.has_output
+        self._letters += 1
+        self._unanswered += not is_empty
+        return self._end.letter(self._listener.instance), is_empty
 
     async def flush(self) -> None:
-        while self._end.has_output:
+        """Wait until the node has received everything: an engine may lose what is on its way when the server
+        ends."""
+        while self._end.has_output or self._unanswered:
             await self._changed.wait()
 
     @property
@@ -276,9 +289,8 @@ class _Node:
             return False
         return self._end.has_output or (self._wanted and self._letters == 0)
 
-    def take(self, reply: bytes | None) -> None:
+    def _take(self, reply: bytes | None) -> None:
         """Take the reply to a letter, or None if one of them was lost."""
-        self._letters -= 1
         try:
             if reply is None:
                 self.lose()
@@ -311,6 +323,7 @@ async def open_tunnel(
     `farewell` seconds. `window` bounds the bytes of a node that wait to be read."""
     listener = TunnelListener(window=window)
     async with background_nursery() as nursery:
+        nursery.start_soon(carrier.run)
         nursery.start_soon(_serve, listener, carrier)
         try:
             yield listener
@@ -336,14 +349,11 @@ async def _serve(listener: TunnelListener, carrier: Carrier) -> None:
 
 async def _attend(node: _Node, carrier: Carrier, scope: trio.CancelScope) -> None:
     """Exchange letters with a node until `scope` is cancelled, because the node is gone."""
-
-    async def exchange(letter: bytes) -> None:
-        node.take(await carrier.exchange(node.name, letter))
-
     try:
         with scope:
             async with trio.open_nursery() as nursery:
                 while True:
-                    nursery.start_soon(exchange, await node.next_letter())
+                    letter, is_empty = await node.next_letter()
+                    nursery.start_soon(partial(node.exchange, carrier, letter, is_empty=is_empty))
     finally:
         node.lose()

@@ -2,10 +2,14 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sims.cli.commands import Subparsers, user_errors
 from sims.cli.options import add_whole
 from sims.cli.serve import add_alternatives
+
+if TYPE_CHECKING:
+    from sims.deploy.join import OpenEngine
 
 
 def add(subparsers: Subparsers) -> None:
@@ -21,7 +25,25 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the configuration, such as join.toml")
     add_whole(parser, "--sessions", 0, 1 << 31, 0, "leave after this many sessions; 0: never")
     add_alternatives(parser, "connecting", "client")
+    _add_engines(parser)
     parser.set_defaults(run=run, extra="deploy")
+
+
+def _add_engines(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "on an engine", "Flower carries the connection, and client.server is not used: docs/engines.md"
+    )
+    either = group.add_mutually_exclusive_group()
+    text = "be a node of the SuperLink at this address (default None)"
+    either.add_argument("--flower", metavar="HOST:PORT", help=text)
+    text = "get letters from a ClientApp, or another program, on this socket (default None)"
+    either.add_argument("--relay", type=Path, metavar="SOCKET", help=text)
+    text = "certificates that the SuperLink's is verified with (default None: those of the system)"
+    group.add_argument("--root-certificates", type=Path, metavar="FILE", help=text)
+    text = "the key of the node, which is registered with the SuperLink (default None)"
+    group.add_argument("--auth-supernode-private-key", type=Path, metavar="FILE", help=text)
+    text = "speak to a SuperLink on this machine without its TLS; ours stays"
+    group.add_argument("--insecure", action="store_true", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,13 +59,50 @@ def run(args: argparse.Namespace) -> int:
                 f"{args.config} is a scenario, for secagg serve; name the client's configuration, whose "
                 "client.scenario names the scenario"
             )
+        engine = _engine(args)
         if args.check:
-            setup = load_client_setup(args.config)
+            setup = load_client_setup(args.config, through_engine=engine is not None)
             print(f"{args.config}: everything is in order")
             for caution in setup.cautions:
                 print(f"caution: {caution}")
         elif args.new_ledger:
             print(f"ledger  {new_ledger(args.config)}")
         else:
-            join(args.config, sessions=args.sessions)
+            join(args.config, sessions=args.sessions, open_engine=engine)
     return 0
+
+
+def _engine(args: argparse.Namespace) -> "OpenEngine | None":
+    """Return a function that opens the engine which the options name, if any. Raise `ConfigError` if they
+    contradict each other, or if the engine is not installed."""
+    from secagg.errors import ParameterError
+    from secagg.net.settings import Address
+    from sims.config_problems import ConfigError
+
+    for_flower = args.root_certificates or args.auth_supernode_private_key or args.insecure
+    if args.flower is None and for_flower:
+        raise ConfigError(
+            "--root-certificates, --auth-supernode-private-key and --insecure belong to --flower HOST:PORT"
+        )
+    if args.relay is not None:
+        from sims.engines.flower.relay import RelayNode
+
+        return lambda log: RelayNode(args.relay, log)
+    if args.flower is None:
+        return None
+    from sims.engines.flower.versions import check_flower
+
+    check_flower()
+    from sims.engines.flower.fleet_node import open_node
+
+    try:
+        address = Address.parse(args.flower)
+    except ParameterError as error:
+        raise ConfigError(f"--flower: {error}") from None
+    return lambda log: open_node(
+        address,
+        log,
+        insecure=args.insecure,
+        root_certificates=args.root_certificates,
+        private_key=args.auth_supernode_private_key,
+    )

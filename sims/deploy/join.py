@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
@@ -32,14 +33,18 @@ if TYPE_CHECKING:
     from sims.coordination.client_runtime import RunOutcome
 
 
-def join(path: Path, *, sessions: int = 0, engine: NodeEngine | None = None) -> None:
+OpenEngine: TypeAlias = Callable[[EventLog], NodeEngine]
+
+
+def join(path: Path, *, sessions: int = 0, open_engine: OpenEngine | None = None) -> None:
     """Run the client with the configuration at `path`, until SIGTERM or for `sessions` sessions (0: no
-    limit). With an `engine`, it carries the connection to the server. Raise a `SecaggError` if an operator
-    has to repair something."""
+    limit). The engine that `open_engine(log)` returns carries the connection to the server, if it is given.
+    Raise a `SecaggError` if an operator has to repair something."""
     forbid_core_dumps()
-    plan = load_client_setup(path, through_engine=engine is not None)
+    plan = load_client_setup(path, through_engine=open_engine is not None)
     with open_log(plan.config.client.log) as log, plan.open_ledger() as ledger:
         events = EventLog(log)
+        engine = None if open_engine is None else open_engine(events)
         runner = JoinRunner(plan, ledger, events, sessions=sessions, engine=engine)
         run_watched(
             runner.run, registry=lambda: runner.registry, log=events, on_hangup=runner.files.watch.nudge

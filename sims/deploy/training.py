@@ -38,10 +38,19 @@ from secagg.identity_registry import Registry
 from secagg.ledger import ClientLedger
 from secagg.net.event_log import EventLog
 from secagg.net.event_loop_thread import EventLoopThread
+from secagg.net.tunnel import Carrier
 from sims.config_problems import ConfigError, Problems, shown, toml_tables
 from sims.coordination.client_runtime import RunOutcome, no_schedule
 from sims.deploy.client_setup import ClientSetup, client_setup
-from sims.deploy.config import STDOUT, ClientSection, DeploySection, JoinConfig, ScenarioDeployment, validated
+from sims.deploy.config import (
+    STDOUT,
+    THROUGH_ENGINE,
+    ClientSection,
+    DeploySection,
+    JoinConfig,
+    ScenarioDeployment,
+    validated,
+)
 from sims.deploy.finished_run import FinishedRun
 from sims.deploy.join import JoinRunner
 from sims.deploy.log import open_log
@@ -125,7 +134,9 @@ def _open_log(stack: ExitStack, section: DeploySection | ClientSection) -> Event
 # --- server ---
 
 
-def train_as_server(terms: Terms, *, files: Files | None = None, **deploy: Any) -> ServedTraining:
+def train_as_server(
+    terms: Terms, *, files: Files | None = None, carrier: Carrier | None = None, **deploy: Any
+) -> ServedTraining:
     """Serve a training run, which begins when enough clients are connected. Return an iterator over its
     rounds; use it in a `with` block.
 
@@ -134,6 +145,7 @@ def train_as_server(terms: Terms, *, files: Files | None = None, **deploy: Any) 
               optionally `log`.
     `deploy`  further keys of a scenario's table [deploy]: `listen` and `min_cohort` are required. If a
               scenario is given, both override its table [deploy]; clients need the same `clients` in theirs.
+    `carrier` an engine that carries the connections, such as Flower; `listen` is then not used.
 
     If the directory `run` has an earlier run of these terms, it goes on after its last round. Raises
     `ConfigError` if something is invalid, and what prevents the server from listening.
@@ -141,9 +153,11 @@ def train_as_server(terms: Terms, *, files: Files | None = None, **deploy: Any) 
     forbid_core_dumps()
     path = Path("train_as_server") if isinstance(terms, RunTerms) else Path(terms)
     own: Table = {} if isinstance(terms, RunTerms) else toml_tables(path).get("deploy", {})
-    tables = {"deploy": {**own, **_paths(files), **deploy}}
+    place = {} if carrier is None else {"listen": THROUGH_ENGINE}
+    tables = {"deploy": {**own, **_paths(files), **deploy, **place}}
     section = validated(tables, ScenarioDeployment, path).deploy
-    return ServedTraining(*checked_deployment(path, section, lambda: _terms(terms, section.clients)))
+    checked = checked_deployment(path, section, lambda: _terms(terms, section.clients))
+    return ServedTraining(*checked, carrier)
 
 
 def _terms(terms: Terms, clients: int | None = None) -> RunTerms:
@@ -174,12 +188,14 @@ class ServedTraining:
     server listens, as "host:port": with `listen="127.0.0.1:0"`, this is the only way to learn the port.
     """
 
-    def __init__(self, section: DeploySection, terms: RunTerms, credentials: Any) -> None:
+    def __init__(
+        self, section: DeploySection, terms: RunTerms, credentials: Any, carrier: Carrier | None = None
+    ) -> None:
         self._terms = terms
         self._reports: queue.SimpleQueue[RoundReport | None] = queue.SimpleQueue()
         with ExitStack() as stack:
             log = _open_log(stack, section)
-            opened = open_server_run(section, terms, credentials, log, self._reports.put)
+            opened = open_server_run(section, terms, credentials, log, self._reports.put, carrier)
             self._server = stack.enter_context(opened)
             serving = _Serving(self._server, lambda: credentials.registry, log, self._reports.put)
             self._loop = stack.enter_context(EventLoopThread(serving.open, name="the server"))

@@ -76,6 +76,9 @@ class FakeEngine:
         await trio.lowlevel.checkpoint()
         return set(self.names)
 
+    async def run(self) -> None:
+        await trio.sleep_forever()
+
     async def exchange(self, node: str, letter: bytes) -> bytes | None:
         self.letters.append((node, letter))
         carried = _Carried(len(self.letters), letter)

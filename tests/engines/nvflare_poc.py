@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from tests.sims.deploy_site import ROOT
 
 SERVER = "server"
 ADMIN = "admin@nvidia.com"
+_OVER = ("FINISHED", "FAILED", "ABANDONED")  # states of jobs
 LONGEST = 300.0  # seconds after which a test has hung
-_MODULES = {True: "nvflare.private.fed.app.server.server_train", False: "nvflare.private.fed.app.client.client_train"}
+_PROGRAMS = "nvflare.private.fed.app"
 
 
 def free_port() -> int:
@@ -77,11 +79,22 @@ class Poc:
         for name in names:
             options = ["org=nvidia", "config_folder=config", "secure_train=true"]
             options += [] if name == SERVER else [f"uid={name}"]
-            file = "fed_server.json" if name == SERVER else "fed_client.json"
-            module, kit = _MODULES[name == SERVER], str(self.kit(name))
+            role = "server" if name == SERVER else "client"
+            module, kit = f"{_PROGRAMS}.{role}.{role}_train", str(self.kit(name))
             with (self.directory / f"{name}.out").open("ab") as out:
                 self._processes[name] = subprocess.Popen(
-                    [sys.executable, "-u", "-m", module, "-m", kit, "-s", file, "--set", *options],
+                    [
+                        sys.executable,
+                        "-u",
+                        "-m",
+                        module,
+                        "-m",
+                        kit,
+                        "-s",
+                        f"fed_{role}.json",
+                        "--set",
+                        *options,
+                    ],
                     env=self.environment,
                     cwd=self.directory,
                     stdout=out,
@@ -91,10 +104,14 @@ class Poc:
 
     def start_all(self) -> None:
         self.start(SERVER)
-        wait_until(lambda: "Server started" in self.output(SERVER) or self._listens(), "the server listens")
+        wait_until(self._listens, "the server listens")
         self.start(*self.sites)
         for site in self.sites:
-            wait_until(lambda site=site: f"client {site}" in self.output(SERVER), f"{site} is registered", 60.0)
+            wait_until(partial(self.says, SERVER, f"client {site} registered"), f"{site} is registered")
+
+    def says(self, name: str, words: str) -> bool:
+        """Return whether the output of a site or the server contains `words`."""
+        return words in self.output(name)
 
     def _listens(self) -> bool:
         found = json.loads((self.kit(SERVER) / "startup" / "fed_server.json").read_text())
@@ -145,8 +162,8 @@ class Poc:
 
     def wait_for_end(self, job: str) -> str:
         """Return the final status of a job."""
-        is_over = lambda status: status if status.startswith(("FINISHED", "FAILED", "ABANDONED")) else ""  # noqa: E731
-        return str(wait_until(lambda: is_over(self.status(job)), f"the end of job {job}"))
+        wait_until(lambda: self.status(job).startswith(_OVER), f"the end of job {job}")
+        return self.status(job)
 
     def download(self, job: str) -> Path:
         """Download the results of a job, as the one does who has submitted it."""

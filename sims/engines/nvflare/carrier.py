@@ -28,6 +28,10 @@ class CellCarrier:
         # Each exchange waits in a thread of its own; with trio's limit of 40, some sites would get no letter.
         self._threads = trio.CapacityLimiter(max(1, _LETTERS * len(sites)))
 
+    async def run(self) -> None:
+        """Do nothing: NVFlare has threads of its own."""
+        await trio.sleep_forever()
+
     async def nodes(self) -> Collection[str]:
         """Return all sites, whether or not they can be reached: to leave one out would lose its replies that
         are on their way."""

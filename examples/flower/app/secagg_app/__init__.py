@@ -1,0 +1,1 @@
+"""A Flower app for training by secure sums."""

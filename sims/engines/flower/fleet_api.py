@@ -1,0 +1,187 @@
+"""The calls of Flower's Fleet API that a node needs. No other module uses Flower's internal API.
+
+A message of Flower is a tree of objects: the message, its RecordDict, and its records. The SuperLink sends
+the tree, and the node pulls the objects. Only messages with one ConfigRecord are read. Nothing of a message
+is executed, and no app (FAB) is ever fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto import fleet_pb2 as fleet
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.inflatable import inflatable_object as objects
+from flwr.supercore.inflatable import inflatable_utils as store
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+    make_push_object_fn_protobuf,
+)
+from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from secagg.errors import SecaggError
+from sims.engines.flower import LETTER, MESSAGE_TYPE, RECORD
+
+HEARTBEAT: Final = 30.0  # seconds; the SuperLink takes a node for offline after a few without a sign
+_SOON: Final = 0.05  # seconds after which objects that are not there yet are asked for again
+_LONGEST: Final = 1.0
+_PATIENCE: Final = 60.0  # seconds for the objects of a message to arrive
+_TYPES: Final = ("Message", "RecordDict", "ConfigRecord")
+
+T = TypeVar("T")
+
+
+class FleetError(SecaggError):
+    """A call to the SuperLink failed. `is_refused` says that it does not know the key of this node."""
+
+    def __init__(self, why: str, *, is_refused: bool = False) -> None:
+        super().__init__(why)
+        self.is_refused = is_refused
+
+
+@dataclass(frozen=True)
+class FleetMessage:
+    """A message that a node has received, and the letter in it; None if it is not one of ours."""
+
+    header: Any = field(repr=False)
+    letter: bytes | None = field(repr=False)
+
+
+class FleetApi:
+    """A connection of a node to a SuperLink at `address`, over TLS unless `insecure`. The node authenticates
+    with `key`; without one, it registers a new key by itself, which a SuperLink with node authentication
+    refuses. All calls block, may be made by several threads, and raise `FleetError`."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        insecure: bool = False,
+        root_certificates: bytes | None = None,
+        key: EllipticCurvePrivateKey | None = None,
+    ) -> None:
+        self._registers = key is None
+        private = generate_key_pairs()[0] if key is None else key
+        self._public = public_key_to_bytes(private.public_key())
+        self._client = FleetHttpClient.from_server_address(
+            address,
+            insecure,
+            root_certificates,
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+                NodeAuthHttpInterceptor(private, private.public_key()),
+            ],
+        )
+        self._node = Node()
+
+    def activate(self) -> int:
+        """Become a node that is online, and return its id."""
+        if self._registers:
+            _checked(self._client.RegisterNode, fleet.RegisterNodeFleetRequest(public_key=self._public))
+            self._registers = False
+        request = fleet.ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT)
+        self._node = Node(node_id=_checked(self._client.ActivateNode, request).node_id)
+        return int(self._node.node_id)
+
+    def deactivate(self) -> None:
+        _checked(self._client.DeactivateNode, fleet.DeactivateNodeRequest(node_id=self._node.node_id))
+
+    def heartbeat(self) -> None:
+        request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT)
+        if not _checked(self._client.SendNodeHeartbeat, request).success:
+            raise FleetError("the SuperLink does not know this node any more")
+
+    def pull(self) -> FleetMessage | None:
+        """Return the next message, with all of its content; None if there is none."""
+        found = _checked(self._client.PullMessages, fleet.PullMessagesRequest(node=self._node))
+        if not found.messages_list:
+            return None
+        header, tree = message_from_proto(found.messages_list[0]), found.message_object_trees[0]
+        run_id, message_id = header.metadata.run_id, header.metadata.message_id
+        names = [each.object_id for each in objects.iterate_object_tree(tree)]
+        pull = make_pull_object_fn_protobuf(partial(_checked, self._client.PullObject), self._node, run_id)
+        try:
+            contents = store.pull_objects(
+                names, pull, max_time=_PATIENCE, initial_backoff=_SOON, backoff_cap=_LONGEST
+            )
+        except store.ObjectPullError:
+            return None  # the sender has not sent it whole
+        confirm = partial(_checked, self._client.ConfirmMessageReceived)
+        make_confirm_message_received_fn_protobuf(confirm, self._node, run_id)(message_id)
+        return FleetMessage(header, letter_in(header, message_id, contents))
+
+    def reply(self, message: FleetMessage, letter: bytes) -> None:
+        content = RecordDict({RECORD: ConfigRecord({LETTER: letter})})
+        reply = Message(content, reply_to=message.header)
+        with objects.no_object_id_recompute():
+            reply.metadata.__dict__["_message_id"] = reply.object_id
+            tree = objects.get_object_tree(reply)
+            nested = objects.get_all_nested_objects(reply)
+            request = fleet.PushMessagesRequest(
+                node=self._node,
+                messages_list=[message_to_proto(remove_content_from_message(reply))],
+                message_object_trees=[tree],
+                clientapp_runtime_list=[0.0],
+            )
+            answer = _checked(self._client.PushMessages, request)
+            push = make_push_object_fn_protobuf(
+                partial(_checked, self._client.PushObject),
+                self._node,
+                message.header.metadata.run_id,
+                answer.session_id,
+            )
+            try:
+                store.push_objects(nested, push, object_ids_to_push=set(answer.objects_to_push))
+            except store.ObjectPushError as error:
+                raise FleetError(f"the SuperLink does not take a reply: {error}") from None
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def letter_in(header: Message, message_id: str, contents: dict[str, bytes]) -> bytes | None:
+    """Return the letter in the objects of a message; None if it is another kind of message, or has objects
+    that a letter does not need."""
+    types = sorted(map(_type_of, contents.values()))
+    if header.metadata.message_type != MESSAGE_TYPE or types != sorted(_TYPES):
+        return None
+    try:
+        message: Any = store.inflate_object_from_contents(message_id, contents)
+        letter = message.content[RECORD][LETTER]
+    except (KeyError, TypeError, ValueError, AttributeError, store.UnexpectedObjectContentError):
+        return None
+    return letter if isinstance(letter, bytes) else None
+
+
+def _type_of(content: bytes) -> str:
+    try:
+        return str(objects.get_object_type_from_object_content(content))
+    except (ValueError, IndexError):
+        return ""
+
+
+def _checked(call: Callable[[Any], T], request: Any) -> T:
+    """Return what a call to the SuperLink returns. Raise `FleetError` if it fails."""
+    try:
+        return call(request)
+    except httpx.HTTPStatusError as error:
+        status = error.response.status_code
+        refused = status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
+        raise FleetError(f"the SuperLink answers {status}", is_refused=refused) from None
+    except httpx.HTTPError as error:
+        raise FleetError(f"the SuperLink cannot be reached ({type(error).__name__})") from None
+    except ValueError:
+        raise FleetError("the SuperLink answers with something else than its protocol") from None
