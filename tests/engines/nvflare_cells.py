@@ -1,4 +1,4 @@
-"""Cells of NVFlare in one process, for tests: the adapter's own code at both ends, and no engine in between."""
+"""Cells of NVFlare in one process, for tests: the adapter's code at both ends, and no engine in between."""
 
 from __future__ import annotations
 

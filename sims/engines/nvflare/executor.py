@@ -50,9 +50,10 @@ class SecaggExecutor(Executor):  # type: ignore[misc]  # NVFlare has no types
         else:
             outcome = self._wait_for_parent(fl_ctx, abort_signal)
         if outcome.reason:
-            self.log_error(fl_ctx, f"{outcome.state}: {outcome.reason}")
+            # Not with `log_error`: NVFlare sends errors to the server, and the reason is for this site only.
+            self.logger.warning("%s: %s", outcome.state, outcome.reason)
         reply = make_reply(ReturnCode.OK)
-        reply[STATE], reply[ERROR] = outcome.state, outcome.error  # the reason is for this site only
+        reply[STATE], reply[ERROR] = outcome.state, outcome.error
         return reply
 
     def _wait_for_parent(self, fl_ctx: FLContext, abort_signal: Signal) -> SiteOutcome:

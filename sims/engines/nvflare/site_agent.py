@@ -7,6 +7,7 @@ a restarted site joins the next session.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -103,6 +104,7 @@ class SiteRun:
         if not isinstance(error, SecaggError):
             raise error
         self._outcome = SiteOutcome(REFUSED, type(error).__name__, str(error))
+        logging.getLogger(__name__).warning("this site leaves job %s: %s", self.job, error)
 
 
 def _load(path: Path) -> ClientSetup:

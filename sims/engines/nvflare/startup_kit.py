@@ -27,10 +27,12 @@ _OWN_CODE: Final = "byoc"  # "bring your own code": the right to submit jobs wit
 
 def install_on_site(kit: Path) -> None:
     """Let a site take part: its parent process answers for it, and jobs may name the executor. Jobs with
-    code of their own are forbidden: it would run under the same account as the site's keys and data."""
+    code of their own are forbidden: it would run under the same account as the site's keys and data. Logs
+    stay at the site: they say why it refuses, and may quote its files."""
     resources = _read(kit, _RESOURCES)
     others = [each for each in resources.get("components", []) if each.get("id") != _SITE["id"]]
     resources["components"] = [*others, _SITE]
+    resources["allow_log_streaming"] = False
     _allow(resources, _EXECUTOR)
     _write(kit, _RESOURCES, resources)
     authorisation = _read(kit, _AUTHORISATION)
