@@ -14,6 +14,7 @@ from secagg.net.packets import HEADER, MAX_BODY, PacketKind, parse_header
 from secagg.net.tunnel_stream import TunnelStream
 
 LAST_SECONDS: Final = 1.0  # for a client to read why its connection is closed
+_MAX_NAME: Final = 100  # characters of a node's name that are logged
 _CHUNKS: Final = 64  # chunks before they are joined: as an object, a tiny chunk takes much more memory
 
 
@@ -131,7 +132,7 @@ def host_of(stream: trio.abc.Stream) -> str:
     """Return the peer's address for the log; a node's name if an engine carries `stream`, "memory" if it is
     no socket, "nowhere" if it is closed."""
     if isinstance(stream, TunnelStream):
-        return stream.node
+        return ascii(stream.node)[1:-1][:_MAX_NAME]  # the engine has chosen it
     try:
         return str(stream.socket.getpeername()[0]) if isinstance(stream, trio.SocketStream) else "memory"
     except OSError:

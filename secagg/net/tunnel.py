@@ -11,25 +11,29 @@ speak TLS as on sockets. The engine sees sizes and times of encrypted letters. I
                  async with open_client(engine.dialer, member=..., context=...) as client: ...
 
 A node cannot begin. Therefore the server leaves at least one letter with every node, which replies to it as
-soon as it has something to send.
+soon as it has something to send. If an engine loses, changes or confuses letters, the streams break, and the
+clients connect again.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection
+from collections import deque
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import trio
 
-from secagg.errors import SERVER, MalformedMessage, Peer
+from secagg.errors import SERVER, MalformedMessage, ParameterError
 from secagg.net.nursery_and_threads import background_nursery
-from secagg.net.tunnel_letters import INSTANCE_BYTES, KEY_BYTES, MAX_SEGMENTS, Letter, Segment, parse_letter
-from secagg.net.tunnel_stream import WINDOW, TunnelStream
+from secagg.net.trio_check import check_trio_runs
+from secagg.net.tunnel_letters import INSTANCE_BYTES, KEY_BYTES, Letter, parse_letter
+from secagg.net.tunnel_stream import FIRST_LIMIT, WINDOW, TunnelEnd, TunnelStream
 
 HOLD: Final = 20.0  # seconds for which a node keeps a letter while it has nothing to send
 GATHER: Final = 0.03  # seconds in which further bytes join those that are about to be sent
@@ -37,9 +41,10 @@ FAREWELL: Final = 5.0  # seconds to send what is left at the end
 _IDLE: Final = 1.0  # seconds after which a node without a letter gets an empty one
 _LOOK: Final = 1.0  # seconds between two looks at which nodes there are
 _MAX_LETTERS: Final = 4  # that a node has not answered
-_MAX_STREAMS: Final = 4  # of one node; a client has one, and opens another after a loss
+_RETIRED: Final = 16  # instances whose late letters a node ignores
 _MEMBER: Final = re.compile(r".*-([0-9]{1,10})")
 UNKNOWN_NODE: Final = -1  # the id of a peer that has not authenticated
+_logger: Final = logging.getLogger("secagg.net")
 
 
 def member_of_node(name: str) -> int | None:
@@ -52,109 +57,93 @@ def member_of_node(name: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-class TunnelEnd:
-    """The streams of one node, at either end of the tunnel. `on_output` is called when one has something to
-    carry."""
-
-    def __init__(self, peer: Peer, *, window: int, on_output: Callable[[], None]) -> None:
-        self._peer = peer
-        self._window = window
-        self._on_output = on_output
-        self._streams: dict[bytes, TunnelStream] = {}
-        self._resets: list[bytes] = []  # streams of which the other side is told that they are lost
-
-    def add(self, key: bytes, *, opens: bool, node: str = "", member: int | None = None) -> TunnelStream:
-        """Return a new stream. If there are too many, the oldest one is lost."""
-        while len(self._streams) >= _MAX_STREAMS:
-            self._lose(next(iter(self._streams)))
-        stream = self._streams[key] = TunnelStream(
-            key,
-            peer=self._peer,
-            node=node,
-            member=member,
-            opens=opens,
-            window=self._window,
-            on_output=self._on_output,
-        )
-        return stream
-
-    @property
-    def has_output(self) -> bool:
-        return bool(self._resets) or any(each.has_output for each in self._streams.values())
-
-    def letter(self, instance: bytes) -> bytes:
-        """Return the next letter to send. It may be empty."""
-        segments, room = [Segment(key=key, is_reset=True) for key in self._resets], self._window
-        self._resets = []
-        for stream in [each for each in self._streams.values() if each.has_output]:
-            segments.append(stream.next_segment(room))
-            room -= len(segments[-1].data)
-        self._streams = {key: each for key, each in self._streams.items() if not each.is_over}
-        return Letter(instance, tuple(segments), has_more=self.has_output).encode()
-
-    def parse(self, content: bytes) -> Letter:
-        return parse_letter(content, sender=self._peer, most=self._window)
-
-    def take(self, letter: Letter, accept: Callable[[bytes], TunnelStream] | None = None) -> None:
-        """Take the segments of a letter. `accept` makes the streams that the other side opens. Raises
-        `MalformedMessage` if the other side breaks the rules of a stream."""
-        for segment in letter.segments:
-            stream = self._streams.get(segment.key)
-            if stream is None and segment.is_first and accept is not None:
-                stream = accept(segment.key)
-            if stream is not None:
-                stream.take(segment)
-            elif not segment.is_reset and (segment.data or not segment.is_last):
-                self._reset(segment.key)
-        self._streams = {key: each for key, each in self._streams.items() if not each.is_over}
-
-    def _reset(self, key: bytes) -> None:
-        if len(self._resets) < MAX_SEGMENTS - _MAX_STREAMS and key not in self._resets:
-            self._resets.append(key)
-        self._on_output()
-
-    def _lose(self, key: bytes) -> None:
-        self._streams.pop(key).break_off()
-        self._reset(key)
-
-    def lose_all(self) -> None:
-        """Break all streams, because a letter was lost. The client connects again."""
-        for key in list(self._streams):
-            self._lose(key)
+def _check_window(window: int) -> None:
+    if window < FIRST_LIMIT:
+        raise ParameterError(f"the window of a tunnel must be at least {FIRST_LIMIT}", parameter="window")
 
 
 # --- the node ---
 
 
+@dataclass
+class _Reply:
+    """The reply to a letter, as soon as it is `done`. It is None if nobody waits for it any more."""
+
+    content: bytes | None = None
+    done: trio.Event = field(default_factory=trio.Event)
+
+
 class TunnelDialer:
-    """The node's end of a tunnel, for one client. Give it to `open_client` in place of an address."""
+    """The node's end of a tunnel, for one client. Give it to `open_client` in place of an address. Raises
+    `ParameterError` if the window is too small. All calls are for tasks of trio: from a thread of an engine,
+    use `trio.from_thread.run`."""
 
     def __init__(self, *, hold: float = HOLD, window: int = WINDOW) -> None:
+        _check_window(window)
         self._hold = hold
         self._changed = trio.Event()
         self._end = TunnelEnd(SERVER, window=window, on_output=self._notify)
         self._instance = bytes(INSTANCE_BYTES)
-        self._letters = 0
+        self._retired: deque[bytes] = deque(maxlen=_RETIRED)  # instances that were replaced
+        self._newest = 0  # number of a letter of this instance
+        self._replies: dict[int, _Reply] = {}  # to the last letters, by their numbers
 
     async def open_stream(self) -> TunnelStream:
         """Return a new stream to the server, as soon as a first letter has come from there."""
-        while not self._letters:
+        while not self._newest:
             await self._changed.wait()
         return self._end.add(secrets.token_bytes(KEY_BYTES), opens=True)
 
     async def answer(self, letter: bytes) -> bytes:
         """Take a letter, and return the reply: when there is something to send, a newer letter arrives, or
-        after `hold` seconds. Raises `MalformedMessage` if the bytes are not a letter of an honest server."""
-        self._take(self._end.parse(letter))
-        number = self._letters
-        with trio.move_on_after(self._hold):
-            while not self._end.has_output and number == self._letters:
-                await self._changed.wait()
-        if self._end.has_output:
-            await trio.sleep(GATHER)
-        reply = self._end.letter(self._instance)
+        after `hold` seconds. The reply to a letter that arrives twice is the same. Raises `MalformedMessage`
+        if the bytes are not a letter of an honest server; then all streams are lost."""
+        check_trio_runs("TunnelDialer.answer")
+        try:
+            taken = parse_letter(letter, sender=SERVER)
+            if taken.instance in self._retired:
+                # It is late. If it is not, the server sees that this is no reply to it, and starts over.
+                return Letter(self._instance, taken.number).encode()
+            reply = self._reply_before(taken)
+            if reply is None:
+                return await self._answer(taken)
+        except MalformedMessage:
+            self.lose_streams()
+            raise
+        await reply.done.wait()
+        return reply.content or Letter(taken.instance, taken.number).encode()
+
+    def _reply_before(self, letter: Letter) -> _Reply | None:
+        """Return the reply to the same letter, if it has arrived before."""
+        return self._replies.get(letter.number) if letter.instance == self._instance else None
+
+    async def _answer(self, letter: Letter) -> bytes:
+        self._take(letter)
+        reply = _Reply()
+        # The engine may have no use for the reply to an old letter: it has nothing to send.
+        if letter.number == self._newest:
+            await self._answer_newest(letter, reply)
+        return reply.content or Letter(letter.instance, letter.number).encode()
+
+    async def _answer_newest(self, letter: Letter, reply: _Reply) -> None:
+        self._replies[letter.number] = reply
+        while len(self._replies) > _MAX_LETTERS:
+            del self._replies[next(iter(self._replies))]
+        try:
+            await self._wait_for_output(letter)
+            if letter.instance == self._instance:
+                reply.content = self._end.letter(letter.instance, letter.number).encode()
+        finally:
+            reply.done.set()
         self._notify()
-        return reply
+
+    async def _wait_for_output(self, letter: Letter) -> None:
+        newest = letter.instance, letter.number
+        with trio.move_on_after(self._hold):
+            while not self._end.has_output and newest == (self._instance, self._newest):
+                await self._changed.wait()
+        if self._end.has_output and letter.instance == self._instance:
+            await trio.sleep(GATHER)
 
     async def flush(self) -> None:
         """Wait until there is nothing to send."""
@@ -163,14 +152,16 @@ class TunnelDialer:
 
     def _take(self, letter: Letter) -> None:
         if letter.instance != self._instance:
-            self.lose_streams()  # another process of the server, which does not know them
-            self._instance = letter.instance
-        self._letters += 1
+            self._end.start_over()  # the server does not know the streams, or has lost a part of them
+            self._retired.append(self._instance)
+            self._instance, self._newest, self._replies = letter.instance, 0, {}
         self._end.take(letter)
+        self._newest = max(self._newest, letter.number)
         self._notify()
 
     def lose_streams(self) -> None:
         """Break all streams, because a reply could not be sent."""
+        check_trio_runs("TunnelDialer.lose_streams")
         self._end.lose_all()
 
     def _notify(self) -> None:
@@ -210,6 +201,9 @@ class Carrier(Protocol):
     `exchange`  carries a letter to a node, and returns its reply; None if either is lost. Several exchanges
                 with a node may run at a time.
     `run`       does the engine's own work in the background, until it is cancelled.
+
+    If `nodes` or `exchange` raises an `Exception`, it is logged: then the nodes are those of before, or the
+    letter is lost.
     """
 
     async def nodes(self) -> Collection[str]: ...
@@ -219,23 +213,42 @@ class Carrier(Protocol):
 
 class TunnelListener(trio.abc.Listener[TunnelStream]):
     """The server's end of a tunnel, which `open_tunnel` makes. Give it to `open_server` in place of an
-    address. A node with the name of a client (`member_of_node`) may connect as this client only."""
+    address. A node with the name of a client (`member_of_node`) may connect as this client only. Raises
+    `ParameterError` if the window is too small."""
 
     def __init__(self, *, window: int = WINDOW) -> None:
+        _check_window(window)
         self.window = window
-        self.instance = secrets.token_bytes(INSTANCE_BYTES)
         self.nodes: dict[str, _Node] = {}
-        self._send, self._receive = trio.open_memory_channel[TunnelStream](math.inf)
+        self._waiting: list[TunnelStream] = []
+        self._closed = False
+        self._changed = trio.Event()
 
     async def accept(self) -> TunnelStream:
-        return await self._receive.receive()
+        await trio.lowlevel.checkpoint()
+        while not self._closed:
+            if self._waiting:
+                return self._waiting.pop(0)
+            await self._changed.wait()
+        raise trio.ClosedResourceError
 
     async def aclose(self) -> None:
-        await self._receive.aclose()
+        self._closed = True
+        self._notify()
+        await trio.lowlevel.checkpoint()
 
-    def offer(self, stream: TunnelStream) -> None:
-        """Let `accept` return a stream that a node has opened."""
-        self._send.send_nowait(stream)
+    def offer(self, stream: TunnelStream) -> bool:
+        """Let `accept` return a stream that a node has opened. Return False if the listener is closed."""
+        if self._closed:
+            return False
+        # A node has few streams that are not lost. So those that wait are few, whatever a node opens.
+        self._waiting = [*(each for each in self._waiting if not each.is_broken), stream]
+        self._notify()
+        return True
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
 
     async def flush(self) -> None:
         """Wait until all nodes have received everything."""
@@ -252,35 +265,34 @@ class _Node:
         self._listener = listener
         self._changed = trio.Event()
         self._end = TunnelEnd(UNKNOWN_NODE, window=listener.window, on_output=self.notify)
+        self._instance = secrets.token_bytes(INSTANCE_BYTES)
+        self._told = False  # whether a letter of this instance was sent
+        self._number = 0  # of the last letter
         self._letters = 0
-        self._unanswered = 0  # letters that were not empty
+        self._in_doubt = 0  # letters with parts of streams that the node has not answered
         self._wanted = True  # whether the node needs an empty letter at once
 
-    async def exchange(self, carrier: Carrier, letter: bytes, *, is_empty: bool) -> None:
-        """Carry a letter of `next_letter` to the node, and take its reply."""
-        reply = await carrier.exchange(self.name, letter)
-        self._letters -= 1
-        self._unanswered -= not is_empty
-        self._take(reply)
-
-    async def next_letter(self) -> tuple[bytes, bool]:
-        """Wait until a letter should be sent. Return it, and whether it is empty."""
+    async def next_letter(self) -> Letter:
+        """Wait until a letter should be sent, and return it."""
         while not self._is_due:
-            wait = _IDLE if self._letters == 0 else math.inf
+            may_send = self._letters == 0 or (not self._told and self._letters < _MAX_LETTERS)
+            wait = _IDLE if may_send else math.inf
             with trio.move_on_after(wait) as scope:
                 await self._changed.wait()
             if scope.cancelled_caught:
                 break
         await trio.sleep(GATHER)
-        self._wanted, is_empty = False, not self._end.has_output
-        self._letters += 1
-        self._unanswered += not is_empty
-        return self._end.letter(self._listener.instance), is_empty
+        self._letters, self._number = self._letters + 1, self._number + 1
+        self._told, self._wanted = True, False
+        letter = self._end.letter(self._instance, self._number)
+        self._in_doubt += letter.has_stream
+        self.notify()
+        return letter
 
     async def flush(self) -> None:
         """Wait until the node has received everything: an engine may lose what is on its way when the server
         ends."""
-        while self._end.has_output or self._unanswered:
+        while self._end.has_output or self._in_doubt:
             await self._changed.wait()
 
     @property
@@ -289,26 +301,37 @@ class _Node:
             return False
         return self._end.has_output or (self._wanted and self._letters == 0)
 
-    def _take(self, reply: bytes | None) -> None:
+    def take(self, letter: Letter, reply: bytes | None) -> None:
         """Take the reply to a letter, or None if one of them was lost."""
+        self._letters -= 1
+        self._in_doubt -= letter.has_stream
         try:
-            if reply is None:
-                self.lose()
-            else:
-                letter = self._end.parse(reply)
-                self._wanted = letter.has_more
-                self._end.take(letter, self._accept)
+            if letter.instance == self._instance:  # otherwise its streams are lost already
+                self._read(letter, reply)
         except MalformedMessage:
             self.lose()
         self.notify()
 
+    def _read(self, letter: Letter, reply: bytes | None) -> None:
+        if reply is None:
+            raise MalformedMessage(UNKNOWN_NODE, "no reply")
+        answer = parse_letter(reply, sender=UNKNOWN_NODE)
+        if (answer.instance, answer.number) != (letter.instance, letter.number):
+            raise MalformedMessage(UNKNOWN_NODE, "a reply to another letter")
+        self._wanted = answer.has_more
+        self._end.take(answer, self._accept)
+
     def _accept(self, key: bytes) -> TunnelStream:
         stream = self._end.add(key, opens=False, node=self.name, member=self._member)
-        self._listener.offer(stream)
+        if not self._listener.offer(stream):
+            self._end.lose(key)
         return stream
 
     def lose(self) -> None:
-        self._end.lose_all()
+        """Break all streams. The node learns it from the next letter, which has another instance. It may have
+        opened streams of which the server does not know."""
+        self._end.start_over()
+        self._instance, self._told = secrets.token_bytes(INSTANCE_BYTES), False
 
     def notify(self) -> None:
         self._changed.set()
@@ -320,7 +343,8 @@ async def open_tunnel(
     carrier: Carrier, *, window: int = WINDOW, farewell: float = FAREWELL
 ) -> AsyncIterator[TunnelListener]:
     """Exchange letters with the nodes of an engine during the block. Then send what is left, for at most
-    `farewell` seconds. `window` bounds the bytes of a node that wait to be read."""
+    `farewell` seconds. `window` bounds the bytes of a stream that wait to be read."""
+    check_trio_runs("open_tunnel")
     listener = TunnelListener(window=window)
     async with background_nursery() as nursery:
         nursery.start_soon(carrier.run)
@@ -336,7 +360,7 @@ async def _serve(listener: TunnelListener, carrier: Carrier) -> None:
     scopes: dict[str, trio.CancelScope] = {}
     async with trio.open_nursery() as nursery:
         while True:
-            names = set(await carrier.nodes())
+            names = await _names(carrier, scopes.keys())
             for name in scopes.keys() - names:
                 scopes.pop(name).cancel()
                 del listener.nodes[name]
@@ -349,11 +373,32 @@ async def _serve(listener: TunnelListener, carrier: Carrier) -> None:
 
 async def _attend(node: _Node, carrier: Carrier, scope: trio.CancelScope) -> None:
     """Exchange letters with a node until `scope` is cancelled, because the node is gone."""
+
+    async def exchange(letter: Letter) -> None:
+        node.take(letter, await _carry(carrier, node.name, letter.encode()))
+
     try:
         with scope:
             async with trio.open_nursery() as nursery:
                 while True:
-                    letter, is_empty = await node.next_letter()
-                    nursery.start_soon(partial(node.exchange, carrier, letter, is_empty=is_empty))
+                    nursery.start_soon(exchange, await node.next_letter())
     finally:
         node.lose()
+
+
+async def _names(carrier: Carrier, before: Collection[str]) -> set[str]:
+    """Return the names of the nodes, or those of `before` if the engine fails to tell them."""
+    try:
+        return set(await carrier.nodes())
+    except Exception:
+        _logger.warning("an engine failed to list its nodes", exc_info=True)
+        return set(before)
+
+
+async def _carry(carrier: Carrier, node: str, letter: bytes) -> bytes | None:
+    """Return the reply of a node, or None if the engine fails: the other nodes are not disturbed."""
+    try:
+        return await carrier.exchange(node, letter)
+    except Exception:
+        _logger.warning("an engine failed to carry a letter to %r", node, exc_info=True)
+        return None

@@ -17,10 +17,12 @@ from secagg.errors import MalformedMessage, Peer
 KEY_BYTES: Final = 16
 INSTANCE_BYTES: Final = 8
 MAX_SEGMENTS: Final = 8  # of one letter: a node has one stream, or a few while an old one ends
+MAX_DATA: Final = 8 << 20  # bytes of streams in one letter
 _MAGIC: Final = b"secagg letter 1\n"
-_HEAD: Final = struct.Struct(f">{len(_MAGIC)}s{INSTANCE_BYTES}sBB")
+_HEAD: Final = struct.Struct(f">{len(_MAGIC)}s{INSTANCE_BYTES}sQBB")
 _SEGMENT: Final = struct.Struct(f">{KEY_BYTES}sBQQI")
 _OPEN, _END, _RESET = 1, 2, 4
+_FLAGS: Final = (0, _OPEN, _END, _OPEN | _END, _RESET)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +46,22 @@ class Segment:
 
 @dataclass(frozen=True)
 class Letter:
-    """What an engine carries. `instance` is a random name of the server's process; a node repeats the last
-    one. `has_more` says that the sender has more to send at once."""
+    """What an engine carries. `instance` is a random name of the server's end, for one node. The server takes
+    another one if letters were lost, and another process of it does. It numbers its letters, and a reply has
+    `instance` and `number` of the letter that it answers. `has_more`: the sender has more to send at once."""
 
     instance: bytes
+    number: int = 0
     segments: tuple[Segment, ...] = ()
     has_more: bool = False
 
+    @property
+    def has_stream(self) -> bool:
+        """Whether it has a segment of a stream that is not lost."""
+        return any(not each.is_reset for each in self.segments)
+
     def encode(self) -> bytes:
-        head = _HEAD.pack(_MAGIC, self.instance, self.has_more, len(self.segments))
+        head = _HEAD.pack(_MAGIC, self.instance, self.number, self.has_more, len(self.segments))
         return b"".join([head, *(part for each in self.segments for part in _encoded(each))])
 
 
@@ -62,12 +71,11 @@ def _encoded(segment: Segment) -> Iterator[bytes]:
     yield segment.data
 
 
-def parse_letter(content: bytes, *, sender: Peer, most: int) -> Letter:
-    """Return the letter in `content`. Raises `MalformedMessage` if it is none, or has more than `most` bytes
-    of streams."""
-    if not _HEAD.size <= len(content) <= _HEAD.size + MAX_SEGMENTS * _SEGMENT.size + most:
+def parse_letter(content: bytes, *, sender: Peer) -> Letter:
+    """Return the letter in `content`. Raises `MalformedMessage` if it is none."""
+    if not _HEAD.size <= len(content) <= _HEAD.size + MAX_SEGMENTS * _SEGMENT.size + MAX_DATA:
         raise MalformedMessage(sender, "a letter of a length that none has")
-    magic, instance, has_more, count = _HEAD.unpack_from(content)
+    magic, instance, number, has_more, count = _HEAD.unpack_from(content)
     if magic != _MAGIC or has_more > 1 or count > MAX_SEGMENTS:
         raise MalformedMessage(sender, "not a letter of this transport")
     segments, place = [], _HEAD.size
@@ -76,7 +84,7 @@ def parse_letter(content: bytes, *, sender: Peer, most: int) -> Letter:
         segments.append(segment)
     if place != len(content):
         raise MalformedMessage(sender, "a letter with bytes at its end")
-    return Letter(instance, tuple(segments), bool(has_more))
+    return Letter(instance, number, tuple(segments), bool(has_more))
 
 
 def _parsed(content: bytes, place: int, sender: Peer) -> tuple[Segment, int]:
@@ -84,7 +92,7 @@ def _parsed(content: bytes, place: int, sender: Peer) -> tuple[Segment, int]:
     if begin > len(content):
         raise MalformedMessage(sender, "a letter that ends early")
     key, flags, limit, start, size = _SEGMENT.unpack_from(content, place)
-    if flags > _OPEN | _END | _RESET or begin + size > len(content):
+    if flags not in _FLAGS or begin + size > len(content) or (flags == _RESET and size):
         raise MalformedMessage(sender, "a letter with a segment that is none")
     segment = Segment(
         key=key,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -128,11 +128,16 @@ class JoinRunner:
         """Take part until it is enough. Raise `ConfigError` if the server's terms are not this client's."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._leave_when_done, nursery.cancel_scope)
-            async with nullcontext() if self._engine is None else carried(self._engine):
+            async with self._carried():
                 await self._take_part()
         if self._failure is not None:
             scenario = self._plan.config.client.scenario
             raise ConfigError(self._failure if scenario is None else f"{scenario}: {self._failure}")
+
+    def _carried(self) -> AbstractAsyncContextManager[None]:
+        if self._engine is None:
+            return nullcontext()
+        return carried(self._engine, farewell=self._plan.patience.farewell)
 
     async def _leave_when_done(self, scope: trio.CancelScope) -> None:
         await self._enough.wait()

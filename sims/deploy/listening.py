@@ -45,7 +45,9 @@ async def listen(
     `ConfigError` if it cannot listen."""
     place: Address | TunnelListener = settings.address
     if settings.carrier is not None:
-        place = await stack.enter_async_context(open_tunnel(settings.carrier))
+        place = await stack.enter_async_context(
+            open_tunnel(settings.carrier, farewell=settings.patience.farewell)
+        )
     elif settings.address is ENGINE:
         raise ConfigError(f"{settings.where}: {NO_ENGINE}")
     opened = open_server(

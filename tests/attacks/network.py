@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
+import pytest
 import trio
 from numpy.typing import NDArray
 from trio.testing import MockClock
@@ -31,6 +32,7 @@ from secagg.net.certificates import make_certificate
 from secagg.net.client import Client
 from secagg.net.connection import Connection
 from secagg.net.event_log import EventLog, Fact
+from secagg.net.handshake import ClientAuthenticator
 from secagg.net.nursery_and_threads import inline
 from secagg.net.open_client_and_server import open_client, open_server
 from secagg.net.packets import PacketKind, Welcome
@@ -414,3 +416,21 @@ def in_packets(frame: bytes, seen: int) -> list[bytes]:
         packets.begin(len(frame), seen),
         *(packets.packet(PacketKind.PIECE, piece) for piece in pieces),
     ]
+
+
+def crowd(patch: pytest.MonkeyPatch) -> set[int]:
+    """Collects how many strangers were at the door, whenever one more had come."""
+    seen: set[int] = set()
+    inside = [0]
+    identify = ClientAuthenticator._identify
+
+    async def counted(self: ClientAuthenticator, stream: trio.abc.Stream) -> object:
+        inside[0] += 1
+        seen.add(inside[0])
+        try:
+            return await identify(self, stream)
+        finally:
+            inside[0] -= 1
+
+    patch.setattr(ClientAuthenticator, "_identify", counted)
+    return seen

@@ -19,32 +19,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from secagg.keys import Identity
 from secagg.net import event_log, packets
 from secagg.net.certificates import make_certificate
-from secagg.net.handshake import ClientAuthenticator
 from secagg.net.packets import Reason
 from secagg.net.settings import Capacity
 from secagg.net.tls import client_context
-from tests.attacks.network import Intruder, Scene, Site, endure
+from tests.attacks.network import Intruder, Scene, Site, crowd, endure
 
 HOST = "127.0.0.1"
 FEW = Capacity(strangers=8)
-
-
-def crowd(patch: pytest.MonkeyPatch) -> set[int]:
-    """Collects how many strangers were at the door, whenever one more had come."""
-    seen: set[int] = set()
-    inside = [0]
-    identify = ClientAuthenticator._identify
-
-    async def counted(self: ClientAuthenticator, stream: trio.abc.Stream) -> object:
-        inside[0] += 1
-        seen.add(inside[0])
-        try:
-            return await identify(self, stream)
-        finally:
-            inside[0] -= 1
-
-    patch.setattr(ClientAuthenticator, "_identify", counted)
-    return seen
 
 
 def assert_refused(site: Site, *reasons: str) -> None:

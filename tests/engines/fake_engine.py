@@ -35,9 +35,18 @@ class FakeNode:
     engine: FakeEngine
     name: str
     dialer: TunnelDialer = field(default_factory=TunnelDialer)
+    life: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+    def kill(self) -> None:
+        """End its process without a word. The letters that it has are not answered."""
+        self.life.cancel()
 
     async def run(self) -> None:
-        """Answer letters until the task is cancelled, as a process until it is killed."""
+        """Answer letters until the task is cancelled, or the process is killed."""
+        with self.life:
+            await self._answer_all()
+
+    async def _answer_all(self) -> None:
         async with trio.open_nursery() as nursery:
             while True:
                 nursery.start_soon(self._answer, await self.engine.queues[self.name].get.receive())
@@ -49,6 +58,8 @@ class FakeNode:
             return  # the engine waits in vain
         with trio.CancelScope(shield=True):
             await trio.sleep(self.engine.delay)
+        if self.life.cancel_called:
+            return
         self.engine.replies.append((self.name, reply))
         if carried.number not in self.engine.lose:
             carried.reply = reply
@@ -59,7 +70,8 @@ class FakeNode:
 class FakeEngine:
     """Implements `Carrier`. `names` are the nodes that the engine lists, whether or not their process runs.
     Letters to a node without a process wait for one. The exchanges with numbers in `lose`, from 1 on, have no
-    reply. A letter without a reply counts as lost after `patience` seconds."""
+    reply, and the letters of those in `drop` do not arrive. A letter without a reply counts as lost after
+    `patience` seconds."""
 
     names: set[str]
     delay: float = 0.0  # seconds for each way
@@ -67,6 +79,7 @@ class FakeEngine:
     letters: list[tuple[str, bytes]] = field(default_factory=list)  # to nodes
     replies: list[tuple[str, bytes]] = field(default_factory=list)
     lose: set[int] = field(default_factory=set)
+    drop: set[int] = field(default_factory=set)
     queues: dict[str, _Queue] = field(default_factory=lambda: defaultdict(_Queue))
 
     def node(self, name: str) -> FakeNode:
@@ -84,6 +97,8 @@ class FakeEngine:
         carried = _Carried(len(self.letters), letter)
         with trio.CancelScope(shield=True):
             await trio.sleep(self.delay)
+        if carried.number in self.drop:
+            return None
         self.queues[node].put.send_nowait(carried)
         with trio.move_on_after(self.patience):
             await carried.done.wait()

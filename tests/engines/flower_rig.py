@@ -37,7 +37,7 @@ class SuperLink:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port = _free_port()
+        self.port = free_port()
         self.home = directory / "flower-home"
         self.home.mkdir()
         self.started: list[subprocess.Popen[bytes]] = []
@@ -173,7 +173,7 @@ def superlink(directory: Path) -> Iterator[SuperLink]:
         link.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 

@@ -45,11 +45,11 @@ T = TypeVar("T")
 
 
 class FleetError(SecaggError):
-    """A call to the SuperLink failed. `is_refused` says that it does not know the key of this node."""
+    """A call to the SuperLink failed. `status` is that of its HTTP response, or 0 if there is none."""
 
-    def __init__(self, why: str, *, is_refused: bool = False) -> None:
+    def __init__(self, why: str, *, status: int = 0) -> None:
         super().__init__(why)
-        self.is_refused = is_refused
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,7 @@ def _checked(call: Callable[[Any], T], request: Any) -> T:
         return call(request)
     except httpx.HTTPStatusError as error:
         status = error.response.status_code
-        refused = status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
-        raise FleetError(f"the SuperLink answers {status}", is_refused=refused) from None
+        raise FleetError(f"the SuperLink answers {status}", status=status) from None
     except httpx.HTTPError as error:
         raise FleetError(f"the SuperLink cannot be reached ({type(error).__name__})") from None
     except ValueError:

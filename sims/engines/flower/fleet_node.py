@@ -22,6 +22,8 @@ _BUSY: Final = 0.1  # seconds between two looks for a message, while there are s
 _IDLE: Final = 0.5
 _AWAKE: Final = 10.0  # seconds without a message after which a node is idle
 _MAX_ANSWERS: Final = 8  # messages that are answered at a time
+_REFUSED: Final = (401, 403)  # HTTP: the SuperLink does not accept the signature of this node
+_NOT_REGISTERED: Final = (412,)  # the answer to a node whose key it does not know
 
 
 class FleetNode:
@@ -52,7 +54,7 @@ class FleetNode:
             try:
                 node_id = await trio.to_thread.run_sync(self._api.activate, abandon_on_cancel=True)
             except FleetError as error:
-                self._check_refused(error)
+                self._check_refused(error, *_NOT_REGISTERED)
                 self._log.write("unreachable", reason=f"{self._address}: {error}")
                 attempt += 1
                 await trio.sleep(backoff(attempt))
@@ -60,8 +62,8 @@ class FleetNode:
                 self._log.write("flower node", superlink=str(self._address), node=node_id)
                 return
 
-    def _check_refused(self, error: FleetError) -> None:
-        if error.is_refused:
+    def _check_refused(self, error: FleetError, *more: int) -> None:
+        if error.status in (*_REFUSED, *more):
             raise ConfigError(
                 f"the SuperLink at {self._address} refuses the key of this node ({error}): register it with "
                 "flwr supernode register, or name the right key with --auth-supernode-private-key"

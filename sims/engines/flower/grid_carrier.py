@@ -10,6 +10,7 @@ import trio
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from secagg.errors import SecaggError
 from secagg.net.event_log import EventLog
 from secagg.net.tunnel import member_of_node
 from sims.engines.flower import LETTER, MESSAGE_TYPE, RECORD
@@ -17,6 +18,11 @@ from sims.engines.flower import LETTER, MESSAGE_TYPE, RECORD
 _POLL: Final = 0.1  # seconds between two looks for replies
 _PATIENCE: Final = 300.0  # seconds after which a letter without a reply is lost
 _FAILED: Final = 2.0  # seconds to wait after the SuperLink could not be reached
+_GONE: Final = 120.0  # seconds after which it is given up
+
+
+class EngineLost(SecaggError):
+    """The engine that carries the connections is gone."""
 
 
 @dataclass
@@ -79,14 +85,19 @@ class GridCarrier:
         return carried.reply
 
     async def run(self) -> None:
-        """Push and pull messages, for ever."""
+        """Push and pull messages. Raise `EngineLost` if the SuperLink cannot be reached for long: whoever
+        starts the run again finds it as it was."""
+        reached = trio.current_time()
         while True:
             try:
                 await self._push_waiting()
                 for message in await trio.to_thread.run_sync(self._pull):
                     self._take(message)
+                reached = trio.current_time()
             except Exception as error:
                 self._report(error)
+                if trio.current_time() > reached + _GONE:
+                    raise EngineLost(f"the SuperLink could not be reached for {_GONE:g} s") from None
                 await trio.sleep(_FAILED)
             self._wake = trio.Event()
             with trio.move_on_after(self._poll):

@@ -1,0 +1,181 @@
+"""Training on a real SuperLink with TLS and node authentication, with clients as processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from secagg.keys import Identity
+from secagg.ledger import ClientLedger, read_ledger
+from sims.audit.audit_run import audit_run
+from tests.engines.flower_rig import SuperLink, superlink
+from tests.engines.flower_site import FlowerSite
+from tests.engines.test_training_through_engine import ALGORITHMS, check_never_rejoined
+from tests.sims.test_training_hosts import MALICIOUS, SIMPLICIAL
+
+pytestmark = pytest.mark.slow
+RecordProperty: TypeAlias = Callable[[str, object], None]
+MOST = 2.0  # seconds that a stage may take with nodes that are our own processes
+# Events of the log of a client after which it is killed, and how often they have happened then.
+MOMENTS = {
+    "advertise": ("connected", 1),
+    "share": ("notice", 1),
+    "mask": ("asked", 2),
+    "confirm or reveal": ("answered", 2),
+    "after the total": ("counted", 2),
+}
+
+
+@pytest.fixture
+def link(tmp_path: Path) -> Iterator[SuperLink]:
+    with superlink(tmp_path) as opened:
+        yield opened
+
+
+def trained(site: FlowerSite) -> None:
+    """Train to the end with clients that are nodes."""
+    site.register()
+    for member in site.clients:
+        site.start_node(member)
+    site.submit()
+    site.wait_for_end()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_model_is_that_of_the_simulation(link: SuperLink, name: str) -> None:
+    trust = MALICIOUS if name in ("rfa", "fedgeomed+", "fedalt") else "curious_server"
+    site = FlowerSite(link, algorithm=ALGORITHMS[name], trust=trust, rounds=2)
+    trained(site)
+    simulation = site.simulated()
+    assert np.abs(site.model() - simulation.setup.run.model).max() < 1e-4
+    for member, participant in simulation.setup.watched.items():
+        own = participant.personal(simulation.setup.run.model)
+        assert np.abs(site.model(f"personal-{member}.npz") - own).max() < 1e-4
+    assert all(process.returncode == 0 for process in site.processes.values())
+
+
+def test_private_sums_are_paid_for(link: SuperLink) -> None:
+    site = FlowerSite(link, algorithm=SIMPLICIAL, rounds=2)
+    trained(site)
+    rows = [row.body for row in read_ledger(site / "client-0.ledger").rows]
+    charges = [row["charge"] for row in rows if row["entry"] == "answer"]
+    assert [each is not None for each in charges] == [True, False] * 2
+
+
+def test_ten_rounds_with_a_killed_and_restarted_node(
+    link: SuperLink, record_property: RecordProperty
+) -> None:
+    site = FlowerSite(link, algorithm=ALGORITHMS["rfa"], rounds=10, min_cohort=4, silence=10.0)
+    site.register()
+    for member in site.clients:
+        site.start_node(member)
+    site.submit()
+    site.wait_for(2, "counted", 8)
+    site.kill(2)
+    site.start_node(2)
+    site.wait_for_end()
+    record_property("seconds per stage", site.seconds_per_stage)
+    assert site.seconds_per_stage <= MOST
+    check_never_rejoined(site / "client-2.ledger")
+    assert np.array_equal(site.model("final-2.npz"), site.model())
+    assert audit_run(site / "run").integrity.problems == ()
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_node_is_a_drop_out_at_every_stage(link: SuperLink, moment: str) -> None:
+    site = FlowerSite(link, trust=MALICIOUS, rounds=3, min_cohort=4, silence=8.0)
+    site.register()
+    for member in site.clients:
+        site.start_node(member)
+    site.submit()
+    site.wait_for(3, *MOMENTS[moment])
+    site.kill(3)
+    site.start_node(3)
+    site.wait_for_end()
+    if moment != "advertise" and moment != "share":
+        check_never_rejoined(site / "client-3.ledger")
+    assert np.array_equal(site.model("final-3.npz"), site.model())
+    assert audit_run(site / "run").integrity.problems == ()
+
+
+def test_a_late_node_takes_part_in_the_next_session(link: SuperLink) -> None:
+    site = FlowerSite(link, rounds=6, min_cohort=4)
+    site.register()
+    for member in (0, 1, 2, 3):
+        site.start_node(member)
+    site.submit()
+    site.wait_for(0, "counted")
+    site.start_node(4)
+    site.wait_for_end()
+    clients = [each["clients"] for each in site.log if each["event"] == "round"]
+    assert clients[0] == 4
+    assert clients[-1] == 5
+
+
+def test_an_unregistered_node_ends_with_words(link: SuperLink) -> None:
+    site = FlowerSite(link, rounds=1)
+    unregistered = site.start_node(0, link.new_key("stranger"))
+    assert unregistered.wait(60) == 2
+    assert "register it with flwr supernode register" in (site / "node-0.log").read_text()
+
+
+def test_foreign_keys_are_refused(link: SuperLink) -> None:
+    """Node 3 is registered, but its client has a key that only a registry of its own lists. Node 4 is
+    registered, and has the key of client 0. The server refuses both, and trains with the others."""
+    site = FlowerSite(link, rounds=1, min_cohort=3)
+    site.register()
+    _enrol_by_itself(site, 3)
+    site.change("join-4.toml", "member = 4", "member = 0")
+    for ending in ("key", "pem"):
+        site.change("join-4.toml", f"client-4.{ending}", f"client-0.{ending}")
+    site.lose("client-4.ledger")
+    ClientLedger.create(
+        site / "client-4.ledger", member=0, identity=site.identities["client-0"].public
+    ).close()
+    for member in (3, 4):
+        site.start_node(member)
+    site.submit()
+    site.wait_for_refusal("member-3")
+    site.wait_for_refusal("member-4")
+    for member in (3, 4):
+        site.kill(member)
+    for member in (0, 1, 2):
+        site.start_node(member)
+    site.wait_for_end()
+    assert [each["clients"] for each in site.log if each["event"] == "round"] == [3]
+    assert "connects through the node of client 4" in str(site.log)
+
+
+def _enrol_by_itself(site: FlowerSite, member: int) -> None:
+    """Give a client another key, and a registry of an authority of its own that lists this key."""
+    files = {name: (site / name).read_bytes() for name in ("registry.secagg", "registry.pem")}
+    site.identities["impostor"] = Identity.generate()
+    site.write_identity("impostor")
+    site.replace_identity(f"client-{member}")
+    site.enrol(authority="impostor")
+    for name, content in files.items():
+        (site / name).rename(site / name.replace("registry", "own"))
+        site.write(name, content)
+    site.change(f"join-{member}.toml", "registry.secagg", "own.secagg")
+    site.change(f"join-{member}.toml", "authority.pem", "impostor.pem")
+    site.lose(f"client-{member}.ledger")
+    public = site.identities[f"client-{member}"].public
+    ClientLedger.create(site / f"client-{member}.ledger", member=member, identity=public).close()
+
+
+def test_stock_supernodes_take_letters_to_clients(link: SuperLink, record_property: RecordProperty) -> None:
+    """The fallback: slow, because Flower starts a process for every message, and without internal API."""
+    site = FlowerSite(link, clients=3, algorithm=ALGORITHMS["fedavg"], rounds=1, silence=120.0)
+    site.register()
+    for member in site.clients:
+        site.start_relayed(member)
+    site.submit()
+    site.wait_for_end(900)
+    record_property("seconds per stage", site.seconds_per_stage)
+    assert np.abs(site.model() - site.simulated().setup.run.model).max() < 1e-4

@@ -1,0 +1,105 @@
+"""Training through an engine: the same model as in a simulation, whoever is late, killed or refused."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secagg.ledger import read_ledger
+from sims.audit.audit_run import audit_run
+from tests.engines.engine_site import EngineSite, Kill
+from tests.sims.test_training_hosts import ALGORITHMS as HOSTED
+from tests.sims.test_training_hosts import MALICIOUS, SIMPLICIAL
+
+ALGORITHMS = {name: HOSTED[name] for name in ("fedavg", "rfa", "fedgeomed+", "fedbc", "lp-proj-1", "fedalt")}
+QUICK = {("rfa", "curious_server"), ("fedbc", MALICIOUS)}
+CASES = [
+    pytest.param(name, trust, marks=[] if (name, trust) in QUICK else pytest.mark.slow)
+    for name in ALGORITHMS
+    for trust in ("curious_server", MALICIOUS)
+]
+# Where a client is killed, and what it was about to do or had done then.
+STAGES = {
+    "advertise": Kill(1, "connected"),
+    "share": Kill(1, "notice"),
+    "mask": Kill(1, "asked", 2),
+    "reveal": Kill(1, "answered", 2),
+    "after the total": Kill(1, "counted", 2),
+}
+
+
+@pytest.mark.parametrize(("name", "trust"), CASES)
+def test_the_model_is_that_of_the_simulation(tmp_path: Path, name: str, trust: str) -> None:
+    site = EngineSite(tmp_path, algorithm=ALGORITHMS[name], trust=trust, rounds=2)
+    log = site.train()
+    simulation = site.simulated()
+    assert np.abs(site.model() - simulation.setup.run.model).max() < 1e-4
+    assert len(log.facts("round")) == 2
+    for member, participant in simulation.setup.watched.items():
+        assert np.array_equal(site.model(f"final-{member}.npz"), site.model())
+        own = participant.personal(simulation.setup.run.model)
+        assert np.abs(site.model(f"personal-{member}.npz") - own).max() < 1e-4
+
+
+@pytest.mark.slow
+def test_private_sums_are_paid_for(tmp_path: Path) -> None:
+    site = EngineSite(tmp_path, algorithm=SIMPLICIAL)
+    assert len(site.train().facts("round")) == 3
+    rows = [row.body for row in read_ledger(site / "client-0.ledger").rows]
+    charges = [row["charge"] for row in rows if row["entry"] == "answer"]
+    assert [each is not None for each in charges] == [True, False] * 3
+
+
+@pytest.mark.parametrize(
+    "stage", [pytest.param(each, marks=[] if each == "reveal" else pytest.mark.slow) for each in STAGES]
+)
+@pytest.mark.parametrize("trust", ["curious_server", pytest.param(MALICIOUS, marks=pytest.mark.slow)])
+def test_a_killed_client_drops_out_and_comes_back(tmp_path: Path, stage: str, trust: str) -> None:
+    site = EngineSite(tmp_path, clients=5, min_cohort=4, rounds=4, trust=trust)
+    site.kill = STAGES[stage]
+    log = site.train()
+    assert len(log.facts("round")) + len(log.facts("round failed")) >= 4
+    assert site.running[1].starts == 2
+    check_never_rejoined(site / "client-1.ledger")
+    assert np.array_equal(site.model("final-1.npz"), site.model())
+    assert audit_run(site / "run").integrity.problems == ()
+
+
+def check_never_rejoined(ledger: Path) -> None:
+    """A restarted client has no secrets of its last session, so it answers and reveals only in new ones."""
+    rows = [row.body["session"] for row in read_ledger(ledger).rows if "session" in row.body]
+    sessions = [session for session, _ in groupby(rows)]
+    assert len(sessions) >= 2
+    assert len(set(sessions)) == len(sessions)
+
+
+def test_a_late_client_takes_part_in_the_next_session(tmp_path: Path) -> None:
+    site = EngineSite(tmp_path, clients=5, min_cohort=4, rounds=6)
+    site.late = {4: "round"}
+    log = site.train()
+    assert log.facts("round")[0]["clients"] == 4
+    assert log.facts("round")[-1]["clients"] == 5
+
+
+def test_other_terms_are_refused_in_words_on_both_sides(tmp_path: Path) -> None:
+    site = EngineSite(tmp_path, clients=4, min_cohort=3)
+    other = (site / "train.toml").read_text().replace("rate = 0.1", "rate = 0.2")
+    site.write("other.toml", other)
+    site.change("join-2.toml", "train.toml", "other.toml")
+    log = site.train()
+    (reason,) = site.running[2].diary.reasons("ended")
+    assert "training.rate: the server has 0.1, this client 0.2" in str(reason)
+    assert any(facts.get("member") == 2 and facts.get("topic") == "terms" for facts in log.facts("notice"))
+    assert all(facts["clients"] == 3 for facts in log.facts("round"))
+
+
+def test_a_node_with_the_name_of_another_client_is_refused(tmp_path: Path) -> None:
+    site = EngineSite(tmp_path, clients=4, min_cohort=3)
+    site.engine.names = {"member-0", "member-1", "member-2", "member-9"}
+    site.node_names[3] = "member-9"
+    log = site.train()
+    assert "connects through the node of client 9" in str(log.reasons("refused"))
+    assert all(facts["clients"] == 3 for facts in log.facts("round"))
