@@ -26,7 +26,7 @@ from sims.scenario.settings import PrivacySection, Settings
 from sims.text_format import counted
 
 _SOME_DIM: Final = 10  # parameters of a model whose size is not known yet
-_SOME_CLIENTS: Final = 2  # clients, if their number is not known yet
+_SOME_CLIENTS: Final = 2  # clients besides those that may be missing, if their number is not known yet
 
 
 def check(settings: Settings, problems: Problems) -> None:
@@ -165,9 +165,15 @@ def _check_start(settings: Settings, module: nn.Module, problems: Problems) -> N
 
 def _attempt(settings: Settings, module: nn.Module | None) -> AnyAlgorithm:
     dim = _some_dim(settings) if module is None else dim_of(module)
-    clients = max(cohort_checks.invited(settings) or _SOME_CLIENTS, 1)
+    clients = max(cohort_checks.invited(settings) or _some_clients(settings), 1)
     known = {"rate": settings.training.rate, "steps": 1, "population": clients}
     return build(settings, dim=dim, clients=clients, known=known, module=module)
+
+
+def _some_clients(settings: Settings) -> int:
+    """Return a stand-in for an unknown number of clients: two more than may drop out and collude."""
+    dropouts = 0 if settings.privacy is None else settings.privacy.dropouts
+    return _SOME_CLIENTS + dropouts + settings.channel.corrupt
 
 
 def _some_dim(settings: Settings) -> int:
