@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Where the environment forbids bytecode, every process that a test starts would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all bench figures mutants lint clean
+.PHONY: demo test test-all test-engines bench figures mutants lint clean
 
 demo: $(STAMP)
 	$(BIN)/secagg demo
@@ -38,6 +38,24 @@ test-all: test
 	$(BIN)/pytest tests/protocols -n 2 --cov=protocols
 	$(BIN)/pytest tests/sims tests/golden -n 2 --cov=sims --cov-config=tests/coverage-of-lines.ini
 	$(BIN)/pytest -n 2 -m slow
+
+# Each engine has an environment of its own, in which the package is installed as a wheel: the examples run from it.
+ENGINES := ray flower nvflare
+ENGINE_EXTRAS := fl,sims,deploy,metrics,dev
+
+test-engines: $(ENGINES:%=test-engine-%)
+
+test-engine-%: $(VENV)-%/.installed-$(KEY)
+	$(VENV)-$*/bin/python -m pytest tests/engines -m 'slow or not slow' -k '$*' -p no:cacheprovider -rs
+
+$(VENV)-%/.installed-$(KEY):
+	@echo "Installing into $(VENV)-$* ..."
+	@rm -rf $(VENV)-$* && $(PYTHON) -m venv $(VENV)-$*
+	@$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt '.[$(ENGINE_EXTRAS),$*]'
+	@touch $@
+
+.PRECIOUS: $(VENV)-%/.installed-$(KEY)
 
 # Writes docs/benchmarks.md, with Flower beside us wherever it can be installed.
 bench: $(STAMP)
@@ -73,6 +91,6 @@ $(STAMP):
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(ENGINES:%=$(VENV)-%) build dist *.egg-info .coverage .coverage.* htmlcov
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find secagg protocols fl sims benchmarks papers tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import json
 import os
 import shutil
 import signal
@@ -24,6 +25,7 @@ from cryptography.hazmat.primitives import serialization as s
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from sims.records.run_file_names import RUN
 from tests.sims.deploy_site import ROOT
 
 BIN: Final = Path(sys.executable).parent
@@ -33,18 +35,21 @@ LINK: Final = "here"  # the name of the SuperLink in Flower's configuration
 
 
 class SuperLink:
-    """A SuperLink in `directory`, with its certificates, the keys of its nodes, and its processes."""
+    """A SuperLink in `directory`, with its certificates, the keys of its nodes, and its processes. Without
+    TLS and node authentication if `insecure`; its processes then use the installed package alone."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, insecure: bool = False) -> None:
         self.directory = directory
+        self.insecure = insecure
         self.port = free_port()
         self.home = directory / "flower-home"
         self.home.mkdir()
         self.started: list[subprocess.Popen[bytes]] = []
         self._make_certificates()
+        roots = f'root-certificates = "{self.directory / "flower-ca.pem"}"'
         (self.home / "config.toml").write_text(
             f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\naddress = "{self.address}"\n'
-            f'root-certificates = "{self.directory / "flower-ca.pem"}"\n'
+            f"{'insecure = true' if insecure else roots}\n"
         )
 
     @property
@@ -53,10 +58,11 @@ class SuperLink:
 
     @property
     def environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         return {
-            **os.environ,
+            **inherited,
+            **({} if self.insecure else {"PYTHONPATH": str(ROOT)}),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
             "FLWR_HOME": str(self.home),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -96,23 +102,32 @@ class SuperLink:
         self.start(
             "superlink",
             str(BIN / "flower-superlink"),
-            *("--ssl-ca-certfile", str(ours / "flower-ca.pem")),
-            *("--ssl-certfile", str(ours / "flower.pem")),
-            *("--ssl-keyfile", str(ours / "flower.key")),
-            "--enable-supernode-auth",
+            *self._security,
             *("--host", "127.0.0.1", "--port", str(self.port)),
             "--disable-runtime-dependency-installation",
         )
-        context = ssl.create_default_context(cafile=str(ours / "flower-ca.pem"))
+        context = None if self.insecure else ssl.create_default_context(cafile=str(ours / "flower-ca.pem"))
+        scheme = "http" if self.insecure else "https"
         end = time.monotonic() + PATIENCE
         while True:
             try:
-                urllib.request.urlopen(f"https://{self.address}/health", timeout=2, context=context)
+                # An address of this machine, whatever the scheme.
+                urllib.request.urlopen(f"{scheme}://{self.address}/health", timeout=2, context=context)  # noqa: S310
             except OSError:
                 assert time.monotonic() < end, (ours / "superlink.log").read_text()
                 time.sleep(0.2)
             else:
                 return
+
+    @property
+    def _security(self) -> list[str]:
+        if self.insecure:
+            return ["--insecure"]
+        files = {"ca-certfile": "flower-ca.pem", "certfile": "flower.pem", "keyfile": "flower.key"}
+        given = [
+            word for name, file in files.items() for word in (f"--ssl-{name}", str(self.directory / file))
+        ]
+        return [*given, "--enable-supernode-auth"]
 
     def flwr(self, *arguments: str) -> str:
         """Run a command of Flower to its end, and return what it prints."""
@@ -149,6 +164,13 @@ class SuperLink:
         given = " ".join(f'{key}="{value}"' for key, value in config.items())
         self.flwr("run", str(app), LINK, "--run-config", given)
 
+    def wait_for_status(self, run: Path, status: str) -> None:
+        """Wait until a run directory says that its run has this status."""
+        end = time.monotonic() + PATIENCE
+        while json.loads((run / RUN).read_text())["status"] != status:
+            assert time.monotonic() < end, (self.directory / "superlink.log").read_text()[-3000:]
+            time.sleep(0.2)
+
     def close(self) -> None:
         for process in reversed(self.started):
             for number in (signal.SIGTERM, signal.SIGKILL):
@@ -165,7 +187,19 @@ class SuperLink:
 @contextmanager
 def superlink(directory: Path) -> Iterator[SuperLink]:
     """Run a SuperLink, and end it with all that it and the test have started."""
-    link = SuperLink(directory)
+    with _opened(SuperLink(directory)) as link:
+        yield link
+
+
+@contextmanager
+def insecure_superlink(directory: Path) -> Iterator[SuperLink]:
+    """The same without TLS and node authentication, for the installed package."""
+    with _opened(SuperLink(directory, insecure=True)) as link:
+        yield link
+
+
+@contextmanager
+def _opened(link: SuperLink) -> Iterator[SuperLink]:
     try:
         link.open()
         yield link

@@ -22,7 +22,7 @@ from tests.sims.deploy_site import ROOT
 pytestmark = pytest.mark.slow
 
 SITES = [f"site-{number}" for number in range(1, 6)]
-EXAMPLE = ROOT / "examples" / "nvflare"
+EXAMPLE = ROOT / "examples" / "federation"
 ROUNDS = 10
 
 

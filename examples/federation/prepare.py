@@ -1,7 +1,8 @@
 """Makes the files of a federation of one server and five sites: `python prepare.py federation`.
 
-Every party makes its own key in reality, and hands over its certificate only. The directories that this makes
-belong into `local` of the startup kits of NVFlare: federation/site-1 into site-1/local, and so on.
+Every party makes its own key in reality, and hands over its certificate only. For NVFlare, the directories
+that this makes belong into `local` of the startup kits: federation/site-1 into site-1/local, and so on. For
+Flower, `secagg join federation/site-1/secagg.toml --flower ...` runs a site.
 """
 
 import shutil
@@ -15,7 +16,7 @@ SITES = range(1, 6)
 SERVER = """
 [deploy]
 clients = 5
-listen = "engine"          # NVFlare carries the connections
+listen = "engine"          # Flower or NVFlare carries the connections
 key = "server.key"
 certificate = "server.pem"
 authority = "authority.pem"

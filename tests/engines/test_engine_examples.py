@@ -1,0 +1,97 @@
+"""The examples for engines run from the installed package, as a user would run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+
+from sims.records.run_directory import FINISHED
+from tests.engines.flower_rig import insecure_superlink
+from tests.sims.deploy_site import ROOT
+
+pytestmark = pytest.mark.slow
+SITES: Final = range(1, 6)
+PATIENCE: Final = 600.0
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    """A copy of the examples, outside of the repository."""
+    return Path(shutil.copytree(ROOT / "examples", tmp_path / "examples"))
+
+
+def environment() -> dict[str, str]:
+    """That of a user: modules come from the installed package alone."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {**inherited, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def run(*arguments: str, where: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=where,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def check_trained(server: Path, sites: list[Path]) -> None:
+    """The run has ended, all sites have the same model, and it has learnt something."""
+    assert json.loads((server / "run" / "run.json").read_text())["status"] == FINISHED
+    with np.load(server / "run" / "model.npz") as archive:
+        model = archive["model"]
+    assert np.abs(model).max() > 0
+    for site in sites:
+        with np.load(site / "final.npz") as archive:
+            assert np.array_equal(archive["model"], model)
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
+def test_ray(examples: Path) -> None:
+    here = examples / "ray"
+    run("-m", "secagg", "simulate", "ray-rfa.toml", where=here)
+    assert "Ray" in run("-m", "secagg", "audit", "results/ray-rfa", where=here)
+
+
+@pytest.mark.skipif(find_spec("nvflare") is None, reason="nvflare is not installed")
+def test_nvflare(examples: Path) -> None:
+    here = examples / "nvflare"
+    run("../federation/prepare.py", "federation", where=here)
+    run("job.py", where=here)
+    federation = here / "federation"
+    check_trained(federation / "server", [federation / f"site-{site}" for site in SITES])
+
+
+@pytest.mark.skipif(find_spec("flwr") is None, reason="flwr is not installed")
+def test_flower(examples: Path) -> None:
+    here = examples / "flower"
+    run("../federation/prepare.py", "federation", where=here)
+    federation = here / "federation"
+    with insecure_superlink(here) as link:
+        sites = [
+            link.start(
+                f"site-{site}",
+                *(sys.executable, "-m", "secagg", "join", f"federation/site-{site}/secagg.toml"),
+                *("--flower", link.address, "--insecure"),
+            )
+            for site in SITES
+        ]
+        link.run_app({"scenario": str(federation / "server" / "secagg.toml")})
+        for process in sites:
+            assert process.wait(PATIENCE) == 0
+        link.wait_for_status(federation / "server" / "run", FINISHED)
+    check_trained(federation / "server", [federation / f"site-{site}" for site in SITES])
