@@ -5,6 +5,7 @@ import sys
 from fractions import Fraction
 from importlib.util import find_spec
 from math import floor
+from pathlib import Path
 
 from benchmarks.options import Benchmark, Choice, Flag, Number, Report
 from sims.cli.options import (
@@ -413,6 +414,53 @@ def _show_overhead(report: Report) -> None:
     show_overhead(report, Console())
 
 
+# --- ray ---
+
+
+RAY_OPTIONS = (
+    Choice("--task", ("digits", "mnist"), "softmax regression on digits, or a CNN for MNIST"),
+    WholeNumberOption("--clients", 3, 1024, 200, "clients, among whom the samples are dealt out"),
+    WholeNumberOption("--actors", 1, 256, 2, "actors of Ray, or processes, that share the clients"),
+    WholeNumberOption("--steps", 1, 10_000, 5, "local steps of each client"),
+    WholeNumberOption("--turns", 1, MOST_RUNS, 5, "turns of each way, the medians of which are printed"),
+    WholeNumberOption("--rounds", 1, 1000, 4, "rounds in a row, in each turn"),
+    Number("--data", Path, None, "FILE", "mnist.npz with x_train and y_train; without it, images are random"),
+)
+
+
+def _measure_ray(args: argparse.Namespace) -> Report:
+    _check_ray()
+    from benchmarks.ray_rounds import RaySetting, measure
+    from benchmarks.ray_tasks import RoundTask
+    from sims.console_progress import bar
+
+    setting = RaySetting(
+        task=RoundTask(args.task, args.clients, args.steps),
+        actors=args.actors,
+        turns=args.turns,
+        rounds=args.rounds,
+        data=args.data,
+    )
+    with bar() as progress:
+        return measure(setting, progress)
+
+
+def _show_ray(report: Report) -> None:
+    from benchmarks.ray_rounds import RayReport
+    from benchmarks.ray_view import show_ray
+    from sims.console_progress import Console
+
+    assert isinstance(report, RayReport)
+    show_ray(report, Console())
+
+
+def _check_ray() -> None:
+    from sims.runtime.ray.cluster import require_ray
+
+    _check_training()
+    require_ray()
+
+
 BENCHMARKS = (
     Benchmark(
         "primitives",
@@ -457,6 +505,14 @@ BENCHMARKS = (
         _measure_overhead,
         _show_overhead,
         _check_training,
+    ),
+    Benchmark(
+        "ray",
+        "rounds with clients in actors of Ray, beside one process and worker processes",
+        RAY_OPTIONS,
+        _measure_ray,
+        _show_ray,
+        _check_ray,
     ),
     Benchmark(
         "peers",

@@ -6,7 +6,7 @@ Use it for simulations, for tests, and for sums that need no network.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Final, TypeAlias
@@ -186,6 +186,75 @@ def _identities(
     return identities, Registry(0, {k: identity.public for k, identity in identities.items()})
 
 
+class LocalClients:
+    """Runs the machines of some clients, by id: delivers frames to them and returns their replies.
+
+    `answer` and `listener` are as for `LocalSession`. `on_refusal(member, error)` is called when a client
+    refuses a frame or a query. It then leaves, or, if its values are `UnchangedValues`, declines to answer.
+    """
+
+    def __init__(
+        self,
+        machines: Mapping[int, ClientMachine],
+        answer: AnswerOrDecline,
+        *,
+        listener: Listener | None,
+        on_refusal: Callable[[int, PeerError], None],
+    ) -> None:
+        self._machines = machines
+        self._answer = answer
+        self._listener = listener
+        self._on_refusal = on_refusal
+        self.clipped: dict[tuple[int, int], Mapping[str, float]] = {}  # (member, sum) -> factors
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._machines)
+
+    def has_left(self, member: int) -> bool:
+        return self._machines[member].state in (ClientState.FAILED, ClientState.ENDED)
+
+    def receive(self, member: int, frame: bytes, asked: dict[int, Asked]) -> tuple[bytes, ...]:
+        """Return a client's replies to a frame; a `Leave` if it refuses it. Add an `Asked` to `asked`."""
+        try:
+            step: events.ClientStep = self._machines[member].receive(frame)
+        except PeerError as error:
+            return self._refuse(member, error)
+        for event in step.events:
+            if self._listener is not None:
+                self._listener(member, event)
+            if isinstance(event, Asked):
+                asked[member] = event
+        return step.frames
+
+    def reply(self, member: int, asked: Asked) -> tuple[bytes, ...]:
+        """Return the frame with one client's masked values or, if it does not answer the query, the frame by
+        which it declines or leaves. Raises `InputError` if the values do not match the spec."""
+        client = self._machines[member]
+        try:
+            values = self._answer(member, asked)
+            if values is None:
+                return (client.decline(asked.sum_index),)
+            answer = client.answer(asked.sum_index, values)
+        except InputError as error:
+            raise InputError(f"client {member}: {error}") from None
+        except UnchangedValues as error:
+            self._on_refusal(member, error)
+            return (client.decline(asked.sum_index),)
+        except PeerError as error:
+            return self._refuse(member, error)
+        if answer.clipped:
+            self.clipped[member, asked.sum_index] = answer.clipped
+        return (answer.frame,)
+
+    def _refuse(self, member: int, error: PeerError) -> tuple[bytes, ...]:
+        self._on_refusal(member, error)
+        return (self._machines[member].leave(),)
+
+    def leave(self) -> None:
+        for client in self._machines.values():
+            client.leave()
+
+
 class LocalSession:
     """Runs one server and its clients in memory, stage by stage.
 
@@ -220,11 +289,10 @@ class LocalSession:
     ) -> None:
         self._server = server
         self._clients = clients
-        self._answer = answer
+        self._exchange = LocalClients(clients, answer, listener=listener, on_refusal=self._refused)
         self._absent = absent
         self._observer = observer
         self._ledger = ledger
-        self._listener = listener
         self._prepare = prepare
         self._opened = False
         self._sum_index = -1
@@ -232,7 +300,6 @@ class LocalSession:
         self.events: list[events.ServerEvent] = []
         self.refusals: dict[int, PeerError] = {}  # member -> the last error for which it left or declined
         self._refusal: PeerError | None = None  # the last refusal in the current sum
-        self.clipped: dict[tuple[int, int], Mapping[str, float]] = {}  # (member, sum) -> factors
         self.invited = 0  # clients that were asked for the last sum
         self.bytes_up: Counter[Stage] = Counter()
         self.bytes_down: Counter[Stage] = Counter()
@@ -244,7 +311,7 @@ class LocalSession:
         if self._opened:
             raise StateError("the session was opened before")
         self._opened = True
-        self._send((events.Outgoing(tuple(self._clients), self._server.invitation),))
+        self._send((events.Outgoing(self._receivers(), self._server.invitation),))
         self._act(self._server.close_stage())
         while self._server.state in (ServerState.SHARING, ServerState.DEPOSITING):
             self._act(self._server.close_stage())
@@ -274,11 +341,19 @@ class LocalSession:
         released = (event for event in reversed(self.events) if isinstance(event, events.SumReleased))
         return next((event.contributors for event in released), ())
 
+    @property
+    def clipped(self) -> Mapping[tuple[int, int], Mapping[str, float]]:
+        """By (member, sum), the factors by which the parts of an answer were shortened."""
+        return self._exchange.clipped
+
     def end(self) -> None:
         """End the session at the server and at all clients, also at those that are simulated as absent."""
         self._server.end()
-        for client in self._clients.values():
-            client.leave()
+        self._exchange.leave()
+
+    def _receivers(self) -> tuple[int, ...]:
+        """Return the clients that are invited."""
+        return tuple(self._clients)
 
     def _act(self, step: events.ServerStep) -> None:
         self._note(step.events)
@@ -297,16 +372,16 @@ class LocalSession:
         asked: dict[int, Asked] = {}
         for packet in outgoing:
             for member in packet.receivers:
-                if self._clients[member].state in (ClientState.FAILED, ClientState.ENDED):
+                if self._exchange.has_left(member):
                     continue
                 if not self._absent(member, stage, self._sum_index):
                     self.bytes_down[stage] += len(packet.frame)
                     self.frames_down[stage] += 1
-                    self._forward(member, self._receive(member, packet.frame, asked), stage)
+                    self._forward(member, self._exchange.receive(member, packet.frame, asked), stage)
         if asked and self._prepare is not None:
             self._prepare(asked)
         for member, each in asked.items():
-            self._forward(member, self._reply(member, each), stage)
+            self._forward(member, self._exchange.reply(member, each), stage)
 
     def _forward(self, member: int, frames: Iterable[bytes], stage: Stage) -> None:
         for frame in frames:
@@ -316,42 +391,8 @@ class LocalSession:
                 self._observer(member, frame)
             self._note(self._server.receive(member, frame))
 
-    def _receive(self, member: int, frame: bytes, asked: dict[int, Asked]) -> tuple[bytes, ...]:
-        """Return a client's replies to a frame; a `Leave` if it refuses it. Add an `Asked` to `asked`."""
-        try:
-            step: events.ClientStep = self._clients[member].receive(frame)
-        except PeerError as error:
-            return self._refuse(member, error)
-        for event in step.events:
-            if self._listener is not None:
-                self._listener(member, event)
-            if isinstance(event, Asked):
-                asked[member] = event
-        return step.frames
-
-    def _reply(self, member: int, asked: Asked) -> tuple[bytes, ...]:
-        """Return the frame with one client's masked values or, if it does not answer the query, the frame by
-        which it declines or leaves. Raises `InputError` if the values do not match the spec."""
-        client = self._clients[member]
-        try:
-            values = self._answer(member, asked)
-            if values is None:
-                return (client.decline(asked.sum_index),)
-            answer = client.answer(asked.sum_index, values)
-        except InputError as error:
-            raise InputError(f"client {member}: {error}") from None
-        except UnchangedValues as error:
-            self.refusals[member] = self._refusal = error
-            return (client.decline(asked.sum_index),)
-        except PeerError as error:
-            return self._refuse(member, error)
-        if answer.clipped:
-            self.clipped[member, asked.sum_index] = answer.clipped
-        return (answer.frame,)
-
-    def _refuse(self, member: int, error: PeerError) -> tuple[bytes, ...]:
+    def _refused(self, member: int, error: PeerError) -> None:
         self.refusals[member] = self._refusal = error
-        return (self._clients[member].leave(),)
 
     def _raise_failure(self) -> None:
         """Raise the error of the last aborted sum or failed set-up, unless a total was released after it."""

@@ -11,7 +11,7 @@ import inspect
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -74,18 +74,26 @@ def imported(name: str, directory: Path | None = None) -> Callable[..., Any]:
     return made
 
 
-def check_needs_nothing(name: str, function: Callable[..., Any]) -> None:
-    """Raise `ConfigError` if the user's `function`, which a configuration calls `name`, cannot be called
-    without arguments."""
+def check_arguments(name: str, function: Callable[..., Any], arguments: Collection[str], table: str) -> None:
+    """Raise `ConfigError` if the user's `function`, which a configuration calls `name`, cannot be called with
+    arguments of these names, which the table `table` of the configuration has."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return  # Python cannot tell this of some callables of libraries.
-    needed = [each.name for each in parameters if each.default is each.empty and each.kind not in _VARIABLE]
+    named = [each for each in parameters if each.kind not in _VARIABLE]
+    taken = [each.name for each in named if each.kind is not each.POSITIONAL_ONLY]
+    unknown = [each for each in arguments if each not in taken]
+    if unknown and not any(each.kind is each.VAR_KEYWORD for each in parameters):
+        has = ", ".join(taken) or "none"
+        raise ConfigError(f"{name} has no parameter {', '.join(unknown)}; it has {has}: correct [{table}]")
+    needed = [each for each in named if each.default is each.empty and each.name not in arguments]
+    for each in needed:
+        if each.kind is each.POSITIONAL_ONLY:
+            raise ConfigError(f"{name} takes {each.name} by position only: remove the / from its parameters")
     if needed:
-        raise ConfigError(
-            f"{name} is called without arguments, but needs {', '.join(needed)}: give default values"
-        )
+        names = ", ".join(each.name for each in needed)
+        raise ConfigError(f"{name} needs {names}: set it in [{table}], or give default values")
 
 
 def called(name: str, function: Callable[..., R], *, private: bool, **arguments: Any) -> R:

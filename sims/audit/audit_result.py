@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sims.records.run_directory import PLAIN_CHANNELS
+from sims.text_format import counted
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
@@ -22,7 +25,7 @@ class RunSummary:
     per_round: int
     dim: int
     attackers: int  # number of malicious clients
-    channel: str  # how sums are computed: "plain" is without secure aggregation
+    channel: str  # how sums are computed, such as "plain", without secure aggregation, or "ray-secure"
     trust: str
     key_agreement: str
     graph: str | None  # of the last session that was set up, like `neighbours` and `threshold`
@@ -35,6 +38,20 @@ class RunSummary:
     done: int
     seconds: float  # the duration of the run
     command: str  # the command that repeats the run
+    cluster: Mapping[str, Any] | None = None  # where the clients ran, as `run.json` says, if on a cluster
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether sums had no protection."""
+        return self.channel in PLAIN_CHANNELS
+
+    @property
+    def cluster_text(self) -> str:
+        """The cluster in words; empty if there was none."""
+        if self.cluster is None:
+            return ""
+        nodes, actors = (counted(self.cluster[name], name[:-1]) for name in ("nodes", "actors"))
+        return f"Ray {self.cluster['ray']} at {self.cluster['address']}, {actors} on {nodes}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,6 +111,7 @@ def _subject(evidence: Evidence) -> RunSummary:
         done=run["done"],
         seconds=float((run.get("seconds") or {}).get("wall", 0.0)),
         command=run.get("command") or "",
+        cluster=run.get("cluster"),
     )
 
 
@@ -120,6 +121,8 @@ def as_json(audit: Audit) -> dict[str, Any]:
     found = asdict(audit)
     found |= {"intact": audit.intact, "sound": audit.sound}
     found["subject"]["corrupt"] = found["subject"].pop("attackers")
+    if audit.subject.cluster is None:
+        del found["subject"]["cluster"]
     for group, own in zip(found["groups"], audit.groups, strict=True):
         group["mean"] = own.mean
         group["rounds"] = {str(steps): often for steps, often in own.rounds.items()}

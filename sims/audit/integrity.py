@@ -188,8 +188,8 @@ def misstatements(evidence: Evidence) -> Iterator[str]:
     if evidence.is_plain:
         if (evidence.directory / LEDGER).exists():
             yield "run.json says that the channel was plain, which keeps no ledger, but there is one"
-        if settings is not None and settings.channel.kind != "plain":
-            yield f"run.json says that the channel was plain, but {path} says {settings.channel.kind}"
+        if settings is not None and not settings.channel.is_plain:
+            yield f"run.json says that the channel was plain, but {path} says {settings.channel.name}"
     elif settings is None:
         yield f"{path} is missing or not as it was written: nothing proves what the settings of the run were"
     elif Variant({}, settings).digest != evidence.run.get("digest"):
@@ -200,7 +200,7 @@ def misstatements(evidence: Evidence) -> Iterator[str]:
 
 def _disagreements_with_scenario(run: Row, settings: Settings) -> Iterator[str]:
     pairs: tuple[tuple[str, Any, Any], ...] = (
-        ("the channel", run["channel"], SERVED if run["channel"] == SERVED else settings.channel.kind),
+        ("the channel", run["channel"], SERVED if run["channel"] == SERVED else settings.channel.name),
         ("what was trusted", run["trust"], settings.channel.trust),
         ("the key agreement", run["key_agreement"], settings.channel.key_agreement),
         ("the number of rounds", run["rounds"], settings.rounds),

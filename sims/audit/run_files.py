@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
+from sims.records.run_directory import PLAIN_CHANNELS
 from sims.records.run_file_names import CANARIES, LEDGER, LEDGER_HEAD, LEDGER_SEAL, METRICS, RUN, SPEND, SUMS
 from sims.records.sum_records import ResumeRecord, SessionRecord, SumHistory, SumRecord
 
@@ -59,7 +60,7 @@ class Evidence:
     @property
     def is_plain(self) -> bool:
         """Whether the run computed its sums directly, without secure aggregation."""
-        return bool(self.run["channel"] == "plain")
+        return self.run["channel"] in PLAIN_CHANNELS
 
     @property
     def finished(self) -> bool:
@@ -78,7 +79,7 @@ def _directory(path: Path) -> RunDirectory:
 
 
 def _expected(run: Row) -> tuple[str, ...]:
-    ledger = () if run["channel"] == "plain" else (LEDGER, LEDGER_SEAL, LEDGER_HEAD)
+    ledger = () if run["channel"] in PLAIN_CHANNELS else (LEDGER, LEDGER_SEAL, LEDGER_HEAD)
     return (METRICS, *ledger, *((SPEND,) if run["status"] == "finished" else ()))
 
 

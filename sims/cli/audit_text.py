@@ -66,6 +66,8 @@ def _subject(found: "RunSummary") -> Iterator[str]:
     if found.graph is not None:
         graph = f", {found.graph} graph: {found.neighbours} neighbours, threshold {found.threshold}"
     yield f"  channel        {found.channel}, {found.trust}, {found.key_agreement}{graph}"
+    if found.cluster_text:
+        yield f"  cluster        {found.cluster_text}"
     why = f": {found.why}" if found.why else ""
     yield f"  status         {found.status}{why}; {found.done} of {counted(found.rounds, 'round')}"
     if found.insecure_seed is not None:

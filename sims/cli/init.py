@@ -6,7 +6,7 @@ from pathlib import Path
 from sims.cli.commands import Subparsers, UserError
 from sims.cli.options import add_choice, add_value
 
-CHANNELS = ("plain", "secure", "processes")
+CHANNELS = ("plain", "secure", "processes", "ray")
 
 
 def add(subparsers: Subparsers) -> None:

@@ -8,6 +8,7 @@ from math import floor
 
 TRUST_LEVELS = ("curious_server", "malicious_server")
 KEY_AGREEMENTS = ("x25519", "x25519+ml-kem-768")
+TRANSPORTS = ("tls", "flower", "flower-relay", "nvflare", "ray")  # those of `sims.plan.transport_latency`
 MAX_ID = (1 << 32) - 1  # of a client
 
 

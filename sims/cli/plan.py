@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from sims.cli import options
 from sims.cli.commands import Subparsers, UserError, user_errors
+from sims.cli.planned_algorithm import ROUNDS
 
 if TYPE_CHECKING:
     from secagg.errors import LocalError
     from sims.plan.cost_plan import CostPlan
+    from sims.plan.transport_latency import TransportCost
 
 
 def add(subparsers: Subparsers) -> None:
@@ -46,6 +48,8 @@ def add(subparsers: Subparsers) -> None:
     options.add_whole(
         parser, "--session-sums", 1, 64, 64, "most sums of one session, whose keys are exchanged once"
     )
+    text = "what carries the messages: also show the time that it adds to a round (default None)"
+    parser.add_argument("--transport", choices=options.TRANSPORTS, help=text)
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
     parser.set_defaults(run=run)
 
@@ -60,7 +64,12 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, type=options.fraction, metavar="NUMBER", help=f"{text} (default None)")
     # These options have no default, so that it can be detected if they are given without a budget.
     for name, least, text in (
-        ("--rounds", 1, "rounds that share that budget, 1 to 1048576; if not given, 100 (default None)"),
+        (
+            "--rounds",
+            1,
+            "rounds that share that budget, and for which --transport adds up its time, 1 to 1048576; if not "
+            f"given, {ROUNDS} (default None)",
+        ),
         (
             "--dropouts",
             0,
@@ -78,13 +87,26 @@ def run(args: argparse.Namespace) -> int:
         return _list_algorithms(args)
     if args.parameters:
         return _list_parameters(args)
-    from sims.cli.plan_text import lines
+    from sims.cli.plan_text import lines, transport_lines
     from sims.plan.cost_plan import as_json
 
     plan = _cost_plan(args)
-    found = {"algorithm": args.algorithm, **as_json(plan)}
-    print(json.dumps(found, indent=2) if args.json else "\n".join(lines(args.algorithm, plan)))
+    transport = _transport_cost(plan, args)
+    if args.json:
+        more = {} if transport is None else {"transport": transport.as_json()}
+        print(json.dumps({"algorithm": args.algorithm, **as_json(plan), **more}, indent=2))
+        return 0
+    more_lines = () if transport is None else transport_lines(plan, transport)
+    print("\n".join([*lines(args.algorithm, plan), *more_lines]))
     return 0
+
+
+def _transport_cost(plan: "CostPlan", args: argparse.Namespace) -> "TransportCost | None":
+    from sims.plan.transport_latency import transport_cost
+
+    if args.transport is None:
+        return None
+    return transport_cost(plan, args.transport, rounds=ROUNDS if args.rounds is None else args.rounds)
 
 
 def _list_algorithms(args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from sims.text_format import EXACT_TOTAL, counted
 if TYPE_CHECKING:
     from protocols.catalogue_entry import Parameter
     from sims.plan.cost_plan import CostPlan, GroupCost, PartCost, SumCost
+    from sims.plan.transport_latency import TransportCost
 
 
 def lines(name: str, outlook: "CostPlan") -> Iterator[str]:
@@ -112,6 +113,80 @@ def _chance(probability: float) -> str:
     """Return a probability as text with four significant digits. One below 1 is never written as 1."""
     text = f"{probability:.4g}"
     return "more than 0.9999" if text == "1" and probability < 1 else text
+
+
+# --- transport ----------------------------------------------------------------------------------------
+
+_SOON = 0.5  # seconds a round, up to which no transport is worth a thought
+_MINUTE, _HOUR = 60, 3600
+
+
+def transport_lines(plan: "CostPlan", cost: "TransportCost") -> Iterator[str]:
+    """Yield lines that say how much time the transport adds to a round, and whether that matters."""
+    carried = cost.transport
+    yield f"transport {carried.name} ({carried.meaning}): about {_seconds(carried.seconds)} a stage"
+    yield f"  {'measured' if carried.measured else 'not measured':<14} {carried.origin}"
+    if not cost.sum_stages:
+        yield "  time           there are no sums, so the transport adds nothing"
+        return
+    yield f"  stages         {_stages(plan, cost)}"
+    most = "up to " if plan.sums_per_round > 1 else ""
+    yield (
+        f"  time           {most}{counted(cost.sum_stages, 'stage')} of about {_seconds(carried.seconds)} "
+        f"each: {_seconds(cost.seconds_per_round)} a round and {_seconds(cost.seconds)} for "
+        f"{counted(cost.rounds, 'round')}, besides training, computation and the bytes above"
+    )
+    if not all(each.private for each in plan.sums):
+        evaluation = cost.stages_per_sum * carried.seconds
+        yield f"  evaluation     a sum of its own, where there is one: {_seconds(evaluation)} a round more"
+    yield f"  judgement      {_judgement(cost)}"
+
+
+def _stages(plan: "CostPlan", cost: "TransportCost") -> str:
+    names = "mask, confirm, reveal" if cost.stages_per_sum > 2 else "mask, reveal"
+    setup = "advertise, share, deposit" if cost.setup_stages > 2 else "advertise, share"
+    start = f"{cost.setup_stages} ({setup}) at the start of a session"
+    opened = cost.transport.connection_exchanges
+    connection = f"; {opened} exchanges once, to connect" if opened else ""
+    most = "up to " if plan.sums_per_round > 1 else ""
+    sums = counted(plan.sums_per_round, "sum")
+    per_round = f"{cost.stages_per_sum} a sum ({names}), so {most}{cost.sum_stages} a round of {sums}"
+    return f"{per_round}; {start}{connection}"
+
+
+def _judgement(cost: "TransportCost") -> str:
+    added = cost.seconds_per_round
+    if added <= _SOON:
+        return "little: training and the network decide how long a round takes"
+    setup = cost.setup_stages / cost.rounds_per_session
+    if setup > cost.sum_stages:
+        return f"the start of sessions dominates: raise --session-sums.{_alternative(cost)}"
+    return (
+        f"the stages dominate rounds in which clients train for less than {_seconds(added)}; an algorithm "
+        f"with fewer sums has fewer stages.{_alternative(cost)}"
+    )
+
+
+def _alternative(cost: "TransportCost") -> str:
+    """Return a sentence about the next faster transport, or nothing if there is none."""
+    from sims.plan.transport_latency import TRANSPORTS
+
+    other = TRANSPORTS.get(cost.transport.faster)
+    if other is None:
+        return ""
+    would = cost.seconds_per_round / cost.transport.seconds * other.seconds
+    return f" With {other.name} ({other.meaning}), a round would take {_seconds(would)} for them"
+
+
+def _seconds(number: float) -> str:
+    """Return a time with up to two significant digits, in a unit that suits it."""
+    if number >= 100 * _MINUTE:
+        return f"{_two(number / _HOUR)} h"
+    return f"{_two(number / _MINUTE)} min" if number >= 100 else f"{_two(number)} s"
+
+
+def _two(number: float) -> str:
+    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
 
 
 # --- parameters ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from protocols.catalogue_entry import CatalogueEntry
     from protocols.privacy_budget import PrivacyBudget
 
-_ROUNDS = 100
+ROUNDS = 100  # if --rounds is not given
 _STEP = 0.1  # a placeholder for a missing step, to find further missing parameters
 _WORDS: dict[str, object] = {"true": True, "yes": True, "false": False, "no": False, "none": None}
 _OPTIONS = {"dim": "--dim", "clients": "--clients", "privacy": "--rho or --epsilon"}
@@ -75,7 +75,8 @@ def _wrong(text: str) -> UserError:
 
 
 def _refuse_budget(entry: "CatalogueEntry", args: argparse.Namespace, settings: dict[str, Any]) -> None:
-    given = [name for name in ("delta", "rounds", "dropouts") if getattr(args, name) is not None]
+    own = ("delta", "dropouts") if args.transport else ("delta", "rounds", "dropouts")
+    given = [name for name in own if getattr(args, name) is not None]
     options = [f"--{name}" for name in given] + ["--removable"] * args.removable
     names = [name for name in entry.budget_names if name in settings]
     if options or names:
@@ -105,7 +106,7 @@ def _privacy(entry: "CatalogueEntry", args: argparse.Namespace, own: dict[str, A
         clients=args.clients, dropouts=_dropouts(args), colluders=colluders(args), removable=args.removable
     )
     goal = Goal(rho=_float(args.rho), epsilon=_float(args.epsilon), delta=_float(args.delta))
-    rounds = _ROUNDS if args.rounds is None else args.rounds
+    rounds = ROUNDS if args.rounds is None else args.rounds
     return entry.budget(promise=promise, goal=goal, rounds=rounds, **own)
 
 

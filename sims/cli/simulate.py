@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from sims.cli import INTERRUPTED
 from sims.cli.commands import Subparsers, UserError, require, user_errors
-from sims.cli.options import add_value, add_whole
+from sims.cli.options import add_value, whole
 from sims.records.run_file_names import REPORT
 
 if TYPE_CHECKING:
     from sims.scenario import Scenario
     from sims.sweep import Results, SweepSummary
     from sims.sweep.cell_tasks import CellTask
+    from sims.sweep.run import RayJobs
 
 CELLS_FAILED = 1
 DATA_VARIABLE = "SECAGG_DATA"
@@ -45,7 +46,11 @@ def add(subparsers: Subparsers) -> None:
         help="a key of the scenario, such as training.rate=0.1 or sweep.seed=[1,2], or the label of a case "
         "of its sweep, such as sweep.method=FedAvg; may be given several times (default None)",
     )
-    add_whole(parser, "--jobs", 1, 256, 1, "cells that run at the same time, each in a process of its own")
+    text = (
+        "cells that run at the same time, each in a process of its own, 1 to 256; or ray: as many as this "
+        "machine has CPUs, on Ray; or ray=ADDRESS: on that Ray cluster, whose nodes share these directories"
+    )
+    parser.add_argument("--jobs", type=_jobs, default=1, metavar="N", help=f"{text} (default 1)")
     add_value(parser, "--out", Path, Path("results"), "DIR", "the directory of results")
     text = (
         "where the directories of data are that the scenario names; if not given, the variable "
@@ -84,8 +89,19 @@ def run(args: argparse.Namespace) -> int:
     return CELLS_FAILED if not summary.complete or in_vain(summary) else 0
 
 
+def _jobs(text: str) -> "int | RayJobs":
+    """Parse the number of processes for the cells of a sweep, or where Ray runs them."""
+    word, _, address = text.partition("=")
+    if word != "ray":
+        return whole(1, 256)(text)
+    from sims.sweep.run import RayJobs
+
+    return RayJobs(address) if address else RayJobs()
+
+
 def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
     from secagg.errors import LocalError
+    from sims.runtime.ray.cluster import require_ray
     from sims.scenario import check_files, load
     from sims.scenario.federated_data import check_own_data
     from sims.scenario.overrides_and_axes import parsed
@@ -100,6 +116,8 @@ def _prepared(args: argparse.Namespace) -> "tuple[Scenario, Results]":
         raise
     known = _known(args.out / f"{scenario.name}.jsonl")
     left = [each.settings for each in scenario.variants if each.digest not in known]
+    if not isinstance(args.jobs, int) or any(each.channel.kind == "ray" for each in left):
+        require_ray()
     check_files(scenario, left, data)
     check_own_data(scenario.path, left, data)
     return scenario, Results(args.out, scenario.name, needed=("series", "completed"))

@@ -61,8 +61,8 @@ class Origin:
 @dataclass(frozen=True, kw_only=True)
 class RunShape:
     """What `run.json` says of a run besides its settings: the number of clients and of attackers among them,
-    the kind of channel, whether its scenario can be simulated, and the algorithms of training and error
-    histogram."""
+    the channel, whether its scenario can be simulated, the algorithms of training and error histogram, and
+    the cluster that hosts the clients, if there is one."""
 
     clients: int
     algorithm: AnyAlgorithm
@@ -70,6 +70,7 @@ class RunShape:
     attackers: int = 0
     tail: AnyAlgorithm | None = None
     can_simulate: bool = True
+    cluster: Mapping[str, Any] | None = None
 
 
 @contextmanager
@@ -122,7 +123,7 @@ class RunWriter:
         self._settings = settings
         self._origin = origin
         self.saved = saved
-        self._with_ledger = identity is not None or settings.channel.kind != "plain"
+        self._with_ledger = identity is not None or not settings.channel.is_plain
         self._identity = identity or _identity(settings)
         self._facts: dict[str, Any] = directory.facts() if saved is not None else {}
         # Lines of the file of sums after the checkpoint, which `_lines` removes.
@@ -230,6 +231,12 @@ class RunWriter:
             "sums": described(shape.algorithm)
             + ([] if shape.tail is None else described(shape.tail, extra=True)),
         }
+        self.note_cluster(shape.cluster)
+
+    def note_cluster(self, cluster: Mapping[str, Any] | None) -> None:
+        """Record the cluster that hosts the clients now, if there is one."""
+        if cluster is not None:
+            self._facts["cluster"] = dict(cluster)
 
     def resumed(self) -> None:
         """Record in `run.json` that the resumed run is running, and the key that now signs its ledger."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sims.deploy.training_client import RunClient
 
 NEW_LEDGER: Final = "secagg join --new-ledger"
-_TRAINING: Final = ("share", "data", "learner", "state", "model", "personal")
+_TRAINING: Final = ("share", "data", "learner", "arguments", "state", "model", "personal")
 
 
 @dataclass(frozen=True)

@@ -324,13 +324,15 @@ class InputSection(ConfigSection):
     """The table [input] of `join.toml`: the source of a client's values. For single sums, either a file or a
     function. For training, the data: either a `share` of the scenario's own data set, or `data`, a function
     of the operator's that returns them; or `learner`, a function that returns a `protocols.learner.Learner`.
-    `state` is the file of the client's memory. The final models are written to `model` and `personal`."""
+    `arguments` are the keyword arguments of either function. `state` is the file of the client's memory. The
+    final models are written to `model` and `personal`."""
 
     values: File | None = None
     answer: str | None = None
     share: int | None = None
     data: str | None = None
     learner: str | None = None
+    arguments: dict[str, Any] | None = None
     state: File | None = None
     model: File | None = None
     personal: File | None = None

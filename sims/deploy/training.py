@@ -279,7 +279,8 @@ def train_as_client(
     """Take part in a training run until its end, and return the final models.
 
     `terms`    those of `training_terms`, or the path of a scenario; equal to the server's.
-    `data`     this client's samples: a torch `Dataset` with items (input, target), or a pair (train, test).
+    `data`     this client's samples: a torch `Dataset` with items (input, target), a `DataLoader` of one,
+               or a pair (train, test) of either.
     `learner`  trains in place of the terms' module and `data`.
     `member`   the id of this client in the registry, and `server` the address of the server.
     `files`    names of files: `key`, `certificate`, `server_certificate`, `authority` and `registry`;

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from sims.deploy.client_state_file import StateFile
 from sims.deploy.config import InputSection, JoinConfig
 from sims.deploy.model_files import write_model
 from sims.deploy.run_terms import RunTerms
-from sims.imported_object import called, check_needs_nothing, imported
+from sims.imported_object import called, check_arguments, imported
 from sims.scenario.training_task import make_crowd
 
 _SINGLE_SUMS: Final = ("values", "answer")
@@ -37,6 +37,7 @@ _NUMBERS: Final = ("samples", "rate", "steps")  # of a learner
 _METHODS: Final = ("loss", "gradient", "train", "score")
 _NOTHING: Final = object()
 _SPARE: Final = 100  # rounds, at least, that a server may lose
+R = TypeVar("R")
 OnEnd: TypeAlias = Callable[[Vector, Vector], None]
 
 
@@ -178,6 +179,8 @@ def _learner(
         problems.add("input", f"{' and '.join(_SINGLE_SUMS)} are for single sums: remove them")
     elif len(given) != 1:
         problems.add("input", "name exactly one of share, data and learner for training")
+    elif section.arguments is not None and section.share is not None:
+        problems.add("input.arguments", "they are for data and learner: remove them, or share")
     else:
         with problems.about(f"input.{given[0]}"):
             try:
@@ -191,9 +194,7 @@ def _learner_from(
     section: InputSection, terms: RunTerms, member: int, directory: Path
 ) -> tuple[Learner, BeginRound]:
     if section.learner is not None:
-        make = imported(section.learner, directory)
-        check_needs_nothing(section.learner, make)
-        made = called(section.learner, make, private=True)
+        made = _called_own(section.learner, section, directory, lambda made: made)
         return checked_learner(section.learner, made, terms), no_schedule
     return learner_of(_data(section, terms, directory), terms, member)
 
@@ -245,9 +246,15 @@ def _data(section: InputSection, terms: RunTerms, directory: Path) -> ClientData
     if section.share is not None:
         return _share(section.share, terms)
     assert section.data is not None
-    load = imported(section.data, directory)
-    check_needs_nothing(section.data, load)
-    return called(section.data, lambda: client_data_of(load()), private=True)
+    return _called_own(section.data, section, directory, client_data_of)
+
+
+def _called_own(name: str, section: InputSection, directory: Path, convert: Callable[[Any], R]) -> R:
+    """Return what `convert` makes of the result of the owner's function `name`. Raise `ConfigError` if it
+    cannot be called with the arguments of `section`, or if either function raises an exception."""
+    function, arguments = imported(name, directory), section.arguments or {}
+    check_arguments(name, function, arguments, "input.arguments")
+    return called(name, lambda: convert(function(**arguments)), private=True)
 
 
 def _share(number: int, terms: RunTerms) -> ClientData:

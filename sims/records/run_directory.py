@@ -20,6 +20,7 @@ FORMAT: Final = 2
 PUBLIC: Final = 0o644
 PRIVATE: Final = 0o600
 RUNNING, INTERRUPTED, FINISHED, FAILED = "running", "interrupted", "finished", "failed"
+PLAIN_CHANNELS: Final = ("plain", "ray-plain")  # the channels without protection, which keep no ledger
 SERVED: Final = "served"  # the channel of a run with real clients; that of its scenario is for simulations
 
 

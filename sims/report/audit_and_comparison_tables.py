@@ -278,7 +278,7 @@ def _accuracies(runs: Sequence[ReportedRun]) -> Iterable[tuple[str, list[TableCe
 
 
 def _agreement_cell(subject: RunSummary) -> TableCell:
-    return text_cell(None) if subject.channel == "plain" else TableCell(subject.key_agreement)
+    return text_cell(None) if subject.is_plain else TableCell(subject.key_agreement)
 
 
 def _status(run: ReportedRun) -> TableCell:

@@ -106,7 +106,7 @@ def _with(run: ReportedRun) -> str:
 
 def _privacy(run: ReportedRun) -> str:
     audit = run.audit
-    if audit.subject.channel == "plain":
+    if audit.subject.is_plain:
         return "sums were added up in the open"
     totals = f"the server saw {counted(len(audit.releases), 'total')}"
     if audit.subject.insecure_seed is not None:

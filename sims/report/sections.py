@@ -24,6 +24,8 @@ _CHANNELS: Final = {
     "plain": "plain sums, no protection",
     "secure": "secure sums, one process",
     "processes": "secure sums over TLS, in many processes",
+    "ray-plain": "plain sums, no protection, in actors of Ray",
+    "ray-secure": "secure sums, clients in actors of Ray",
 }
 _TRUST: Final = {"curious_server": "a curious server", "malicious_server": "a malicious server"}
 
@@ -76,8 +78,9 @@ def _summary(runs: Sequence[ReportedRun], left: int) -> str:
         counted(subject.rounds, "round"),
         counted(subject.dim, "parameter"),
         _CHANNELS.get(subject.channel, subject.channel),
-        "" if subject.channel == "plain" else f"against {_TRUST.get(subject.trust, subject.trust)}",
-        "" if subject.channel == "plain" else f"key agreement {subject.key_agreement}",
+        subject.cluster_text,
+        "" if subject.is_plain else f"against {_TRUST.get(subject.trust, subject.trust)}",
+        "" if subject.is_plain else f"key agreement {subject.key_agreement}",
         text_format.duration(sum(each.audit.subject.seconds for each in runs)),
     ]
     return " · ".join(filter(None, parts))

@@ -181,7 +181,7 @@ def _bare_rounds(run: ReportedRun) -> Iterable[float]:
 
 
 def _no_epsilon(runs: Sequence[ReportedRun]) -> str:
-    if any(each.audit.subject.channel == "plain" for each in runs):
+    if any(each.audit.subject.is_plain for each in runs):
         return "Sums were added up in the open: no epsilon says anything about them."
     tails = [spent for each in runs if (spent := each.tail_spent) is not None]
     beside = max(tails, key=lambda spent: spent.rho, default=None)

@@ -8,7 +8,6 @@ also fail because too many neighbours of one client drop out.
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import Mapping
 
@@ -22,12 +21,8 @@ from secagg.client_memory import AnswerEntry
 from secagg.differencing_rules import kind_sequence, refuse
 from secagg.errors import CohortChanged, ParameterError, PeerError, TooFewClients
 from secagg.events import Abandoned, Asked, Confirmed, Joined
-from secagg.hashing import digest
 from secagg.hybrid_keys import KeyAgreement
-from secagg.input_encoding import Encoding
-from secagg.insecure_seeds import insecure_rounding
 from secagg.local_session import Stage
-from secagg.mask_keystream import SEED_BYTES, KeyStream
 from secagg.messages import Query
 from secagg.noise.zcdp_cost import Adjacency
 from secagg.query_context import content_digest
@@ -38,7 +33,7 @@ from secagg.topology import plan
 from secagg.trust_levels import Trust
 from sims.coordination.transport import SessionGraph, SumStats
 from sims.records.sum_records import Refusal
-from sims.runtime.residue_tampering import tampered
+from sims.runtime.plain_addition import Addition, EncodedSum
 from sims.runtime.session_channel import SessionChannel, SimulatedSessionPlan
 from sims.runtime.sum_and_dropout_settings import Setting
 
@@ -136,9 +131,10 @@ class PlainSession:
         query = Query(_NO_SESSION, self._agenda.next_sum, round_number, kind, bitmap, payload)
         self._agenda.note(query)
         self.stats.index, self.stats.invited = query.sum_index, len(roster)
-        adding = _Adding(self._plan, self._cohort, roster, query, self._policy.adjacency)
+        adding = SumInProgress(self._plan, self._cohort, roster, query, self._policy.adjacency)
         try:
-            self._collect(adding)
+            self._stage = Stage.MASK
+            self._collect(adding, self._willing(adding))
             survivors = adding.survivors()
             self.stats.masked = len(survivors)
             self._check_survivors(adding, survivors, later)
@@ -150,7 +146,7 @@ class PlainSession:
         self._agenda.confirm(query, survivors, revealed=revealed)
         self._repeats.release(query, later=self._later)
         self.contributors = tuple(self._cohort[position] for position in sorted(survivors))
-        return adding.total()
+        return adding.addition.total()
 
     def _roster(self, kind: str, payload: bytes) -> PositionSet:
         """Return the positions in the cohort of the clients to ask. If the query was asked before, these are
@@ -163,7 +159,7 @@ class PlainSession:
     def _ids(self, positions: PositionSet) -> tuple[int, ...]:
         return tuple(self._cohort[position] for position in positions)
 
-    def _abandon(self, adding: _Adding) -> None:
+    def _abandon(self, adding: SumInProgress) -> None:
         """Notify the clients that are still present that no total of this sum was released."""
         remaining = set(adding.roster) - self._gone
         for position in self._positions(self._stage, remaining, adding.query.sum_index):
@@ -178,17 +174,16 @@ class PlainSession:
         if len(roster) < least:
             raise TooFewClients.only(len(roster), "are left", least)
 
-    def _collect(self, adding: _Adding) -> None:
-        self._stage = Stage.MASK
-        asked = self._willing(adding)
+    def _collect(self, adding: SumInProgress, asked: Mapping[int, int]) -> None:
+        """Add the answers of the clients `asked` (their positions in the cohort, by id)."""
         self._plan.prepare(dict.fromkeys(asked, adding.asked))
         for member, position in asked.items():
             try:
-                self._answer(adding, position, member)
+                self._answer(adding, member)
             except PeerError as error:  # The client refuses the query and leaves.
-                self._leave(position, error)
+                self._leave(position, Refusal.of(member, error))
 
-    def _willing(self, adding: _Adding) -> dict[int, int]:
+    def _willing(self, adding: SumInProgress) -> dict[int, int]:
         """Return id -> cohort position of present clients that accept the query. Those that refuse leave."""
         willing: dict[int, int] = {}
         for position in self._positions(Stage.MASK, adding.roster, adding.query.sum_index):
@@ -197,14 +192,14 @@ class PlainSession:
                 self._check_question(adding, member)
                 willing[member] = position
             except PeerError as error:
-                self._leave(position, error)
+                self._leave(position, Refusal.of(member, error))
         return willing
 
-    def _leave(self, position: int, error: PeerError) -> None:
+    def _leave(self, position: int, refusal: Refusal) -> None:
         self._gone.add(position)
-        self.stats.refusals.append(Refusal.of(self._cohort[position], error))
+        self.stats.refusals.append(refusal)
 
-    def _check_question(self, adding: _Adding, member: int) -> None:
+    def _check_question(self, adding: SumInProgress, member: int) -> None:
         """Raise `PeerError` if a real client with the memory of this one would refuse the query."""
         query, memory = adding.query, self._plan.memories[member]
         self._books[member].check_new(query.kind, query.round)
@@ -215,18 +210,23 @@ class PlainSession:
                 refuse(sequence.rule, least)
         self._policy.budget.check(memory.spend, adding.charge)
 
-    def _answer(self, adding: _Adding, position: int, member: int) -> None:
-        query, content = adding.query, adding.content
+    def _answer(self, adding: SumInProgress, member: int) -> None:
         values = self._plan.answer(member, adding.asked)
-        if values is None:
-            return
+        if values is not None:
+            adding.addition.add(member, values)
+            self._record_answer(adding, member)
+
+    def _record_answer(self, adding: SumInProgress, member: int) -> None:
+        """Record, as the client does, that it answered: what that cost, and that it may not do so again."""
+        query, content = adding.query, adding.content
         group = self._table.group_of(query.kind)
-        adding.add(position, values, content)
         entry = AnswerEntry(group=group, round_number=query.round, content=content, charge=adding.charge)
         self._plan.memories[member].remember_answer(entry, self._policy.budget)
         self._books[member].answer(query.kind, query.round)
 
-    def _check_survivors(self, adding: _Adding, survivors: PositionSet, later: PositionSet | None) -> None:
+    def _check_survivors(
+        self, adding: SumInProgress, survivors: PositionSet, later: PositionSet | None
+    ) -> None:
         least = max(self._least, adding.least_survivors)
         if len(survivors) < least:
             raise TooFewClients.only(len(survivors), "sent inputs", least)
@@ -234,7 +234,7 @@ class PlainSession:
             raise CohortChanged("a client left in the midst of a group")
         self._repeats.confirm(adding.query, self._ids(survivors), later=self._later)
 
-    def _confirm(self, adding: _Adding, survivors: PositionSet) -> set[int]:
+    def _confirm(self, adding: SumInProgress, survivors: PositionSet) -> set[int]:
         """Simulate the stages after masking, and send `Confirmed` to the clients that stay to the end. Return
         their positions in the cohort. Raise `TooFewClients` if too few clients stay."""
         query, stayed = adding.query, set(survivors)
@@ -276,8 +276,8 @@ class PlainSession:
         return PositionSet(k for k in sorted(among) if self._here(self._cohort[k], stage, sum_index))
 
 
-class _Adding:
-    """A sum in progress: its query, and the total so far of the answers, encoded as integers."""
+class SumInProgress:
+    """A sum in progress: its query, who is asked, what it costs, and the total so far of the answers."""
 
     def __init__(
         self,
@@ -287,18 +287,17 @@ class _Adding:
         query: Query,
         adjacency: Adjacency,
     ) -> None:
-        self._cohort = cohort
+        self._positions = {member: position for position, member in enumerate(cohort)}
         self.roster = roster
         self.query = query
         self.content = content_digest(query.kind, query.payload)
-        self._seed = plan.setting.insecure_seed
-        self._tamper = plan.setting.tamper
         self._spec: SumSpec = plan.table[query.kind]
         self.charge = sum_charge(self._spec, roster=len(roster), adjacency=adjacency)
-        rotation = secrets.token_bytes(SEED_BYTES) if self._seed is None else digest("rotation", self._seed)
-        self._encoding = Encoding(self._spec, cohort=len(cohort), roster=len(roster), rotation=rotation)
-        self._accumulator = self._encoding.zeros()
-        self._noise: dict[int, list[bytes]] = {}
+        setting = plan.setting
+        self.encoded = EncodedSum.of(
+            query.kind, self.content, cohort=len(cohort), roster=len(roster), seed=setting.insecure_seed
+        )
+        self.addition = Addition(self._spec, self.encoded, setting.tamper)
         self.asked = Asked(query.sum_index, query.round, query.kind, query.payload, self._spec, len(roster))
 
     @property
@@ -307,33 +306,5 @@ class _Adding:
         promise = self._spec.promise
         return len(self.roster) - promise.dropouts if promise is not None else 0
 
-    def add(self, position: int, values: Mapping[str, object], content: bytes) -> None:
-        """Add the values of one client, encoded as a real client would encode them."""
-        member = self._cohort[position]
-        if self._seed is None:
-            stream, own = KeyStream(secrets.token_bytes(SEED_BYTES)), secrets.token_bytes(SEED_BYTES)
-        else:
-            stream = insecure_rounding(self._seed, member, content)
-            own = digest("insecure noise", self._seed, member.to_bytes(4, "big"), content)
-        seeds = [digest("layer", own, bytes([layer])) for layer in range(self._spec.seeds)]
-        encoded = self._encoding.encode(values, stream, noise=[KeyStream(each) for each in seeds])  # type: ignore[arg-type]
-        sent = encoded.residues
-        if (tamper := self._tamper.get(member)) is not None:
-            sent = tampered(tamper, self.query.kind, self._encoding, sent)
-        for part, residues in zip(self._accumulator, sent, strict=True):
-            part += residues
-        self._noise[position] = seeds
-
     def survivors(self) -> PositionSet:
-        return PositionSet(self._noise)
-
-    def total(self) -> Total:
-        """Return the total, without the surplus noise that clients added in case more of them dropped out."""
-        promise, layers = self._spec.promise, self._encoding.noise()
-        surplus = promise.surplus(len(self.roster), len(self._noise)) if promise is not None else ()
-        for seeds in self._noise.values():
-            for layer in surplus:
-                layers.remove(layer, self._accumulator, KeyStream(seeds[layer - 1]))
-        return self._encoding.decode(
-            self._accumulator, contributors=len(self._noise), invited=len(self.roster)
-        )
+        return PositionSet(self._positions[member] for member in self.addition.noise)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache, partial
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from protocols.query_encoding import query_content
 from secagg.client import ClientMachine
-from secagg.errors import Departed, PeerError
+from secagg.errors import Departed, PeerError, UnchangedValues
 from secagg.events import ClientEvent, Confirmed, Excluded, ServerEvent, SessionReady
+from secagg.identity_registry import Registry
 from secagg.insecure_seeds import seeded_identity
 from secagg.keys import Identity
 from secagg.local_session import LocalSession, local_machines
+from secagg.machine_hooks import ServerHooks
 from secagg.messages import MaskedInput, Reveal, message_type
 from secagg.server import ServerMachine
 from secagg.sum_spec import Total
+from secagg.trust_levels import Trust
 from sims.coordination.transport import SessionGraph, SumStats, rows_of
 from sims.records.sum_records import Exclusion, Refusal
 from sims.runtime.insecure_seed_hooks import client_hooks, server_hooks
@@ -74,9 +78,10 @@ class ObservedSession(LocalSession):
             self.informed.add(member)
         self._plan.listener(member, event)
 
-    def _refuse(self, member: int, error: PeerError) -> tuple[bytes, ...]:
-        self.stats.refusals.append(Refusal.of(member, error))
-        return super()._refuse(member, error)
+    def _refused(self, member: int, error: PeerError) -> None:
+        if not isinstance(error, UnchangedValues):  # such a client declines, and stays
+            self.stats.refusals.append(Refusal.of(member, error))
+        super()._refused(member, error)
 
     def ask(self, kind: str, payload: bytes = b"", *, round_number: int = 0) -> Total:
         before = self._sum_index
@@ -140,3 +145,25 @@ def _identities(seed: bytes | None) -> Callable[[int], Identity]:
     if seed is not None:
         return partial(seeded_identity, seed)
     return cache(lambda _member: Identity.generate())
+
+
+def server_machine(
+    plan: SimulatedSessionPlan, keys: Mapping[int, bytes], hooks: ServerHooks, *, version: int = 0
+) -> ServerMachine:
+    """Return the server's protocol state machine for a session with clients in other processes. `keys` has
+    their public keys by id, in a registry of this `version`."""
+    setting, policy = plan.setting, plan.policy
+    return ServerMachine(
+        table=plan.table,
+        params=replace(
+            setting.params,
+            min_cohort=policy.min_cohort,
+            max_cohort=policy.max_cohort,
+            min_contributors=policy.min_contributors,
+        ),
+        registry=Registry(version, keys) if policy.trust is Trust.MALICIOUS else None,
+        history=plan.history,
+        content_of=query_content,
+        barred=setting.barred,
+        hooks=hooks,
+    )

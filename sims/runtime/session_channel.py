@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from numpy.typing import ArrayLike
 
-from protocols.algorithm import AnyAlgorithm
+from protocols.algorithm import AnyAlgorithm, NoMemory
 from protocols.learner import Learner
 from protocols.rounds import Query, RoundInfo
 from protocols.run import SumChannel
@@ -31,6 +31,8 @@ from sims.records.sum_records import SumRecord
 from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.sum_and_dropout_settings import Setting, check_cohort, with_budget
+
+T = TypeVar("T")
 
 
 class ObservedChannel(SumChannel, Protocol):
@@ -71,6 +73,19 @@ class PreparedAnswer(Protocol):
 
 # Calls one function for each client, all in one batch, and returns the outcomes: see `fl.crowd.Crowd`.
 Together: TypeAlias = Callable[[Mapping[int, Callable[[], Any]]], Mapping[int, PreparedAnswer]]
+
+
+def in_batch(jobs: Mapping[int, Callable[[], T]], together: Together | None) -> dict[int, Callable[[], T]]:
+    """Run one function per client (`jobs`, by id) in one batch, and return functions that return or raise
+    what they did. If the learners cannot compute in batches (`together` is None), return the `jobs`."""
+    if together is None:
+        return dict(jobs)
+    return {member: done.result for member, done in together(jobs).items()}
+
+
+def may_train_at_end(algorithm: AnyAlgorithm) -> bool:
+    """Return whether clients may train when a round ends: those that keep nothing do not."""
+    return algorithm.memory_type is not NoMemory
 
 
 @dataclass(frozen=True)
@@ -128,11 +143,11 @@ class SessionChannel:
         self._make_session = make_session
         self._together: Together | None = getattr(learners, "together", None)
         self._prepared: Mapping[int, PreparedAnswer] = {}
-        self.participants = {
+        self._participants = {
             member: SimulatedParticipant(algorithm, learner, trust=setting.trust, member=member)
             for member, learner in learners.items()
         }
-        self.runtimes = {member: ClientRuntime(each) for member, each in self.participants.items()}
+        self.runtimes = {member: ClientRuntime(each) for member, each in self._participants.items()}
         self._memories = {member: SimulatedMemory() for member in learners}
         self._left: set[int] = set()  # clients that `dropout_law` removed, until the next round
         self.coordinator = Coordinator(algorithm, self, self._setting.of_server())
@@ -145,9 +160,9 @@ class SessionChannel:
         if self._setting.insecure_replay:
             self._forget(round_info)
         self._left.clear()
+        self._left.update(self._unreachable())
         if self._algorithm.table is None:
-            for member in self.coordinator.invited(round_info):
-                self.participants[member].open(round_info)
+            self._open_alone(self.coordinator.invited(round_info), round_info)
         self.coordinator.begin(round_info)
 
     def ask(self, query: Query) -> Total:
@@ -190,7 +205,18 @@ class SessionChannel:
 
     def announce(self, round_info: RoundInfo) -> None:
         """Report to all clients which rounds before `round_info.number` were completed."""
-        self._all({member: partial(each.announce, round_info) for member, each in self.runtimes.items()})
+        jobs = {member: partial(each.announce, round_info) for member, each in self.runtimes.items()}
+        for done in in_batch(jobs, self._together if may_train_at_end(self._algorithm) else None).values():
+            done()
+
+    def _open_alone(self, members: tuple[int, ...], round_info: RoundInfo) -> None:
+        """Have clients begin a round of an algorithm without sums."""
+        for member in members:
+            self.participants[member].open(round_info)
+
+    def _unreachable(self) -> AbstractSet[int]:
+        """Return the clients that take no part in a round because nothing hosts them."""
+        return frozenset()
 
     def _forget(self, round_info: RoundInfo) -> None:
         """Make clients forget this round and later ones, so that these can be repeated, in a new session if
@@ -202,6 +228,11 @@ class SessionChannel:
             self.coordinator.end_session()
 
     # --- for observers ---
+
+    @property
+    def participants(self) -> dict[int, SimulatedParticipant]:
+        """The clients' side of the run, by id: for clients that run elsewhere, copies."""
+        return self._participants
 
     @property
     def asked(self) -> list[SumRecord]:
@@ -260,15 +291,6 @@ class SessionChannel:
             return self.runtimes[member].answer(asked)
         values: Mapping[str, ArrayLike] | None = self._prepared[member].result()
         return values
-
-    def _all(self, jobs: Mapping[int, Callable[[], None]]) -> None:
-        """Call one function per client (`jobs`, by id), in one batch if the learners support it."""
-        if self._together is not None:
-            for done in self._together(jobs).values():
-                done.result()
-            return
-        for job in jobs.values():
-            job()
 
     def _absent(self, member: int, stage: Stage, _sum_index: int) -> bool:
         self.coordinator.enter_stage(stage)

@@ -97,8 +97,8 @@ def _changes_messages(kind: str) -> bool:
 
 
 def _check_processes(settings: Settings, problems: Problems) -> None:
-    """Add a problem for each setting that needs all clients in one process, if the channel is "processes"."""
-    if settings.channel.kind != "processes":
+    """Add a problem for each setting that needs all clients in one process, if the channel has several."""
+    if settings.channel.kind not in ("processes", "ray"):
         return
     attack = settings.attack
     if attack is not None and attack.fraction and attack.kind == "omniscient":

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from torch.utils.data import Dataset
 
 from fl.data.owned_samples import OwnedSamples
 from fl.errors import DataError, FLError
 from fl.federation import Federation
 from fl.partition import federate, federate_pair, matching
 from fl.samples import Samples
-from fl.torch_datasets import federation_of, samples_of
+from fl.torch_datasets import federation_of, is_data_set, samples_of
 from sims.config_problems import ConfigError
 from sims.imported_object import called, is_reference
 from sims.scenario.kind_parameters import DATA, partitions, signature_of
@@ -78,13 +77,13 @@ def _own(kind: str, maker: Any, parameters: Mapping[str, Any]) -> Source:
         found = maker(**parameters)
         if isinstance(found, Samples | OwnedSamples | Federation):
             return found
-        if isinstance(found, Dataset):
-            return samples_of(found)
         if isinstance(found, Mapping):
             return federation_of(found, name=kind)
+        if is_data_set(found):
+            return samples_of(found)
         raise ConfigError(
-            "must return a torch Dataset, a mapping of client ids to Datasets, or Samples, OwnedSamples or "
-            f"a Federation of fl, not {type(found).__name__}"
+            "must return a torch Dataset or DataLoader, a mapping of client ids to them, or Samples, "
+            f"OwnedSamples or a Federation of fl, not {type(found).__name__}"
         )
 
     try:

@@ -18,6 +18,7 @@ from secagg.keys import Identity
 from secagg.messages import MAX_SUMS
 from secagg.session_params import SessionParams
 from secagg.trust_levels import Trust
+from sims.records.run_directory import PLAIN_CHANNELS
 
 Share = Annotated[float, Field(ge=0, le=1)]
 PartOfAll = Annotated[float, Field(ge=0, lt=1)]
@@ -178,7 +179,7 @@ class EvaluationSection(Section):
 
 
 # The names of channels; the channels themselves are in `sims.simulation.setup`.
-CHANNEL_KINDS: Final = ["plain", "secure", "processes"]
+CHANNEL_KINDS: Final = ["plain", "secure", "processes", "ray"]
 
 
 def _known_channel(kind: str) -> str:
@@ -187,14 +188,30 @@ def _known_channel(kind: str) -> str:
     return kind
 
 
+class RaySection(Section):
+    """How a channel of the kind "ray" uses Ray. The clients are in `channel.workers` actors.
+
+    `kind`      "secure" runs the protocol, with the clients' machines in the actors; "plain" adds up without
+                protection, in each actor and then their partial sums.
+    `address`   "local" starts Ray on this machine; "auto" finds a cluster that runs here; or HOST:PORT.
+    `num_cpus`  the CPUs that each actor reserves, and `num_gpus`, the GPUs: 1/k for k actors on one.
+    """
+
+    kind: Literal["plain", "secure"] = "secure"
+    address: str = "local"
+    num_cpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    num_gpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+
+
 class ChannelSection(Section):
     """How sums of clients' vectors are computed. The totals of all kinds agree up to rounding and noise.
 
-    `kind`     "plain" adds up without protection, "secure" runs the protocol in one process, and "processes"
-               runs it in separate processes over TLS.
+    `kind`     "plain" adds up without protection, "secure" runs the protocol in one process, "processes" runs
+               it in separate processes over TLS, and "ray" does as `ray.kind` says, in actors of Ray.
     `trust`, `corrupt`, `dropout`  the assumptions of a session: what the server may do, how many clients
                collude with it, and which part of the cohort may be missing by the end.
-    `workers`  for "processes": how many worker processes share the clients; 0 means one for each client.
+    `workers`  for "processes" and "ray": how many worker processes or actors share the clients; 0 means one
+               process for each client, or as many actors as the Ray cluster has room for.
     `sums`     largest number of sums in one session; after these, a new session begins.
     `graph`    which clients share secrets with each other; "auto" depends on the size of the cohort.
     `key_agreement`  how clients agree on secrets: by X25519 alone, or also by ML-KEM-768, which protects
@@ -212,6 +229,17 @@ class ChannelSection(Section):
     graph: Literal["auto", "complete", "ring"] = "auto"
     key_agreement: Literal["x25519", "x25519+ml-kem-768"] = "x25519"
     min_difference: Whole = 0
+    ray: RaySection = RaySection()
+
+    @property
+    def name(self) -> str:
+        """The name of the channel in the records of a run: its kind, and on Ray also how sums are made."""
+        return f"{self.kind}-{self.ray.kind}" if self.kind == "ray" else self.kind
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether sums have no protection."""
+        return self.name in PLAIN_CHANNELS
 
     @property
     def params(self) -> SessionParams:
@@ -295,7 +323,7 @@ class Settings(Section):
     @property
     def seeded(self) -> bool:
         """Whether keys, rounding and noise follow from the seed: the run is repeatable, but not secret."""
-        return self.channel.kind == "plain" if self.insecure_seed is None else self.insecure_seed
+        return self.channel.is_plain if self.insecure_seed is None else self.insecure_seed
 
 
 def insecure_seed(seed: int) -> bytes:

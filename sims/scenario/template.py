@@ -93,15 +93,20 @@ _COHORT: Final = """\
 #level = "update"  # poisoned data included; "answer": what is sent of it; "message": residues inside a sum
 
 [channel]  # how sums are made
-kind = "{channel}"  # "plain", "secure" (real machines in one process) or "processes" (many, over TLS)
+kind = "{channel}"  # "plain", "secure" (machines in one process), "processes" (many, over TLS) or "ray"
 trust = "curious_server"  # or malicious_server
 corrupt = 0  # clients that collude with the server
 dropout = 0.2  # part of the cohort that a session stands to lose
-#workers = 2  # of kind "processes": how many processes share the clients; 0 is one for each
+#workers = 2  # of kinds "processes" and "ray": how many processes or actors share the clients
 #sums = 64  # most sums of a session, which then begins anew
 #graph = "auto"  # who shares secrets with whom: "complete", or "ring" for large cohorts
 #key_agreement = "x25519"  # or "x25519+ml-kem-768", against those who record now and decrypt later
 #min_difference = 0  # sums of a kind are over the same clients, or over clients that differ by so many
+#[channel.ray]  # of kind "ray"
+#kind = "secure"  # or "plain"
+#address = "local"  # a new Ray on this machine; "auto": a cluster that runs here; or HOST:PORT
+#num_cpus = 1.0  # of each actor
+#num_gpus = 0.0  # of each actor: 1/k for k actors on a GPU
 
 [evaluation]  # what is measured with full knowledge of all clients: not part of the system
 every = 5  # rounds

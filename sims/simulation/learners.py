@@ -12,7 +12,7 @@ import torch
 from fl.attacks import corrupt_learners, slow_down, tampering
 from fl.crowd import Crowd
 from fl.federation import ClientData, Federation
-from sims.runtime.processes import ClientFactory, WorkerClients
+from sims.runtime.hosted_clients import ClientFactory, WorkerClients
 from sims.scenario.kind_parameters import attacks
 from sims.scenario.settings import Settings
 from sims.scenario.training_task import DataFacts, first_module, make_crowd, training_of

@@ -20,6 +20,7 @@ from sims.records.sum_records import SumLogger, no_sum_logger
 from sims.runtime import DropoutLaw, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.processes import processes_sum
+from sims.runtime.ray import RayChannel, RayPlace, ray_sum
 from sims.scenario import federated_data
 from sims.scenario.federated_data import draw_cohort
 from sims.scenario.settings import CHANNEL_KINDS, Settings, insecure_seed
@@ -99,6 +100,11 @@ class SimulationSetup:
     def channels(self) -> dict[str, ObservedChannel]:
         """Return the channels by part of the run: "training" and, if it exists, "tail" (error histogram)."""
         return {"training": self.channel} | ({} if self.tail is None else {"tail": self.tail.channel})
+
+    @property
+    def cluster(self) -> Mapping[str, Any] | None:
+        """Facts on the cluster that hosts the clients; None if they are on this machine alone."""
+        return self.channel.cluster if isinstance(self.channel, RayChannel) else None
 
     def close(self) -> None:
         for channel in self.channels.values():
@@ -187,7 +193,25 @@ def _processes(given: ChannelClients, algorithm: AnyAlgorithm, setting: Setting)
     )
 
 
-_CHANNELS: Final[dict[str, MakeChannel]] = {"plain": _plain, "secure": _secure, "processes": _processes}
+def _ray(given: ChannelClients, algorithm: AnyAlgorithm, setting: Setting) -> ObservedChannel:
+    channel = given.settings.channel
+    return ray_sum(
+        algorithm,
+        given.learners,
+        setting,
+        clients=clients_of(given.settings, given.federation, given.who),
+        secure=not channel.is_plain,
+        actors=channel.workers,
+        place=RayPlace(**channel.ray.model_dump(exclude={"kind"})),
+    )
+
+
+_CHANNELS: Final[dict[str, MakeChannel]] = {
+    "plain": _plain,
+    "secure": _secure,
+    "processes": _processes,
+    "ray": _ray,
+}
 assert _CHANNELS.keys() == set(CHANNEL_KINDS)  # scenarios check the names without importing this module
 
 

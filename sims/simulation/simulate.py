@@ -161,9 +161,10 @@ class Simulation:
         return RunShape(
             clients=len(setup.crowd),
             algorithm=setup.algorithm,
-            channel=self._settings.channel.kind,
+            channel=self._settings.channel.name,
             attackers=len(setup.corrupt),
             tail=None if setup.tail is None else setup.tail.algorithm,
+            cluster=setup.cluster,
         )
 
     def _round(self, number: int) -> None:
@@ -278,6 +279,7 @@ class Simulation:
         if left_out:
             self._pay(lost_sums(writer, self._algorithms()))
         writer.note_resumed(saved.done, repeats=writer.cut_off and self._settings.seeded)
+        writer.note_cluster(self.setup.cluster)
         writer.resumed()
         self._report_progress(done=self._done, accuracy=self._recorder.accuracy)
 

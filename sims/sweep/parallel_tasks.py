@@ -92,7 +92,7 @@ def run_tasks(
         for index, task in enumerate(tasks):
             if stopping.wanted:
                 return
-            yield _attempt(function, index, task, partial(_report, on_progress, stopping, index))
+            yield attempt(function, index, task, partial(_report, on_progress, stopping, index))
         return
     with _TaskPool(function, min(jobs, len(tasks)), stopping) as pool:
         yield from pool.run(tasks, on_progress)
@@ -103,7 +103,7 @@ def _report(on_progress: OnProgress, stopping: StopRequest, index: int, steps: A
     return stopping.wanted
 
 
-def _attempt(function: Function, index: int, task: Any, report: ReportProgress) -> TaskOutcome:
+def attempt(function: Function, index: int, task: Any, report: ReportProgress) -> TaskOutcome:
     try:
         return TaskOutcome(index, function(task, report))
     except TaskStopped:
@@ -230,7 +230,7 @@ def _serve(connection: Connection, function: Function) -> None:
             message = connection.recv()
             if not isinstance(message, _Stop):  # `_Stop` came after the end of its task.
                 index, task = message
-                connection.send(_attempt(function, index, task, _ProgressReporter(connection).report))
+                connection.send(attempt(function, index, task, _ProgressReporter(connection).report))
 
 
 class _ProgressReporter:

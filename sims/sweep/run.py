@@ -10,12 +10,24 @@ from types import FrameType
 from typing import Any, Final, TypeAlias
 
 from sims.console_progress import OnProgress, quiet
+from sims.runtime.ray.cluster import LOCAL
 from sims.scenario.loading_and_variants import Variant
-from sims.sweep.parallel_tasks import Function, StopRequest, run_tasks
+from sims.sweep.parallel_tasks import Function, StopRequest, TaskOutcome, run_tasks
+from sims.sweep.ray_tasks import run_ray_tasks
 from sims.sweep.results_file import Record, Results
 from sims.text_format import counted
 
 OnFailure: TypeAlias = Callable[[Variant, str], None]  # (the cell that failed, and why)
+
+
+@dataclass(frozen=True)
+class RayJobs:
+    """Runs the cells of a sweep on Ray: on this machine ("local"), or on the cluster at `address`."""
+
+    address: str = LOCAL
+
+    def __str__(self) -> str:
+        return "ray" if self.address == LOCAL else f"ray={self.address}"
 
 
 @dataclass(frozen=True)
@@ -48,14 +60,15 @@ def run_sweep(
     results: Results,
     *,
     function: Function,
-    jobs: int = 1,
+    jobs: int | RayJobs = 1,
     progress: OnProgress = quiet,
     on_failure: OnFailure = _no_op,
     prune: bool = False,
     task: Callable[[Variant], Any] = settings_of,
     stopping: StopRequest | None = None,
 ) -> SweepSummary:
-    """Run `function` for every cell without a result, and add each result to `results` when it arrives.
+    """Run `function` for every cell without a result, in `jobs` processes or on Ray, and add each result to
+    `results` when it arrives.
     `task` converts a cell to the argument of `function`; by default, the argument is the cell's settings. If
     a cell fails, `on_failure` is called at once, and the other cells continue. `stopping` can stop cells at
     points from which they can be resumed. With `prune`, results of cells that are not in `cells` are removed
@@ -66,7 +79,7 @@ def run_sweep(
     stopped: list[Variant] = []
     counter = _RoundCounter(missing, progress)
     try:
-        for done in run_tasks(function, [task(cell) for cell in missing], jobs, counter.watch, stopping):
+        for done in _started(function, [task(cell) for cell in missing], jobs, counter.watch, stopping):
             cell = missing[done.index]
             if done.stopped:
                 stopped.append(cell)
@@ -82,6 +95,18 @@ def run_sweep(
     removed = results.sort(cells, prune=True) if prune and not stopped else None
     known = len(cells) - len(missing)
     return SweepSummary(tuple(cells), records, failures, known, removed, tuple(stopped))
+
+
+def _started(
+    function: Function,
+    tasks: Sequence[Any],
+    jobs: int | RayJobs,
+    on_progress: Callable[[int, Any], None],
+    stopping: StopRequest | None,
+) -> Iterator[TaskOutcome]:
+    if isinstance(jobs, int):
+        return run_tasks(function, tasks, jobs, on_progress, stopping)
+    return run_ray_tasks(function, tasks, jobs.address, on_progress, stopping)
 
 
 class _RoundCounter:

@@ -28,6 +28,7 @@ from secagg import ClientMachine, Trust, client_checks, hashing, keys, preflight
 from secagg.session_params import SessionParams
 from sims.console_progress import OnProgress as Bar
 from sims.drill.config import DrillConfig
+from sims.runtime.ray import cluster
 from tests.benchmarks import overhead_reports
 from tests.benchmarks.reports import FLOWER, OURS
 
@@ -332,7 +333,7 @@ Fakes = tuple[FakeMeasure, FakeSum, FakeNoise, FakeNetwork, FakeTraining, FakeOv
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
-    """Every benchmark, as `python -m benchmarks` finds them where Flower is installed and OpenDP is not."""
+    """Every benchmark, as `python -m benchmarks` finds them with Flower, and without OpenDP and Ray."""
     found = (
         FakeMeasure(), FakeSum(), FakeNoise(), FakeNetwork(), FakeTraining(), FakeOverhead(), FakePeers()
     )  # fmt: skip
@@ -341,6 +342,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         monkeypatch.setattr(module, "measure", fake)
     monkeypatch.setattr(noise, "find_spec", lambda _: None)
     monkeypatch.setattr(flower, "installed", lambda: True)
+    monkeypatch.setattr(cluster, "find_spec", lambda _: None)
     return found
 
 
@@ -417,6 +419,7 @@ def test_bench_alone_leaves_out_what_is_missing(
     assert list(json.loads(out)) == ["primitives", "sum", "noise", "network", "training", "overhead"]
     assert fakes[-1].asked == []
     assert err == (
+        "python -m benchmarks: ray is left out: Ray is not installed: pip install 'secagg[ray]'\n"
         "python -m benchmarks: peers is left out: Flower is not installed: pip install 'secagg[peers]'\n"
     )
 

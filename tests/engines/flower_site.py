@@ -47,6 +47,7 @@ class FlowerSite(TrainingSite):
         text = (self / "train.toml").read_text()
         text = text.replace('listen = "127.0.0.1:0"', f'listen = "engine"\nlog = "{LOG}"')
         text = text.replace(f"min_cohort = {clients}", f"min_cohort = {min_cohort or clients}")
+        text = text.replace("linger = 20.0", "linger = 120.0")
         self.write("train.toml", text + PATIENCE.format(silence=silence))
         for member in self.clients:
             more = f"\n[patience]\nsilence = {silence}\n"

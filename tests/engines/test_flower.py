@@ -121,7 +121,7 @@ def test_a_late_node_takes_part_in_the_next_session(link: SuperLink) -> None:
 def test_an_unregistered_node_ends_with_words(link: SuperLink) -> None:
     site = FlowerSite(link, rounds=1)
     unregistered = site.start_node(0, link.new_key("stranger"))
-    assert unregistered.wait(60) == 2
+    assert unregistered.wait(150) == 2  # until then, an earlier process of it could still count as online
     assert "register it with flwr supernode register" in (site / "node-0.log").read_text()
 
 

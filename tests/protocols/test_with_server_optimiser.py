@@ -24,7 +24,7 @@ from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.noise.privacy_goal import Goal
 from secagg.sum_spec import Total
-from sims.runtime.processes.messages import pack_algorithm
+from sims.runtime.hosted_clients import pack_algorithm
 from tests.protocols.baselines import Learners, assert_same_bits, quadratics, ran, settled
 
 CENTRES = [[0.0, 0.0, 1.0], [4.0, 0.0, 1.0], [0.0, 2.0, 1.0], [-1.0, 5.0, 1.0]]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sims.config_problems import ConfigError
 from sims.deploy.client_setup import load_client_setup
 from sims.deploy.run_terms import run_terms
-from sims.imported_object import called, imported
+from sims.imported_object import called, check_arguments, imported
 from sims.scenario.loading_and_variants import load
 from tests.sims.mistaken_site import MistakenSite
 from tests.sims.own_code import write_module
@@ -252,4 +253,33 @@ def test_a_learner_is_not_trained_during_a_check(site: MistakenSite) -> None:
 def test_a_function_that_needs_arguments(site: MistakenSite, key: str) -> None:
     module = write_module(site.directory, "def f(path, more=1, *others, **options):\n    return None\n")
     said = refusal(site, f'{key} = "{module}:f"')
-    assert "is called without arguments, but needs path: give default values" in said
+    assert "f needs path: set it in [input.arguments], or give default values" in said
+
+
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ("path, /", "takes path by position only: remove the /"),
+        ("", "has no parameter rate; it has none: correct [input.arguments]"),
+        ("other=1", "has no parameter rate; it has other"),
+        ("rate, seed", "needs seed"),
+        ("seed, **more", "needs seed"),
+    ],
+)
+def test_arguments_that_a_function_does_not_take(parameters: str, why: str) -> None:
+    scope: dict[str, Any] = {}
+    exec(f"def f({parameters}): pass", scope)  # noqa: S102
+    arguments = () if "/" in parameters else ("rate",)
+    with pytest.raises(ConfigError) as raised:
+        check_arguments("m:f", scope["f"], arguments, "input.arguments")
+    assert why in str(raised.value)
+
+
+def test_a_learner_gets_its_arguments(site: MistakenSite) -> None:
+    text = LEARNER.format(more="def __init__(self, *, rate):\n        self.rate = rate")
+    module = write_module(site.directory, text)
+    own = f'learner = "{module}:Learner"\narguments = {{ rate = 0.25 }}'
+    site.change("join-0.toml", f'data = "{site.module}:own"', own)
+    training = load_client_setup(site / "join-0.toml", with_ledger=False).training
+    assert training is not None
+    assert training.runtime._participant.learner.rate == 0.25

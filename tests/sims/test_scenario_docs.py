@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from sims.scenario import Settings
-from sims.scenario.settings import OBSERVER_KINDS
+from sims.scenario.settings import OBSERVER_KINDS, RaySection
 from sims.scenario.shipped import all_described
 from sims.simulation import OBSERVERS
 
@@ -59,6 +59,7 @@ def test_every_key_is_there_with_its_default() -> None:
     for name, section in sections.items():
         if section is not None:
             check(f"[{name}]", section, set(section.model_fields))
+    check("[channel.ray]", RaySection, set(RaySection.model_fields))
 
 
 def test_no_table_is_there_that_does_not_exist() -> None:

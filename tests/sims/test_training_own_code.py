@@ -145,6 +145,76 @@ def test_data_of_a_client_may_be_of_several_types(tmp_path: Path, data: str) -> 
     assert load_client_setup(site / "join-0.toml").training is not None
 
 
+# --- functions of projects for Flower or NVFlare ---
+
+LOADERS = """
+from torch.utils.data import DataLoader
+
+
+class Rows:
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        x, y = self.data[index]
+        return {"img": x, "label": y}
+
+
+def load_data(partition_id: int, num_partitions: int, batch_size: int = 32):
+    assert partition_id < num_partitions
+    parts = (Rows(dataset(2 * partition_id + each)) for each in range(2))
+    train, test = (DataLoader(each, batch_size=batch_size, shuffle=True) for each in parts)
+    return train, test
+"""
+ARGUMENTS = "[input.arguments]\npartition_id = 3\nnum_partitions = 5\n"
+
+
+def drop_in(tmp_path: Path, arguments: str, function: str = "load_data") -> TrainingSite:
+    site = OwnCodeSite(tmp_path)
+    module = write_module(tmp_path, MODULE + LOADERS)
+    site.change("join-0.toml", f'data = "{site.module}:own"', f'data = "{module}:{function}"')
+    path = site / "join-0.toml"
+    path.write_text(f"{path.read_text()}\n{arguments}")
+    return site
+
+
+def test_loaders_of_a_project_are_used_as_they_are(tmp_path: Path) -> None:
+    site = drop_in(tmp_path, ARGUMENTS)
+    training = load_client_setup(site / "join-0.toml").training
+    assert training is not None
+    assert training.runtime._participant.learner.samples == 40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("", "load_data needs partition_id, num_partitions: set it in [input.arguments]"),
+        ("[input.arguments]\npartition_id = 3", "load_data needs num_partitions: set it"),
+        (f"{ARGUMENTS}partition = 3", "has no parameter partition; it has partition_id, num_partitions, b"),
+        ('[input.arguments]\npartition_id = "a"\nnum_partitions = 5', "TypeError in own_code"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(tmp_path: Path, arguments: str, said: str) -> None:
+    site = drop_in(tmp_path, arguments)
+    with pytest.raises(ConfigError) as raised:
+        load_client_setup(site / "join-0.toml")
+    assert said in str(raised.value)
+    assert raised.value.keys == ("input.data",)
+
+
+def test_arguments_are_for_functions_only(tmp_path: Path) -> None:
+    site = OwnCodeSite(tmp_path)
+    site.change("join-0.toml", f'data = "{site.module}:own"', "share = 0")
+    path = site / "join-0.toml"
+    path.write_text(f"{path.read_text()}\n{ARGUMENTS}")
+    with pytest.raises(ConfigError, match="for data and learner") as raised:
+        load_client_setup(path)
+    assert raised.value.keys == ("input.arguments",)
+
+
 def test_a_share_needs_the_data_set(tmp_path: Path) -> None:
     site = OwnCodeSite(tmp_path)
     site.change("join-0.toml", f'data = "{site.module}:own"', "share = 0")

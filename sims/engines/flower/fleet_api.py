@@ -35,7 +35,9 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from secagg.errors import SecaggError
 from sims.engines.flower import LETTER, MESSAGE_TYPE, RECORD
 
-HEARTBEAT: Final = 30.0  # seconds; the SuperLink takes a node for offline after a few without a sign
+# Seconds. The SuperLink takes a node for offline after twice this time without a sign, and only then accepts
+# a new process of the node.
+HEARTBEAT: Final = 10.0  # the least that it accepts
 _SOON: Final = 0.05  # seconds after which objects that are not there yet are asked for again
 _LONGEST: Final = 1.0
 _PATIENCE: Final = 60.0  # seconds for the objects of a message to arrive

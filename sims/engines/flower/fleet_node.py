@@ -23,7 +23,11 @@ _IDLE: Final = 0.5
 _AWAKE: Final = 10.0  # seconds without a message after which a node is idle
 _MAX_ANSWERS: Final = 8  # messages that are answered at a time
 _REFUSED: Final = (401, 403)  # HTTP: the SuperLink does not accept the signature of this node
-_NOT_REGISTERED: Final = (412,)  # the answer to a node whose key it does not know
+# The answer to a node whose key it does not know, and to one of which an earlier process counts as online.
+_NOT_ACTIVATED: Final = (412,)
+_EARLY: Final = 0.7  # heartbeats are sent before they are due
+_STILL_ONLINE: Final = 75.0  # seconds, at most, that a killed process counts as online
+_MOST_DOUBLINGS: Final = 4  # of the time between two attempts
 
 
 class FleetNode:
@@ -49,14 +53,15 @@ class FleetNode:
                 await trio.to_thread.run_sync(self._leave)
 
     async def _activate(self) -> None:
-        attempt = 0
+        attempt, first = 0, trio.current_time()
         while True:
             try:
                 node_id = await trio.to_thread.run_sync(self._api.activate, abandon_on_cancel=True)
             except FleetError as error:
-                self._check_refused(error, *_NOT_REGISTERED)
-                self._log.write("unreachable", reason=f"{self._address}: {error}")
-                attempt += 1
+                long = trio.current_time() > first + _STILL_ONLINE
+                self._check_refused(error, *(_NOT_ACTIVATED if long else ()))
+                self._log.write("unreachable", reason=f"{self._address}: {error}{_hint(error)}")
+                attempt = min(attempt + 1, _MOST_DOUBLINGS)
                 await trio.sleep(backoff(attempt))
             else:
                 self._log.write("flower node", superlink=str(self._address), node=node_id)
@@ -76,7 +81,7 @@ class FleetNode:
 
     async def _beat(self) -> None:
         while True:
-            await trio.sleep(HEARTBEAT)
+            await trio.sleep(HEARTBEAT * _EARLY)
             try:
                 await trio.to_thread.run_sync(self._api.heartbeat, abandon_on_cancel=True)
             except FleetError as error:
@@ -112,6 +117,12 @@ class FleetNode:
             except (FleetError, MalformedMessage) as error:
                 self._log.write("letter lost", reason=str(error))
                 self.dialer.lose_streams()
+
+
+def _hint(error: FleetError) -> str:
+    if error.status not in _NOT_ACTIVATED:
+        return ""
+    return ": the key of this node is not registered, or an earlier process of it still counts as online"
 
 
 def open_node(

@@ -31,6 +31,7 @@ class _Carried:
 
     node_id: int
     letter: bytes = field(repr=False)
+    message_id: str = ""
     reply: bytes | None = field(default=None, repr=False)
     done: trio.Event = field(default_factory=trio.Event)
 
@@ -80,8 +81,11 @@ class GridCarrier:
         carried = _Carried(self._ids[node], letter)
         self._waiting.append(carried)
         self._wake.set()
-        with trio.move_on_after(_PATIENCE):
-            await carried.done.wait()
+        try:
+            with trio.move_on_after(_PATIENCE):
+                await carried.done.wait()
+        finally:
+            self._sent.pop(carried.message_id, None)
         return carried.reply
 
     async def run(self) -> None:
@@ -132,6 +136,7 @@ class GridCarrier:
         pushed = list(self._grid.push_messages(messages))
         for carried, message_id in zip(batch, pushed, strict=False):
             if message_id:
+                carried.message_id = message_id
                 self._sent[message_id] = carried
 
     def _pull(self) -> list[Message]:

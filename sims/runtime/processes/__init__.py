@@ -4,8 +4,7 @@ clients = ClientFactory(make, shared, owned)  # A worker calls `make(shared, dat
 channel = processes_sum(algorithm, learners, Setting(), clients=clients, workers=4)
 """
 
-from sims.runtime.processes.messages import ClientFactory, WorkerClients
+from sims.runtime.hosted_clients import ClientFactory, WorkerClients, WorkersFailed
 from sims.runtime.processes.sum_channel import ProcessesChannel, processes_sum
-from sims.runtime.processes.supervisor import WorkersFailed
 
 __all__ = ["ClientFactory", "ProcessesChannel", "WorkerClients", "WorkersFailed", "processes_sum"]

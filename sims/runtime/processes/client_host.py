@@ -7,7 +7,6 @@ that the connections of the others stay alive.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,7 +17,6 @@ import trio
 from numpy.typing import ArrayLike
 
 from fl.errors import FLError
-from protocols.algorithm import AnyAlgorithm
 from protocols.query_encoding import query_content
 from secagg import Identity, Registry, Trust
 from secagg import messages as m
@@ -42,10 +40,16 @@ from secagg.net.nursery_and_threads import inline
 from secagg.net.reliable_link import no_progress
 from secagg.net.tls import client_context
 from secagg.policy import Policy
-from sims.coordination.client_runtime import ClientRuntime
 from sims.records.sum_records import Refusal
-from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
-from sims.runtime.honest_or_forging_participant import SimulatedParticipant
+from sims.runtime.client_state import SimulatedMemory
+from sims.runtime.hosted_clients import (
+    BeginRound,
+    ClientFailure,
+    FinishRound,
+    HostedClients,
+    RestoreState,
+    RoundFinished,
+)
 from sims.runtime.insecure_seed_hooks import client_hooks
 from sims.runtime.processes import messages
 from sims.runtime.residue_tampering import Tamper
@@ -57,11 +61,13 @@ async def host_clients(config: messages.WorkerConfig, pipe: MessagePipe) -> None
     owned: dict[int, Any] = {}
     while isinstance(command := await pipe.receive(), messages.LoadClientData):
         owned[command.member] = command.content
-    assert isinstance(command, messages.RestoreState)
-    worker_clients = config.make(config.shared, owned)
+    assert isinstance(command, RestoreState)
+    clients = HostedClients(
+        config.algorithm, config.trust, config.make(config.shared, owned), partial(_ReportingMemory, pipe)
+    )
+    clients.restore(command)
     async with trio.open_nursery() as nursery:
-        worker = _Host(config, pipe, worker_clients, nursery)
-        worker.restore(command)
+        worker = _Host(config, pipe, clients, nursery)
         await pipe.send(messages.CommandDone())
         while True:
             await pipe.send(await worker.execute(await pipe.receive()))
@@ -74,51 +80,34 @@ class _Host:
         self,
         config: messages.WorkerConfig,
         pipe: MessagePipe,
-        worker_clients: messages.WorkerClients,
+        clients: HostedClients[_ReportingMemory],
         nursery: trio.Nursery,
     ) -> None:
         self._pipe = pipe
         self._nursery = nursery
-        self.algorithm: AnyAlgorithm = pickle.loads(config.algorithm)  # noqa: S301  # from this program
-        self.participants = {
-            member: SimulatedParticipant(self.algorithm, learner, trust=config.trust, member=member)
-            for member, learner in worker_clients.learners.items()
-        }
-        self.runtimes = {member: ClientRuntime(each) for member, each in self.participants.items()}
-        self.memories = {member: _ReportingMemory(member, pipe) for member in self.participants}
-        self._hosted = {member: _HostedClient(member, config, pipe, self) for member in self.participants}
-        self._silent: set[int] = set()  # clients that declined to answer in this round
-        self.worker_clients = worker_clients
+        self.clients = clients
+        self._hosted = {member: _HostedClient(member, config, pipe, self) for member in clients.participants}
         self.session: messages.JoinSession | None = None
         self.dropouts: dict[int, Stage] = {}
         self.computing = trio.Lock()  # held by the client that computes
 
-    def restore(self, command: messages.RestoreState) -> None:
-        if command.saved is not None:
-            restore_clients(command.saved, self.participants, self.memories, self.worker_clients.tamper)
-        for member, entries in command.answered.items():
-            for entry in entries:
-                SimulatedMemory.take_answer(self.memories[member], entry)
-
     async def execute(self, command: object) -> messages.WorkerReply:
         match command:
-            case messages.BeginRound():
+            case BeginRound():
                 await self._begin(command)
             case messages.JoinSession():
                 await self._join(command)
             case messages.ScheduleDropouts(at):
                 self.dropouts = dict(at)
-            case messages.FinishRound():
+            case FinishRound():
                 return await self._finish(command)
         return messages.CommandDone()
 
-    async def _begin(self, command: messages.BeginRound) -> None:
-        self._silent.clear()
+    async def _begin(self, command: BeginRound) -> None:
         self.dropouts.clear()
-        if self.worker_clients.begin_round is not None:
-            self.worker_clients.begin_round(command.round_info.number)
+        self.clients.begin_round(command.round_info.number)
         for member in command.alone:
-            await self._compute(partial(self.participants[member].open, command.round_info))
+            await self._compute(partial(self.clients.participants[member].open, command.round_info))
 
     async def _join(self, command: messages.JoinSession) -> None:
         """Store the session, connect its clients that are not connected yet, and wait until they are."""
@@ -127,11 +116,10 @@ class _Host:
             for member in command.members:
                 nursery.start_soon(self._hosted[member].connect, self._nursery)
 
-    async def _finish(self, command: messages.FinishRound) -> messages.RoundFinished:
-        for runtime in self.runtimes.values():
-            await self._compute(partial(runtime.announce, command.round_info))
-        saved = save_clients(self.participants, self.memories, self.worker_clients.tamper)
-        return messages.RoundFinished(saved, tuple(sorted(self._silent)))
+    async def _finish(self, command: FinishRound) -> RoundFinished:
+        for announce in self.clients.announcements(command.round_info).values():
+            await self._compute(announce)
+        return self.clients.finished()
 
     async def _compute(self, work: Any) -> Any:
         """Run `work` in a thread while no other client computes, and return its result. On `FLError`, report
@@ -145,15 +133,13 @@ class _Host:
     async def compute_answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
         """Return a client's answer to a query (values by part name), or None if it declines to answer."""
         values: Mapping[str, ArrayLike] | None = await self._compute(
-            partial(self.runtimes[member].answer, asked)
+            partial(self.clients.answer, member, asked)
         )
-        if values is None:
-            self._silent.add(member)
         return values
 
     async def fail(self, text: str) -> None:
         """Report an error of the simulation to the main process, which then ends the run. Never return."""
-        await self._pipe.send(messages.ClientFailure(text))
+        await self._pipe.send(ClientFailure(text))
         await trio.sleep_forever()
 
 
@@ -169,7 +155,7 @@ class _HostedClient:
         self._identity = Identity.from_secret(credentials.secret)
         self._context = client_context(self._identity, credentials.certificate, config.server)
         self._registry = Registry(0, config.keys)
-        self._runtime = host.runtimes[member]
+        self._runtime = host.clients.runtimes[member]
         self._scope: trio.CancelScope | None = None
         self._connected = trio.Event()
         self._is_connected = False
@@ -219,19 +205,19 @@ class _HostedClient:
             client.erase()
 
     def _machine(self) -> ClientMachine:
-        session, table = self._host.session, self._host.algorithm.table
+        session, table = self._host.session, self._host.clients.algorithm.table
         assert session is not None  # set before a client connects
         assert table is not None
         signed = session.policy.trust is Trust.MALICIOUS
         return make_client(
-            tamper=self._host.worker_clients.tamper.get(self._member),
+            tamper=self._host.clients.made.tamper.get(self._member),
             seed=self._config.insecure_seed,
             number=session.number,
             drops_out=self._drops_out,
             member=self._member,
             table=table,
             policy=session.policy,
-            memory=self._host.memories[self._member],
+            memory=self._host.clients.memories[self._member],
             identity=self._identity if signed else None,
             registry=self._registry if signed else None,
         )
@@ -278,7 +264,7 @@ class _ReportingMemory(SimulatedMemory):
     """A client's memory that reports each answer to the main process before the client sends it, so that the
     answer is not forgotten if the worker process is killed and restarted."""
 
-    def __init__(self, member: int, pipe: MessagePipe) -> None:
+    def __init__(self, pipe: MessagePipe, member: int) -> None:
         super().__init__()
         self._member = member
         self._pipe = pipe

@@ -6,68 +6,16 @@ also carry the states that observers need. The messages of the secure sums go ov
 
 from __future__ import annotations
 
-import copyreg
-import io
-import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from protocols.algorithm import AnyAlgorithm
-from protocols.learner import Learner
-from protocols.rounds import RoundInfo
 from secagg.client_memory import AnswerEntry
 from secagg.local_session import Stage
 from secagg.net.settings import Address, Patience
 from secagg.policy import Policy
 from secagg.trust_levels import Trust
-from sims.runtime.residue_tampering import Tamper
-
-
-@dataclass(frozen=True)
-class WorkerClients:
-    """The result of `ClientFactory.make`: a worker's clients, and a function to call when a round begins."""
-
-    learners: Mapping[int, Learner]  # by client id
-    tamper: Mapping[int, Tamper] = field(default_factory=dict)  # by id, of clients that attack the sums
-    begin_round: Callable[[int], None] | None = None  # is called with the number of every round
-
-
-# (data shared by all workers, data of each client of this worker) -> its clients. The data is pickled.
-MakeWorkerClients: TypeAlias = Callable[[Any, Mapping[int, Any]], WorkerClients]
-
-
-@dataclass(frozen=True)
-class ClientFactory:
-    """Makes clients in workers: each worker calls `make(shared, owned)`, with only its clients' data. Modules
-    named in `preload` are imported before the workers are forked."""
-
-    make: MakeWorkerClients  # a function of an importable module; its name is pickled
-    shared: Any
-    owned: Mapping[int, Any] = field(repr=False)  # the data of each client, by id, such as its samples
-    preload: tuple[str, ...] = ()  # modules to import before workers are forked
-
-
-def pack_algorithm(algorithm: AnyAlgorithm) -> bytes:
-    """Return a pickle of the algorithm, from which `pickle.loads` makes an equal algorithm."""
-    packed = io.BytesIO()
-    _Pickler(packed).dump(algorithm)
-    return packed.getvalue()
-
-
-class _Pickler(pickle.Pickler):
-    """A pickler that also pickles read-only mappings, which algorithms contain."""
-
-    dispatch_table = {  # noqa: RUF012
-        **copyreg.dispatch_table,
-        MappingProxyType: lambda proxy: (_frozen, (dict(proxy),)),
-    }
-
-
-def _frozen(content: dict[Any, Any]) -> Mapping[Any, Any]:
-    return MappingProxyType(content)
-
+from sims.runtime.hosted_clients import MakeWorkerClients, RoundFinished
 
 # --- to a worker ---
 
@@ -105,23 +53,6 @@ class LoadClientData:
 
 
 @dataclass(frozen=True)
-class RestoreState:
-    """Tells a worker to make its clients, restore their states from `saved`, if any, and record the answers
-    (`answered`) that they sent after these states were saved. Both mappings are by client id."""
-
-    saved: Mapping[int, bytes] | None = field(repr=False)
-    answered: Mapping[int, list[AnswerEntry]] = field(repr=False)
-
-
-@dataclass(frozen=True)
-class BeginRound:
-    """Tells a worker to begin a round. Clients in `alone` train now; there are none if there are sums."""
-
-    round_info: RoundInfo
-    alone: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
 class JoinSession:
     """Tells a worker to connect the clients `members` for session `number`. In a run with an insecure seed,
     the secrets of a session depend on the seed and this number."""
@@ -138,13 +69,6 @@ class ScheduleDropouts:
     at: Mapping[int, Stage]  # client -> stage
 
 
-@dataclass(frozen=True)
-class FinishRound:
-    """Tells a worker to report the round's outcome to its clients and to reply with their states."""
-
-    round_info: RoundInfo
-
-
 # --- from a worker ---
 
 
@@ -154,26 +78,11 @@ class CommandDone:
 
 
 @dataclass(frozen=True)
-class RoundFinished:
-    """Reply to `FinishRound`: the state of each client of the worker by id, and who declined to answer."""
-
-    saved: Mapping[int, bytes] = field(repr=False)  # after the round
-    silent: tuple[int, ...]  # the clients that declined to answer in the round
-
-
-@dataclass(frozen=True)
 class AnswerRecorded:
     """A worker's report of an answer that a client is about to send, kept in case the worker is killed."""
 
     member: int
     entry: AnswerEntry = field(repr=False)
-
-
-@dataclass(frozen=True)
-class ClientFailure:
-    """A worker's report that a client's computation failed: an error of the simulation, not a drop-out."""
-
-    text: str
 
 
 WorkerReply: TypeAlias = CommandDone | RoundFinished

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
 
 import trio
 
-from protocols.query_encoding import query_content
-from secagg import Registry, Trust
+from secagg import Trust
 from secagg.errors import Departed
 from secagg.events import Excluded, ServerEvent
 from secagg.hybrid_keys import KeyAgreement
 from secagg.local_session import Stage
-from secagg.machine_hooks import ServerHooks
 from secagg.net.nursery_and_threads import inline
 from secagg.net.settings import DAY, Deadlines
-from secagg.server import ServerMachine
 from secagg.sum_spec import Total
 from sims.coordination.network_session import NetworkSession, NetworkSessionSettings
 from sims.runtime.insecure_seed_hooks import server_hooks
 from sims.runtime.processes.messages import JoinSession, ScheduleDropouts
 from sims.runtime.processes.supervisor import WorkerSupervisor
+from sims.runtime.secure import server_machine
 from sims.runtime.session_channel import SimulatedSessionPlan
 
 # A stage ends when every client has answered or is known to be gone. Only a hanging client takes this long.
@@ -53,7 +50,7 @@ class ProcessSession(NetworkSession):
         self._refusers: set[int] = set()  # clients that refused a message in this session
         self.dropped: set[int] = set()  # clients that dropped out on schedule
         settings = NetworkSessionSettings(
-            make_machine=partial(_server, plan, supervisor.keys),
+            make_machine=partial(server_machine, plan, supervisor.keys),
             least=plan.policy.min_cohort,
             deadlines=_DEADLINES,
             hooks=server_hooks(seed=plan.setting.insecure_seed, number=plan.number),
@@ -129,22 +126,3 @@ class ProcessSession(NetworkSession):
             case Excluded(peer, Departed()):
                 self._departed.add(peer)
                 self._refusers.add(peer)
-
-
-def _server(plan: SimulatedSessionPlan, keys: Mapping[int, bytes], hooks: ServerHooks) -> ServerMachine:
-    """Return the server's protocol state machine for a session. `keys` has clients' public keys by id."""
-    setting, policy = plan.setting, plan.policy
-    return ServerMachine(
-        table=plan.table,
-        params=replace(
-            setting.params,
-            min_cohort=policy.min_cohort,
-            max_cohort=policy.max_cohort,
-            min_contributors=policy.min_contributors,
-        ),
-        registry=Registry(0, keys) if policy.trust is Trust.MALICIOUS else None,
-        history=plan.history,
-        content_of=query_content,
-        barred=setting.barred,
-        hooks=hooks,
-    )

@@ -9,29 +9,20 @@ observers, workers send a copy of every client's state to this process after eac
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from protocols.rounds import RoundInfo
-from secagg.errors import ParameterError
+from secagg.client_memory import AnswerEntry
 from secagg.trust_levels import Trust
-from sims.runtime.client_state import restore_clients, save_clients
-from sims.runtime.processes.messages import BeginRound, ClientFactory, FinishRound, RoundFinished, WorkerReply
+from sims.runtime.hosted_channel import HostedChannel, OnWorkerEvent, groups_of, log_worker_event
+from sims.runtime.hosted_clients import BeginRound, ClientFactory, FinishRound, RoundFinished
+from sims.runtime.processes.messages import WorkerReply
 from sims.runtime.processes.session import ProcessSession
-from sims.runtime.processes.supervisor import OnWorkerEvent, WorkerSupervisor
-from sims.runtime.session_channel import SessionChannel, SimulatedSessionPlan
+from sims.runtime.processes.supervisor import WorkerSupervisor
+from sims.runtime.session_channel import SimulatedSessionPlan
 from sims.runtime.sum_and_dropout_settings import Setting
-
-_logger: Final = logging.getLogger("sims.workers")
-
-
-def log_worker_event(text: str) -> None:
-    """Log a warning: `text` says that a worker ended or is restarted, or that a client is excluded."""
-    _logger.warning("%s", text)
 
 
 def processes_sum(
@@ -51,7 +42,7 @@ def processes_sum(
     return ProcessesChannel(algorithm, learners, setting, clients, workers, on_worker_event)
 
 
-class ProcessesChannel(SessionChannel):
+class ProcessesChannel(HostedChannel):
     """A channel to clients in worker processes, made by `processes_sum`."""
 
     def __init__(
@@ -63,17 +54,16 @@ class ProcessesChannel(SessionChannel):
         workers: int,
         on_worker_event: OnWorkerEvent,
     ) -> None:
-        super().__init__(algorithm, learners, setting, self._process_session)
-        if setting.insecure_replay:
-            raise ParameterError("clients in other processes keep their state: a round cannot be repeated")
-        if clients.owned.keys() != learners.keys():
-            raise ParameterError("the clients of the workers differ from the learners")
-        self._clients = clients
-        self._on_worker_event = on_worker_event
-        self._groups_of_clients = _groups(tuple(learners), workers)
-        self._slot_of = {k: slot for slot, some in enumerate(self._groups_of_clients) for k in some}
+        super().__init__(
+            algorithm,
+            learners,
+            setting,
+            self._process_session,
+            clients=clients,
+            groups=groups_of(tuple(learners), workers),
+            on_worker_event=on_worker_event,
+        )
         self._supervisor: WorkerSupervisor | None = None
-        self._begun = False  # whether a new worker has to restore the state of its clients
 
     # --- called by a run ---
 
@@ -91,20 +81,20 @@ class ProcessesChannel(SessionChannel):
         for slot, some in enumerate(self._groups_of_clients):
             reply = replies.get(slot)
             if isinstance(reply, RoundFinished):
-                self._take(some, reply)
+                self._take(some, reply.saved)
+                self._note_silent(reply.silent)
             else:
                 self._take_answered(slot)
         self._begun = True
+
+    def _answered(self, slot: int) -> Mapping[int, list[AnswerEntry]]:
+        return self._running().slots[slot].answered
 
     @property
     def needs_new_session(self) -> bool:
         """Whether clients dropped out: they lost their connection, and come back in a new session only."""
         session = self.coordinator.session
         return isinstance(session, ProcessSession) and session.lost
-
-    def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None:
-        super().restore(saved, sessions=sessions)
-        self._begun = True
 
     def close(self) -> None:
         """End the session and all worker processes."""
@@ -130,9 +120,6 @@ class ProcessesChannel(SessionChannel):
 
     def _running(self) -> WorkerSupervisor:
         if self._supervisor is None:
-            saved = {}
-            if self._begun:
-                saved = {slot: self._saved(some) for slot, some in enumerate(self._groups_of_clients)}
             self._supervisor = WorkerSupervisor(
                 self._algorithm,
                 self._clients,
@@ -140,7 +127,7 @@ class ProcessesChannel(SessionChannel):
                 trust=Trust.parse(self._setting.trust),
                 insecure_seed=self._setting.insecure_seed,
                 on_worker_event=self._on_worker_event,
-                saved=saved,
+                saved=self._saved_groups(),
             )
             self._supervisor.start()
         return self._supervisor
@@ -153,29 +140,3 @@ class ProcessesChannel(SessionChannel):
 
     def _process_session(self, plan: SimulatedSessionPlan) -> ProcessSession:
         return ProcessSession(plan, self._running(), self._slot_of.__getitem__, self._missing)
-
-    # --- copies of the clients' state ---
-
-    def _saved(self, some: tuple[int, ...]) -> dict[int, bytes]:
-        return save_clients({k: self.participants[k] for k in some}, self._memories, self._setting.tamper)
-
-    def _take(self, some: tuple[int, ...], reply: RoundFinished) -> None:
-        copies = {member: self.participants[member] for member in some}
-        restore_clients(reply.saved, copies, self._memories, self._setting.tamper)
-        for member in reply.silent:
-            self.participants[member].diverged = self.coordinator.round_info.number
-
-    def _take_answered(self, slot: int) -> None:
-        """Record, in this process, the answers that clients of a killed worker sent in this round. Answers
-        that are recorded already, because an earlier worker was killed too, are not charged again."""
-        for member, entries in self._running().slots[slot].answered.items():
-            memory = self._memories[member]
-            for entry in entries:
-                if not memory.knows_query(entry.content):
-                    memory.take_answer(entry)
-
-
-def _groups(members: tuple[int, ...], workers: int) -> list[tuple[int, ...]]:
-    """Split client ids into up to `workers` groups, equal except for the last; 0 means one per client."""
-    share = math.ceil(len(members) / (min(workers, len(members)) or len(members)))
-    return [members[start : start + share] for start in range(0, len(members), share)]

@@ -17,7 +17,7 @@ import trio
 from protocols.algorithm import AnyAlgorithm
 from secagg import Identity, Trust
 from secagg.client_memory import AnswerEntry
-from secagg.errors import Closed, SecaggError
+from secagg.errors import Closed
 from secagg.insecure_seeds import seeded_identity
 from secagg.net.certificates import make_certificate
 from secagg.net.event_log import render
@@ -29,6 +29,15 @@ from secagg.net.settings import Capacity, Patience
 from secagg.net.tls import server_context
 from sims.process_resources import raise_open_file_limit
 from sims.records.sum_records import Refusal
+from sims.runtime.hosted_channel import OnWorkerEvent
+from sims.runtime.hosted_clients import (
+    ClientFactory,
+    ClientFailure,
+    RestoreState,
+    RoundFinished,
+    WorkersFailed,
+    pack_algorithm,
+)
 from sims.runtime.processes import messages
 from sims.runtime.processes.client_host import host_clients
 from sims.text_format import counted
@@ -50,12 +59,6 @@ _CAPACITY: Final = Capacity(uploads=8, strangers=4096)
 _DESCRIPTORS: Final = 128  # open files, besides some for each client and worker
 _ATTEMPTS: Final = 3  # attempts to start a worker that is killed each time
 _PRELOAD: Final = ("numpy", "cryptography", "trio", "secagg", "secagg.net.client", host_clients.__module__)
-
-OnWorkerEvent = Callable[[str], None]
-
-
-class WorkersFailed(SecaggError):
-    """Raised if worker processes cannot go on. Unlike after a drop-out, a new attempt would fail again."""
 
 
 @dataclass
@@ -84,7 +87,7 @@ class WorkerSupervisor:
     def __init__(
         self,
         algorithm: AnyAlgorithm,
-        clients: messages.ClientFactory,
+        clients: ClientFactory,
         groups: Iterable[tuple[int, ...]],
         *,
         trust: Trust,
@@ -92,7 +95,7 @@ class WorkerSupervisor:
         on_worker_event: OnWorkerEvent,
         saved: Mapping[int, Mapping[int, bytes]] | None = None,
     ) -> None:
-        self._algorithm = messages.pack_algorithm(algorithm)
+        self._algorithm = pack_algorithm(algorithm)
         self._clients = clients
         self._trust = trust
         self._seed = insecure_seed
@@ -204,7 +207,7 @@ class WorkerSupervisor:
                         slot.index, messages.LoadClientData(member, self._clients.owned[member])
                     )
         await self.command(
-            {self.slots.index(slot): messages.RestoreState(slot.saved, slot.answered) for slot in slots}
+            {self.slots.index(slot): RestoreState(slot.saved, slot.answered) for slot in slots}
         )
         for slot in slots:
             self._check_start(slot)
@@ -294,13 +297,13 @@ class WorkerSupervisor:
         match event.message:
             case messages.CommandDone() as done:
                 slot.reply = done
-            case messages.RoundFinished() as finished:
+            case RoundFinished() as finished:
                 slot.reply, slot.saved, slot.answered = finished, finished.saved, {}
             case messages.AnswerRecorded(member, entry):
                 slot.answered.setdefault(member, []).append(entry)
             case Refusal() as refused:
                 self.refused[refused.member] = refused
-            case messages.ClientFailure(text):
+            case ClientFailure(text):
                 self.client_failure = text
                 self.on_client_failure()
 

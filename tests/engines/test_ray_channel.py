@@ -1,0 +1,209 @@
+"""Clients in actors of Ray: what happens to those whose actor is killed, and what never leaves an actor."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from functools import partial
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="ray is not installed")
+
+from secagg.errors import ParameterError
+from secagg.insecure_seeds import seeded_identity
+from secagg.local_session import Stage
+from secagg.trust_levels import Trust
+from sims.runtime import Setting, insecure_plain_sum
+from sims.runtime.hosted_clients import ClientFactory, WorkersFailed
+from sims.runtime.ray import RayChannel, RayPlace, actor_pool
+from sims.workers.process_lifetime_and_queries import ProcessId
+from tests.engines.ray_channels import QUIET, SMALL, kill_actor, on_ray
+from tests.sims.process_clients import CLIENTS, centres, learners, negated, worker_clients
+from tests.sims.test_processes import FEDAVG, FEDPLUS, RFA3, SEED, USUAL, Lines, outcome, run_of
+from tests.sims.test_worker_orphans import survivors
+
+pytestmark = [*QUIET, pytest.mark.usefixtures("ray")]
+SLOW = pytest.mark.slow
+each_kind = pytest.mark.parametrize("secure", [False, True], ids=["plain", "secure"])
+
+
+def opened(algorithm: Any, *, secure: bool, shared: Any = None, **more: Any) -> RayChannel:
+    own = {key: more.pop(key) for key in ("told", "actors", "place") if key in more}
+    factory = ClientFactory(worker_clients, shared or {}, centres())
+    setting = Setting(**{"sums": 4, **more})
+    return on_ray(algorithm, learners(), setting, secure=secure, clients=factory, **own)
+
+
+@SLOW
+@each_kind
+def test_an_actor_is_killed_in_each_of_ten_rounds(secure: bool) -> None:
+    told: list[str] = []
+    stages = (Stage.MASK, Stage.REVEAL)
+    channel: RayChannel
+
+    def kill(slot: int) -> None:
+        kill_actor(channel, slot)
+
+    kills = {(number, 0, stages[number % 2]): partial(kill, number % 3) for number in range(1, 11)}
+    channel = opened(FEDAVG, secure=secure, actors=3, dropout=0.5, log=Lines(kills), told=told)
+    run = run_of(FEDAVG, channel)
+    reports = [run.round() for _ in range(12)]
+    assert [each.completed for each in reports] == [True] * 12
+    gone = [CLIENTS - each.clients for each in reports]
+    # From the reveal on, they are in the sum.
+    assert gone == [0, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0]
+    assert sum("is lost" in line for line in told) == 10
+    assert sum("is started again" in line for line in told) == 10
+    assert {len(pids) for pids in channel.pids} == {4, 5}
+    channel.close()
+    assert survivors([ProcessId.of(pids[-1]) for pids in channel.pids]) == []
+
+
+@SLOW
+def test_answers_of_a_killed_actor_are_not_forgotten() -> None:
+    """A client whose actor was killed after it had answered has spent what that answer cost."""
+    log = Lines({(1, 0, Stage.REVEAL): lambda: kill_actor(channel, 0)})
+    channel = opened(FEDAVG, secure=True, log=log, actors=3, dropout=0.4)
+    run = run_of(FEDAVG, channel)
+    for expected in (1, 2, 3):
+        run.round()
+        assert {spend.unnoised for spend in channel.spends().values()} == {expected}
+    channel.close()
+    assert {spend.unnoised for spend in channel.spends().values()} == {3}
+
+
+@SLOW
+def test_kept_states_continue_in_another_channel() -> None:
+    channel = opened(FEDPLUS, secure=True, **USUAL)
+    first = run_of(FEDPLUS, channel)
+    for _ in range(4):
+        first.round()
+    whole = channel.save(), first.model.tobytes()
+    channel.close()
+
+    channel = opened(FEDPLUS, secure=True, **USUAL)
+    run = run_of(FEDPLUS, channel)
+    for _ in range(2):
+        run.round()
+    saved, server = channel.save(), run.save()
+    channel.close()
+    later = opened(FEDPLUS, secure=True, **USUAL)
+    later.restore(saved, sessions=channel.sessions)
+    resumed = type(run).resume(FEDPLUS, later, server, interrupted=False)
+    for _ in range(2):
+        resumed.round()
+    memories = {member: each.model.tobytes() for member, each in later.memories().items()}
+    later.close()
+    assert resumed.model.tobytes() == whole[1]
+    assert {member: each.model.tobytes() for member, each in channel_memories(whole[0]).items()} == memories
+
+
+def channel_memories(saved: dict[int, bytes]) -> dict[int, Any]:
+    channel = insecure_plain_sum(FEDPLUS, learners(), Setting(sums=4))
+    channel.restore(saved, sessions=1)
+    return channel.memories()
+
+
+def test_no_secret_of_a_client_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that Ray carries is looked at: no signing key is in it, nor is a seed of a machine."""
+    sent: list[bytes] = []
+
+    class Watching(actor_pool.ActorPool):
+        def begin(self, commands: Any, apart: Any = ()) -> Any:
+            sent.append(pickle.dumps(dict(commands)))
+            sent.extend(pickle.dumps(slot.queued) for slot in self.slots)
+            return super().begin(commands, apart)
+
+        def _reply(self, slot: Any, reference: Any, *, starting: bool = False) -> Any:
+            reply = super()._reply(slot, reference, starting=starting)
+            sent.append(pickle.dumps(reply))
+            return reply
+
+        def _config(self, slot: Any) -> bytes:
+            sent.append(super()._config(slot))
+            return sent[-1]
+
+    monkeypatch.setattr("sims.runtime.ray.sum_channel.ActorPool", Watching)
+    channel = opened(RFA3, secure=True, trust=Trust.MALICIOUS, **USUAL)
+    report = run_of(RFA3, channel).round()
+    channel.close()
+    everything = b"".join(sent)
+    keys = [seeded_identity(SEED, member) for member in range(CLIENTS)]
+    assert report.completed
+    assert all(key.public in everything for key in keys)
+    assert not any(key.secret() in everything for key in keys)
+
+
+@SLOW
+@each_kind
+def test_attackers_tamper_as_in_one_process(secure: bool) -> None:
+    channel = opened(FEDAVG, secure=secure, shared={"tamper": [1]}, tamper={1: negated}, **USUAL)
+    found = outcome(FEDAVG, channel, 2)
+    channel.close()
+    expected = outcome(
+        FEDAVG, insecure_plain_sum(FEDAVG, learners(), Setting(**USUAL, tamper={1: negated})), 2
+    )
+    assert found[:3] == expected[:3]
+    assert found[0] != outcome(FEDAVG, insecure_plain_sum(FEDAVG, learners(), Setting(**USUAL)), 2)[0]
+
+
+@SLOW
+@each_kind
+def test_an_error_of_a_client_ends_the_run_with_its_place(secure: bool) -> None:
+    for how, said in (("data", "its data is gone"), ("bug", r"ZeroDivisionError at process_clients\.py")):
+        channel = opened(FEDAVG, secure=secure, shared={"fails": 0, "how": how})
+        run = run_of(FEDAVG, channel)
+        run.round()
+        with pytest.raises(WorkersFailed, match=said) as raised:
+            run.round()
+        channel.close()
+        assert "secret" not in str(raised.value)
+
+
+def test_an_actor_that_cannot_make_its_clients_is_told_at_once() -> None:
+    channel = opened(FEDAVG, secure=False, shared={"start": 4})
+    with pytest.raises(WorkersFailed, match=r"did not start: ZeroDivisionError at process_clients\.py"):
+        run_of(FEDAVG, channel).round()
+    channel.close()
+
+
+def test_a_cluster_without_room_is_refused() -> None:
+    channel = opened(FEDAVG, secure=False, place=RayPlace(num_cpus=1000))
+    with pytest.raises(ParameterError, match=r"room for 0 actors of num_cpus = 1000 .* need 2: use fewer"):
+        run_of(FEDAVG, channel).round()
+    channel.close()
+
+
+def test_rounds_cannot_be_repeated_and_clients_must_fit() -> None:
+    with pytest.raises(ParameterError, match="a round cannot be repeated"):
+        opened(FEDAVG, secure=False, insecure_replay=True)
+    with pytest.raises(ParameterError, match="differ from the learners"):
+        on_ray(FEDAVG, learners(), Setting(), secure=False, clients=ClientFactory(worker_clients, {}, {}))
+
+
+def test_facts_name_the_cluster() -> None:
+    channel = opened(FEDAVG, secure=False, place=SMALL, actors=0)
+    facts = channel.cluster
+    channel.close()
+    assert facts["nodes"] == 1
+    assert facts["actors"] == CLIENTS  # there is room for more
+    assert facts["cpus"] >= 1
+    assert facts["ray"].count(".") == 2
+
+
+@SLOW
+def test_a_cluster_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of its own, because this one is connected."""
+    code = (
+        "from sims.config_problems import ConfigError\n"
+        "from sims.runtime.ray.cluster import connect\n"
+        "try:\n    connect('auto')\nexcept ConfigError as error:\n    print(error)\n"
+    )
+    monkeypatch.setenv("RAY_TMPDIR", "/nowhere")
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert "the Ray cluster auto cannot be reached" in said.stdout
