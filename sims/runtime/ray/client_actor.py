@@ -48,6 +48,7 @@ class ClientActor:
         self._config: commands.ActorConfig
         self._identities: dict[int, Identity] = {}
         self._machines: LocalClients | None = None  # of the current session
+        self._members: tuple[int, ...] = ()  # its clients
         self._replies = commands.Replies()
         self._answers: dict[int, Callable[[], Values | None]] = {}
 
@@ -154,6 +155,7 @@ class ClientActor:
             )
             for member in command.members
         }
+        self._members = command.members
         self._machines = LocalClients(
             machines, self._answer, listener=self._hear, on_refusal=self._note_refusal
         )
@@ -171,7 +173,7 @@ class ClientActor:
             replies.frames.extend((member, frame) for frame in machines.reply(member, each))
             memory = self._clients.memories[member]
             replies.answered.extend((member, entry) for entry in memory.take_new())
-        replies.left.extend(member for member in machines if machines.has_left(member))
+        replies.left.extend(member for member in self._members if machines.has_left(member))
         replies.silent.extend(self._clients.silent)
         return replies
 
