@@ -38,7 +38,7 @@ def _add_engines(parser: argparse.ArgumentParser) -> None:
     either.add_argument("--flower", metavar="HOST:PORT", help=text)
     text = "get letters from a ClientApp, or another program, on this socket (default None)"
     either.add_argument("--relay", type=Path, metavar="SOCKET", help=text)
-    text = "certificates that the SuperLink's is verified with (default None: those of the system)"
+    text = "what the SuperLink's certificate is verified with; None: those of the system (default None)"
     group.add_argument("--root-certificates", type=Path, metavar="FILE", help=text)
     text = "the key of the node, which is registered with the SuperLink (default None)"
     group.add_argument("--auth-supernode-private-key", type=Path, metavar="FILE", help=text)

@@ -98,7 +98,10 @@ def unset(model: BaseModel, place: str) -> list[str]:
 # Keys that exclude others: a function in place of a file, and those of training.
 OF_TRAINING = [
     "client.scenario",
-    *(f"input.{key}" for key in ("answer", "share", "data", "learner", "state", "model", "personal")),
+    *(
+        f"input.{key}"
+        for key in ("answer", "share", "data", "learner", "arguments", "state", "model", "personal")
+    ),
 ]
 
 
