@@ -116,5 +116,9 @@ def test_a_killed_actor_is_a_drop_out_of_its_clients_which_come_back(
         case, IN_ONE_PROCESS[kind], Trust.CURIOUS, rounds=4, dropouts=gone(members), each_round=True
     )
     assert [len(pids) for pids in channel.pids] == [1, 2]
-    assert happened == expected
+    if case.same_bits:
+        assert happened == expected
+    else:  # A new actor draws other keys, and so other noise.
+        assert happened.failures == expected.failures
+        assert [report[2] for report in happened.reports] == [report[2] for report in expected.reports]
     assert not happened.failures[-1]

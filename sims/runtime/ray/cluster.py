@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from typing import Any, Final
 from sims.config_problems import ConfigError
 
 LOCAL: Final = "local"  # the address that stands for a new Ray on this machine
+_REACHED: Final = 10.0  # seconds in which a cluster accepts a connection
 
 # What Ray reads when it is imported.
 _ENVIRONMENT: Final = {
@@ -131,15 +133,23 @@ def _connected(ray: Any, address: str) -> Cluster:
         return Cluster(ray.get_runtime_context().gcs_address, own=False)
     more: dict[str, Any] = {"include_dashboard": False} if address == LOCAL else {}
     try:
+        _try_connection(address)
         with _signal_handlers_kept():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **more)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(
             f"the Ray cluster {address} cannot be reached: {reason} (ray start --head starts one, and "
             f'"{LOCAL}" needs none; if it wants a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN)'
         ) from None
     return Cluster(address, own=True)
+
+
+def _try_connection(address: str) -> None:
+    """Raise `OSError` if nothing listens at "host:port". Ray itself would try again for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=_REACHED).close()
 
 
 @contextmanager
