@@ -15,7 +15,7 @@ from tests.sims.test_training_hosts import ALGORITHMS as HOSTED
 from tests.sims.test_training_hosts import MALICIOUS, SIMPLICIAL
 
 ALGORITHMS = {name: HOSTED[name] for name in ("fedavg", "rfa", "fedgeomed+", "fedbc", "lp-proj-1", "fedalt")}
-QUICK = {("rfa", "curious_server"), ("fedbc", MALICIOUS)}
+QUICK = {("rfa", "curious_server")}
 CASES = [
     pytest.param(name, trust, marks=[] if (name, trust) in QUICK else pytest.mark.slow)
     for name in ALGORITHMS
@@ -77,6 +77,7 @@ def check_never_rejoined(ledger: Path, least: int = 2) -> None:
     assert len(set(sessions)) == len(sessions)
 
 
+@pytest.mark.slow
 def test_a_late_client_takes_part_in_the_next_session(tmp_path: Path) -> None:
     site = EngineSite(tmp_path, clients=5, min_cohort=4, rounds=6)
     site.late = {4: "round"}
@@ -85,6 +86,7 @@ def test_a_late_client_takes_part_in_the_next_session(tmp_path: Path) -> None:
     assert log.facts("round")[-1]["clients"] == 5
 
 
+@pytest.mark.slow
 def test_other_terms_are_refused_in_words_on_both_sides(tmp_path: Path) -> None:
     site = EngineSite(tmp_path, clients=4, min_cohort=3)
     other = (site / "train.toml").read_text().replace("rate = 0.1", "rate = 0.2")
