@@ -206,7 +206,7 @@ def executed(cells: FakeCells, task: str = TASK) -> Any:
 
 
 def test_the_executor_says_how_the_run_ended_but_not_why() -> None:
-    cells, answers = FakeCells(), iter([None, ["refused", "ConfigError", "/home/ann/secagg.toml: no"]])
+    cells, answers = FakeCells(), iter([None, ["refused", "ConfigError", "/srv/site/secagg.toml: no"]])
     serve_requests(cells.cell("site-1"), {OUTCOME: lambda _job, _content: next(answers)})
     reply = executed(cells)
     assert reply.get_return_code() == ReturnCode.OK
