@@ -211,7 +211,7 @@ def test_the_executor_says_how_the_run_ended_but_not_why() -> None:
     reply = executed(cells)
     assert reply.get_return_code() == ReturnCode.OK
     assert (reply[STATE], reply[ERROR]) == ("refused", "ConfigError")
-    assert "ann" not in str(reply)
+    assert "srv" not in str(reply)
 
 
 def test_the_executor_names_a_site_without_secagg() -> None:
