@@ -39,13 +39,16 @@ test-all: test
 	$(BIN)/pytest tests/sims tests/golden -n 2 --cov=sims --cov-config=tests/coverage-of-lines.ini
 	$(BIN)/pytest -n 2 -m slow
 
-# Each engine has an environment of its own, in which the package is installed as a wheel: the examples run from it.
+# Each engine has an environment of its own, in which the package is installed as a wheel, each time anew: the examples
+# run from it.
 ENGINES := ray flower nvflare
 ENGINE_EXTRAS := fl,sims,deploy,metrics,dev
 
 test-engines: $(ENGINES:%=test-engine-%)
 
 test-engine-%: $(VENV)-%/.installed-$(KEY)
+	@rm -rf build  # or files that are gone would be in the wheel
+	@$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall .
 	$(VENV)-$*/bin/python -m pytest tests/engines -m 'slow or not slow' -k '$*' -p no:cacheprovider -rs
 
 $(VENV)-%/.installed-$(KEY):

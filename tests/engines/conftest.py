@@ -1,4 +1,4 @@
-"""Ray for the tests that use it, started once: that takes seconds."""
+"""Ray for the tests that use it, started once, and the figures that tests have measured, shown at the end."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ def ray() -> Iterator[None]:
     cluster = connect("local")
     yield
     disconnect(cluster)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests have given to `record_property`."""
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, figure in report.user_properties if report.when == "call" else ():
+            terminalreporter.write_line(f"{report.nodeid}: {name}: {figure}")

@@ -154,12 +154,16 @@ class ActorPool:
         """Wait until a new actor has made its clients. Return False, without the actor, if the cluster turns
         out to have no room for it: a node that was just killed is listed as alive for some seconds."""
         while not self._ray.wait([reference], timeout=_INTERVAL)[0]:
-            hosted = sum(each.actor is not None for each in self.slots)
-            if self._reserves and self._cluster.capacity(self._place) < hosted:
+            if self._lacks_room():
                 self._forget(slot)
                 self._report_restart(slot, placed=False)
                 return False
         return True
+
+    def _lacks_room(self) -> bool:
+        """Return whether the nodes that are left have no room for all actors that were started."""
+        hosted = sum(slot.actor is not None for slot in self.slots)
+        return self._reserves and self._cluster.capacity(self._place) < hosted
 
     def _config(self, slot: ActorSlot) -> bytes:
         return pickle.dumps(
@@ -270,9 +274,13 @@ class ActorPool:
         return reply
 
     def _lose(self, slot: ActorSlot, cause: str, *, starting: bool) -> None:
+        with_its_node = starting and self._lacks_room()
         self._forget(slot)
         if not starting:
             self._on_worker_event(f"{_named(slot)} is lost: {cause}")
+            return
+        if with_its_node:
+            self._report_restart(slot, placed=False)
             return
         slot.failed_starts += 1
         if slot.failed_starts == _ATTEMPTS:
