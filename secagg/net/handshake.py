@@ -33,7 +33,7 @@ from secagg.net.packets import Bye, Hello, PacketKind, Reason, Welcome
 from secagg.net.reliable_link import DismissedByServer
 from secagg.net.settings import Address, Capacity, Patience
 from secagg.net.tls import peer_key
-from secagg.net.tunnel import TunnelDialer
+from secagg.net.tunnel_dialer import TunnelDialer
 from secagg.net.tunnel_stream import TunnelStream
 from secagg.net.versions import (
     FIRST_NEGOTIATED,

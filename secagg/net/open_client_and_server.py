@@ -25,7 +25,8 @@ from secagg.net.server import Server
 from secagg.net.settings import ENGINE, Address, Capacity, Patience, check_secure
 from secagg.net.tls import ClientTls
 from secagg.net.trio_check import check_trio_runs
-from secagg.net.tunnel import TunnelDialer, TunnelListener
+from secagg.net.tunnel import TunnelListener
+from secagg.net.tunnel_dialer import TunnelDialer
 from secagg.policy import Policy
 from secagg.sum_spec import Table
 

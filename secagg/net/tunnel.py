@@ -1,4 +1,4 @@
-"""A tunnel: connections of clients to a server that an engine carries in its messages.
+"""A tunnel, at the server: connections of clients to a server that an engine carries in its messages.
 
 An engine such as Flower or NVFlare already connects a server with nodes. It sends a message to a node, and
 the node replies. The two ends of a tunnel turn this into byte streams, on which a `Server` and its `Client`s
@@ -21,27 +21,20 @@ import logging
 import math
 import re
 import secrets
-from collections import deque
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import trio
 
-from secagg.errors import SERVER, MalformedMessage, ParameterError
+from secagg.errors import MalformedMessage
 from secagg.net.nursery_and_threads import background_nursery
 from secagg.net.trio_check import check_trio_runs
-from secagg.net.tunnel_letters import INSTANCE_BYTES, KEY_BYTES, Letter, parse_letter
-from secagg.net.tunnel_stream import FIRST_LIMIT, WINDOW, TunnelEnd, TunnelStream
+from secagg.net.tunnel_letters import FAREWELL, GATHER, INSTANCE_BYTES, MAX_LETTERS, Letter, parse_letter
+from secagg.net.tunnel_stream import WINDOW, TunnelEnd, TunnelStream, check_window
 
-HOLD: Final = 20.0  # seconds for which a node keeps a letter while it has nothing to send
-GATHER: Final = 0.03  # seconds in which further bytes join those that are about to be sent
-FAREWELL: Final = 5.0  # seconds to send what is left at the end
 _IDLE: Final = 1.0  # seconds after which a node without a letter gets an empty one
 _LOOK: Final = 1.0  # seconds between two looks at which nodes there are
-_MAX_LETTERS: Final = 4  # that a node has not answered
-_RETIRED: Final = 16  # instances whose late letters a node ignores
 _MEMBER: Final = re.compile(r".*-([0-9]{1,10})")
 UNKNOWN_NODE: Final = -1  # the id of a peer that has not authenticated
 _logger: Final = logging.getLogger("secagg.net")
@@ -55,143 +48,6 @@ def member_of_node(name: str) -> int | None:
     """
     found = _MEMBER.fullmatch(name)
     return None if found is None else int(found[1])
-
-
-def _check_window(window: int) -> None:
-    if window < FIRST_LIMIT:
-        raise ParameterError(f"the window of a tunnel must be at least {FIRST_LIMIT}", parameter="window")
-
-
-# --- the node ---
-
-
-@dataclass
-class _Reply:
-    """The reply to a letter, as soon as it is `done`. It is None if nobody waits for it any more."""
-
-    content: bytes | None = None
-    done: trio.Event = field(default_factory=trio.Event)
-
-
-class TunnelDialer:
-    """The node's end of a tunnel, for one client. Give it to `open_client` in place of an address. Raises
-    `ParameterError` if the window is too small. All calls are for tasks of trio: from a thread of an engine,
-    use `trio.from_thread.run`."""
-
-    def __init__(self, *, hold: float = HOLD, window: int = WINDOW) -> None:
-        _check_window(window)
-        self._hold = hold
-        self._changed = trio.Event()
-        self._end = TunnelEnd(SERVER, window=window, on_output=self._notify)
-        self._instance = bytes(INSTANCE_BYTES)
-        self._retired: deque[bytes] = deque(maxlen=_RETIRED)  # instances that were replaced
-        self._newest = 0  # number of a letter of this instance
-        self._replies: dict[int, _Reply] = {}  # to the last letters, by their numbers
-
-    async def open_stream(self) -> TunnelStream:
-        """Return a new stream to the server, as soon as a first letter has come from there."""
-        while not self._newest:
-            await self._changed.wait()
-        return self._end.add(secrets.token_bytes(KEY_BYTES), opens=True)
-
-    async def answer(self, letter: bytes) -> bytes:
-        """Take a letter, and return the reply: when there is something to send, a newer letter arrives, or
-        after `hold` seconds. The reply to a letter that arrives twice is the same. Raises `MalformedMessage`
-        if the bytes are not a letter of an honest server; then all streams are lost."""
-        check_trio_runs("TunnelDialer.answer")
-        try:
-            taken = parse_letter(letter, sender=SERVER)
-            if taken.instance in self._retired:
-                # It is late. If it is not, the server sees that this is no reply to it, and starts over.
-                return Letter(self._instance, taken.number).encode()
-            reply = self._reply_before(taken)
-            if reply is None:
-                return await self._answer(taken)
-        except MalformedMessage:
-            self.lose_streams()
-            raise
-        await reply.done.wait()
-        return reply.content or Letter(taken.instance, taken.number).encode()
-
-    def _reply_before(self, letter: Letter) -> _Reply | None:
-        """Return the reply to the same letter, if it has arrived before."""
-        return self._replies.get(letter.number) if letter.instance == self._instance else None
-
-    async def _answer(self, letter: Letter) -> bytes:
-        self._take(letter)
-        reply = _Reply()
-        # The engine may have no use for the reply to an old letter: it has nothing to send.
-        if letter.number == self._newest:
-            await self._answer_newest(letter, reply)
-        return reply.content or Letter(letter.instance, letter.number).encode()
-
-    async def _answer_newest(self, letter: Letter, reply: _Reply) -> None:
-        self._replies[letter.number] = reply
-        while len(self._replies) > _MAX_LETTERS:
-            del self._replies[next(iter(self._replies))]
-        try:
-            await self._wait_for_output(letter)
-            if letter.instance == self._instance:
-                reply.content = self._end.letter(letter.instance, letter.number).encode()
-        finally:
-            reply.done.set()
-        self._notify()
-
-    async def _wait_for_output(self, letter: Letter) -> None:
-        newest = letter.instance, letter.number
-        with trio.move_on_after(self._hold):
-            while not self._end.has_output and newest == (self._instance, self._newest):
-                await self._changed.wait()
-        if self._end.has_output and letter.instance == self._instance:
-            await trio.sleep(GATHER)
-
-    async def flush(self) -> None:
-        """Wait until there is nothing to send."""
-        while self._end.has_output:
-            await self._changed.wait()
-
-    def _take(self, letter: Letter) -> None:
-        if letter.instance != self._instance:
-            self._end.start_over()  # the server does not know the streams, or has lost a part of them
-            self._retired.append(self._instance)
-            self._instance, self._newest, self._replies = letter.instance, 0, {}
-        self._end.take(letter)
-        self._newest = max(self._newest, letter.number)
-        self._notify()
-
-    def lose_streams(self) -> None:
-        """Break all streams, because a reply could not be sent."""
-        check_trio_runs("TunnelDialer.lose_streams")
-        self._end.lose_all()
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
-
-
-class NodeEngine(Protocol):
-    """An engine, as a node uses it: `run` hands every letter that arrives to `dialer.answer`, and carries the
-    reply, until it is cancelled. A reply that `answer` has returned is still carried."""
-
-    dialer: TunnelDialer
-
-    async def run(self) -> None: ...
-
-
-@asynccontextmanager
-async def carried(engine: NodeEngine, *, farewell: float = FAREWELL) -> AsyncIterator[None]:
-    """Let `engine` carry the letters of a node during the block, and then what is left, for at most
-    `farewell` seconds."""
-    async with background_nursery() as nursery:
-        nursery.start_soon(engine.run)
-        try:
-            yield
-        finally:
-            with trio.move_on_after(farewell, shield=True):
-                await engine.dialer.flush()
-
-
-# --- the server ---
 
 
 class Carrier(Protocol):
@@ -217,7 +73,7 @@ class TunnelListener(trio.abc.Listener[TunnelStream]):
     `ParameterError` if the window is too small."""
 
     def __init__(self, *, window: int = WINDOW) -> None:
-        _check_window(window)
+        check_window(window)
         self.window = window
         self.nodes: dict[str, _Node] = {}
         self._waiting: list[TunnelStream] = []
@@ -275,7 +131,7 @@ class _Node:
     async def next_letter(self) -> Letter:
         """Wait until a letter should be sent, and return it."""
         while not self._is_due:
-            may_send = self._letters == 0 or (not self._told and self._letters < _MAX_LETTERS)
+            may_send = self._letters == 0 or (not self._told and self._letters < MAX_LETTERS)
             wait = _IDLE if may_send else math.inf
             with trio.move_on_after(wait) as scope:
                 await self._changed.wait()
@@ -297,7 +153,7 @@ class _Node:
 
     @property
     def _is_due(self) -> bool:
-        if self._letters >= _MAX_LETTERS:
+        if self._letters >= MAX_LETTERS:
             return False
         return self._end.has_output or (self._wanted and self._letters == 0)
 

@@ -12,13 +12,19 @@ from typing import Final
 
 import trio
 
-from secagg.errors import MalformedMessage, Peer
+from secagg.errors import MalformedMessage, ParameterError, Peer
 from secagg.net.tunnel_letters import MAX_DATA, MAX_SEGMENTS, Letter, Segment
 
 WINDOW: Final = MAX_DATA  # bytes of one direction that wait to be carried, or to be read
 FIRST_LIMIT: Final = 1 << 14  # bytes that may be sent before the other side has told its window
 _MAX_STREAMS: Final = 4  # of one node; a client has one, and opens another after a loss
 _MAX_GAPS: Final = 16  # segments that arrived before an earlier one
+
+
+def check_window(window: int) -> None:
+    """Raise `ParameterError` if the window of a tunnel is too small for the first bytes of a stream."""
+    if window < FIRST_LIMIT:
+        raise ParameterError(f"the window of a tunnel must be at least {FIRST_LIMIT}", parameter="window")
 
 
 class TunnelStream(trio.abc.Stream):

@@ -20,7 +20,7 @@ from secagg.net.notices import MAX_CLIENT_NOTICE, Notice, Topic
 from secagg.net.open_client_and_server import open_client
 from secagg.net.settings import ENGINE
 from secagg.net.tls import ClientTls
-from secagg.net.tunnel import NodeEngine, carried
+from secagg.net.tunnel_dialer import NodeEngine, carried
 from sims.config_problems import ConfigError
 from sims.deploy.client_setup import ClientSetup, load_client_setup
 from sims.deploy.listening import NO_ENGINE

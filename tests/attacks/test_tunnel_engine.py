@@ -13,9 +13,9 @@ import trio
 
 from secagg.errors import SERVER
 from secagg.insecure_seeds import seeded_identity
-from secagg.net import handshake, open_client_and_server, tunnel
+from secagg.net import handshake, open_client_and_server
 from secagg.net.tls import server_context
-from secagg.net.tunnel import TunnelDialer, carried
+from secagg.net.tunnel_dialer import HOLD, TunnelDialer, carried
 from secagg.net.tunnel_letters import Letter, parse_letter
 from secagg.trust_levels import Trust
 from tests.attacks.engines import refusals, scene, sum_of
@@ -292,7 +292,7 @@ def test_a_client_that_is_started_again_joins_the_next_session(trust: Trust) -> 
 
 def test_an_engine_that_stops_a_sum_is_noticed() -> None:
     """It cannot do more. Nobody waits for longer than the timeouts say."""
-    site = EngineSite(engine=FakeEngine(set(), patience=tunnel.HOLD))
+    site = EngineSite(engine=FakeEngine(set(), patience=HOLD))
 
     async def main() -> None:
         async with scene(site) as (server, _):

@@ -17,7 +17,8 @@ from secagg.net.certificates import make_certificate
 from secagg.net.packets import Reason
 from secagg.net.settings import Capacity
 from secagg.net.tls import client_context
-from secagg.net.tunnel import TunnelListener, carried, open_tunnel
+from secagg.net.tunnel import TunnelListener, open_tunnel
+from secagg.net.tunnel_dialer import carried
 from secagg.net.tunnel_letters import KEY_BYTES, MAX_SEGMENTS, Letter, Segment
 from secagg.net.tunnel_stream import FIRST_LIMIT
 from tests.attacks.engines import forge, refusals, scene, sum_of

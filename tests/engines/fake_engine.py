@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import trio
 
 from secagg.errors import MalformedMessage
-from secagg.net.tunnel import TunnelDialer
+from secagg.net.tunnel_dialer import TunnelDialer
 
 
 @dataclass

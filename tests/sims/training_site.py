@@ -192,6 +192,15 @@ class TrainingSite(Site):
         simulation.run(lambda _round: None, lambda: False)
         return simulation
 
+    def check_models(self) -> None:
+        """Check that all models, also those of each client alone, are those of the simulation."""
+        simulation = self.simulated()
+        assert np.abs(self.model() - simulation.setup.run.model).max() < 1e-4
+        for member, participant in simulation.setup.watched.items():
+            assert np.array_equal(self.model(f"final-{member}.npz"), self.model())
+            own = participant.personal(simulation.setup.run.model)
+            assert np.abs(self.model(f"personal-{member}.npz") - own).max() < 1e-4
+
 
 async def _cancel_when(scope: trio.CancelScope, until: Callable[[Diary], bool], log: Diary) -> None:
     while not until(log):  # noqa: ASYNC110

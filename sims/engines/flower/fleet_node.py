@@ -14,7 +14,7 @@ from secagg.errors import MalformedMessage
 from secagg.net.event_log import EventLog
 from secagg.net.handshake import backoff
 from secagg.net.settings import Address
-from secagg.net.tunnel import TunnelDialer
+from secagg.net.tunnel_dialer import TunnelDialer
 from sims.config_problems import ConfigError
 from sims.engines.flower.fleet_api import HEARTBEAT, FleetApi, FleetError, FleetMessage
 

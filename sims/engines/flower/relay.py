@@ -18,7 +18,7 @@ import trio
 
 from secagg.errors import MalformedMessage
 from secagg.net.event_log import EventLog
-from secagg.net.tunnel import TunnelDialer
+from secagg.net.tunnel_dialer import TunnelDialer
 from secagg.net.tunnel_stream import WINDOW
 from sims.config_problems import ConfigError
 

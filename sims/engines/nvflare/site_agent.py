@@ -21,7 +21,7 @@ import trio
 from secagg.errors import Closed, SecaggError, StateError
 from secagg.net.event_log import EventLog
 from secagg.net.event_loop_thread import EventLoopThread
-from secagg.net.tunnel import TunnelDialer
+from secagg.net.tunnel_dialer import TunnelDialer
 from sims.deploy.client_setup import ClientSetup, load_client_setup
 from sims.deploy.join import JoinRunner
 from sims.deploy.log import open_log

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -338,6 +338,24 @@ def table(size: int = 4) -> Table:
     return Table({KIND: SumSpec(parts=(part,), times=64)})
 
 
+@asynccontextmanager
+async def each_in_scope(
+    members: Iterable[int], answering: Callable[..., Awaitable[None]], **changes: Any
+) -> AsyncIterator[dict[int, trio.CancelScope]]:
+    """Run `answering(member, **changes)` for each member around a block, in a scope to end it by."""
+    scopes = {member: trio.CancelScope() for member in members}
+
+    async def guarded(member: int) -> None:
+        with scopes[member]:
+            await answering(member, **changes)
+
+    async with trio.open_nursery() as nursery:
+        for member in scopes:
+            nursery.start_soon(guarded, member)
+        yield scopes
+        nursery.cancel_scope.cancel()
+
+
 @dataclass
 class World:
     """The settings that servers and clients of one test share, and what they remember."""
@@ -442,14 +460,5 @@ class World:
     @asynccontextmanager
     async def all_clients(self, *members: int, **changes: Any) -> AsyncIterator[dict[int, trio.CancelScope]]:
         """Well-behaved clients around a block, each with a scope to end it by."""
-        scopes = {member: trio.CancelScope() for member in members or range(self.clients)}
-
-        async def guarded(member: int) -> None:
-            with scopes[member]:
-                await self.answering(member, **changes)
-
-        async with trio.open_nursery() as nursery:
-            for member in scopes:
-                nursery.start_soon(guarded, member)
+        async with each_in_scope(members or range(self.clients), self.answering, **changes) as scopes:
             yield scopes
-            nursery.cancel_scope.cancel()

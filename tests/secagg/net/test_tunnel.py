@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import trio
 
-from secagg.net import tunnel
 from secagg.net.connection import Connection, ack_delay_of
 from secagg.net.notices import Notice, Topic
 from secagg.net.server import Server
 from secagg.net.tunnel import TunnelListener
-from secagg.net.tunnel_letters import KEY_BYTES
+from secagg.net.tunnel_letters import FAREWELL, KEY_BYTES
 from secagg.net.tunnel_stream import FIRST_LIMIT, TunnelStream
 from secagg.trust_levels import Trust
 from tests.engines.fake_engine import FakeEngine
@@ -469,7 +468,7 @@ def test_clients_hear_that_the_server_leaves() -> None:
 
     run(main)
     assert [diary.reasons("dismissed") for diary in site.world.diaries.values()] == [["closing"]] * 4
-    assert times[1] - times[0] < tunnel.FAREWELL
+    assert times[1] - times[0] < FAREWELL
 
 
 def test_a_farewell_does_not_wait_for_the_dead() -> None:
@@ -486,7 +485,7 @@ def test_a_farewell_does_not_wait_for_the_dead() -> None:
             times.append(trio.current_time())
 
     run(main)
-    most = site.patience.farewell + tunnel.FAREWELL + 2
+    most = site.patience.farewell + FAREWELL + 2
     assert times[1] - times[0] < most
 
 

@@ -8,12 +8,12 @@ import pytest
 import trio
 
 from secagg.errors import MalformedMessage, ParameterError, WrongEventLoop
-from secagg.net import tunnel
 from secagg.net.connection import host_of
 from secagg.net.open_client_and_server import open_server
 from secagg.net.settings import ENGINE
-from secagg.net.tunnel import TunnelDialer, TunnelListener, carried, member_of_node, open_tunnel
-from secagg.net.tunnel_letters import INSTANCE_BYTES, KEY_BYTES, Letter, Segment, parse_letter
+from secagg.net.tunnel import TunnelListener, member_of_node, open_tunnel
+from secagg.net.tunnel_dialer import TunnelDialer, carried
+from secagg.net.tunnel_letters import FAREWELL, INSTANCE_BYTES, KEY_BYTES, Letter, Segment, parse_letter
 from secagg.net.tunnel_stream import FIRST_LIMIT, TunnelStream
 from tests.engines.fake_engine import FakeEngine, FakeNode
 from tests.secagg.net.rig import World, run
@@ -218,7 +218,7 @@ def test_a_node_that_cannot_say_goodbye_gives_up() -> None:
             await node.dialer.answer(letter(1))
             await (await node.dialer.open_stream()).send_all(b"x")
             before = trio.current_time()
-        assert trio.current_time() - before == tunnel.FAREWELL
+        assert trio.current_time() - before == FAREWELL
 
     run(main)
 

@@ -14,11 +14,12 @@ from secagg.net.event_log import EventLog
 from secagg.net.open_client_and_server import open_server
 from secagg.net.server import Server
 from secagg.net.settings import Patience
-from secagg.net.tunnel import TunnelDialer, carried, open_tunnel
+from secagg.net.tunnel import open_tunnel
+from secagg.net.tunnel_dialer import TunnelDialer, carried
 from secagg.net.tunnel_letters import Letter, parse_letter
 from secagg.net.tunnel_stream import WINDOW
 from tests.engines.fake_engine import FakeEngine, FakeNode
-from tests.secagg.net.rig import World
+from tests.secagg.net.rig import World, each_in_scope
 from tests.secagg.net.tls_contexts import context_of, host_context
 
 PATIENT = Patience(handshake=120, silence=120, grace=60, farewell=10)
@@ -70,17 +71,8 @@ class EngineSite:
     @asynccontextmanager
     async def all_nodes(self, *members: int, **changes: Any) -> AsyncIterator[dict[int, trio.CancelScope]]:
         """Nodes with well-behaved clients around a block, each with a scope to end it by."""
-        scopes = {member: trio.CancelScope() for member in members or range(self.world.clients)}
-
-        async def guarded(member: int) -> None:
-            with scopes[member]:
-                await self.answering(member, **changes)
-
-        async with trio.open_nursery() as nursery:
-            for member in scopes:
-                nursery.start_soon(guarded, member)
+        async with each_in_scope(members or range(self.world.clients), self.answering, **changes) as scopes:
             yield scopes
-            nursery.cancel_scope.cancel()
 
     # --- what the engine has carried ---
 
