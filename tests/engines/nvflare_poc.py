@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,11 +122,13 @@ class Poc:
                     start_new_session=True,
                 )
 
-    def start_all(self) -> None:
+    def start_all(self, *, late: Collection[str] = ()) -> None:
+        """Start the server, and all sites that are not `late`."""
         self.start(SERVER)
         wait_until(self._listens, "the server listens")
-        self.start(*self.sites)
-        for site in self.sites:
+        first = [site for site in self.sites if site not in late]
+        self.start(*first)
+        for site in first:
             wait_until(partial(self.says, SERVER, f"client {site} registered"), f"{site} is registered")
 
     def says(self, name: str, words: str) -> bool:
@@ -162,8 +165,17 @@ class Poc:
         """Return the process of a job at a site, if there is one."""
         import psutil
 
-        children = psutil.Process(self._processes[site].pid).children()
-        return next((each.pid for each in children if "worker_process" in " ".join(each.cmdline())), None)
+        for each in psutil.Process(self._processes[site].pid).children():
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                if "worker_process" in " ".join(each.cmdline()):
+                    return int(each.pid)
+        return None
+
+    def kill_job_process(self, site: str) -> None:
+        """Kill the process of a job at a site, and nothing else of the site."""
+        process = wait_until(lambda: self.job_process(site), f"{site} has a process of the job")
+        os.kill(process, signal.SIGKILL)
+        wait_until(lambda: self.job_process(site) is None, f"the process of the job at {site} has ended")
 
     def end(self) -> None:
         """Whatever became of the test, no process outlives it."""

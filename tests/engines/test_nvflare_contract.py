@@ -15,21 +15,17 @@ import pytest
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
-from protocols.catalogue import CATALOGUE
 from protocols.run import RoundReport
 from sims.engines.nvflare.site_agent import ENDED, REFUSED
 from tests.engines.nvflare_cells import JOB, NvflareSite
 from tests.engines.nvflare_poc import wait_until
-from tests.sims.test_training_catalogue import CLOSE, FROM_TRAINING
+from tests.sims.test_training_catalogue import CLOSE
+from tests.sims.test_training_hosts import ALGORITHMS as HOSTED
 from tests.sims.training_processes import SimulatedRun
 
-ALGORITHMS = ("fedavg", "rfa", "fedgeomed+", "fedbc", "lp-proj-1", "fedalt")
+NAMES = ("fedavg", "rfa", "fedgeomed+", "fedbc", "lp-proj-1", "fedalt")
+ALGORITHMS = {name: HOSTED[name] for name in NAMES}
 COMPARING = {"lp-proj-1"}  # a last bit may become a whole count, unless clients are simulated one by one
-
-
-def lines_of(name: str) -> str:
-    example = {key: value for key, value in CATALOGUE[name].example.items() if key not in FROM_TRAINING}
-    return "\n".join(f"{key} = {json.dumps(value)}" for key, value in {"name": name, **example}.items())
 
 
 class OneByOne(NvflareSite):
@@ -68,10 +64,11 @@ def site_with(sites: list[NvflareSite], directory: Path, **settings: Any) -> Nvf
 def test_an_algorithm_has_the_same_result_as_in_a_simulation(
     tmp_path: Path, sites: list[NvflareSite], name: str
 ) -> None:
-    site = site_with(sites, tmp_path, algorithm=lines_of(name), rounds=2, one_by_one=name in COMPARING)
+    site = site_with(sites, tmp_path, algorithm=ALGORITHMS[name], rounds=2, one_by_one=name in COMPARING)
     assert site.run()
     assert [report.clients for report in site.reports] == [4, 4]
     simulated = SimulatedRun(tmp_path / "train.toml")
+    assert site.model().any()  # the first model is 0
     assert np.abs(site.model() - simulated.model).max() < CLOSE
     for member, own in simulated.personal.items():
         outcome = site.outcome(member)
@@ -101,7 +98,7 @@ def test_a_killed_site_takes_part_again_after_a_restart(
     tmp_path: Path, sites: list[NvflareSite], connected: Callable[[int, int], None]
 ) -> None:
     site = site_with(sites, tmp_path, algorithm='name = "rfa"', rounds=6, trust="malicious_server")
-    site.change("train.toml", "min_cohort = 4", "min_cohort = 3\npatience = { grace = 1.0 }")
+    site.change("train.toml", "min_cohort = 4", "min_cohort = 3\npatience = { grace = 5.0 }")
 
     def on_round(report: RoundReport) -> None:
         if report.number == 1:
@@ -172,8 +169,11 @@ def test_an_aborted_job_goes_on_in_the_next_one(tmp_path: Path, sites: list[Nvfl
     assert done < 3
     assert not site.results.exists()
     for member in site.clients:
-        site.kill(member)
-        site.start(member)
+        if member % 2:
+            site.kill(member)
+            site.start(member)
+        else:  # as soon as NVFlare has ended the process of the job
+            site.agents[member].forget_server(JOB)
     site.aborted.clear()
     site.on_round = lambda _report: None
     assert site.serve("job-2")

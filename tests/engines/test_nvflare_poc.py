@@ -6,7 +6,9 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,21 +28,87 @@ EXAMPLE = ROOT / "examples" / "federation"
 ROUNDS = 10
 
 
-@pytest.fixture(scope="module")
-def poc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Poc]:
-    directory = tmp_path_factory.mktemp("nvflare")
+@contextmanager
+def federation(directory: Path) -> Iterator[Poc]:
+    """The example's files in the startup kits. Nothing is started."""
     made = Poc(directory, SITES)
     program = [sys.executable, str(EXAMPLE / "prepare.py"), "federation"]
     subprocess.run(program, cwd=directory, env=made.environment, check=True, capture_output=True)
     for name in (SERVER, *SITES):
         shutil.copytree(directory / "federation" / name, made.local(name), dirs_exist_ok=True)
-    made.start_all()
-    yield made
-    made.end()
+    try:
+        yield made
+    finally:
+        made.end()
 
 
-def job_of(poc: Poc, name: str) -> Path:
-    SecaggRecipe(name, min_clients=3).export(str(poc.directory / "jobs"))
+@pytest.fixture(scope="module")
+def poc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Poc]:
+    with federation(tmp_path_factory.mktemp("nvflare")) as made:
+        made.start_all()
+        yield made
+
+
+@dataclass(frozen=True)
+class ServedRun:
+    """The directory of a run at the server."""
+
+    directory: Path
+
+    def lines(self) -> list[str]:
+        """Return what is known of the initial model, and after each round."""
+        metrics = self.directory / "metrics.jsonl"
+        return metrics.read_text().splitlines() if metrics.exists() else []
+
+    def rounds(self) -> int:
+        """Return how many rounds are over."""
+        return max(len(self.lines()) - 1, 0)
+
+    def counts(self) -> list[int | None]:
+        """Return over how many sites each total was; None if there is no total."""
+        entries = map(json.loads, (self.directory / "sums.jsonl").read_text().splitlines())
+        return [each["count"] for each in entries if each["entry"] == "sum"]
+
+    def model(self) -> Vector:
+        return model_in(self.directory / "model.npz")
+
+
+def model_in(path: Path) -> Vector:
+    with np.load(path) as archive:
+        model: Vector = archive["model"]
+    return model
+
+
+def another_run(poc: Poc, name: str, rounds: int) -> ServedRun:
+    """Let the parties agree on a run with other `rounds`, for a job that names the scenario `name`."""
+    server = (poc.local(SERVER) / "secagg.toml").read_text()
+    changed = replaced(server, {f"rounds = {ROUNDS}": f"rounds = {rounds}", 'run = "run"': f'run = "{name}"'})
+    (poc.local(SERVER) / f"{name}.toml").write_text(changed)
+    for site in SITES:
+        local = poc.local(site)
+        terms = replaced((local / "train.toml").read_text(), {f"rounds = {ROUNDS}": f"rounds = {rounds}"})
+        (local / f"{name}.toml").write_text(terms)
+        # The budget of the example is that of one run.
+        changes = {
+            '"train.toml"': f'"{name}.toml"',
+            f'"{site}.state"': f'"{name}.state"',
+            "max_rho = ": "max_rho = 1",
+        }
+        changes |= {'"final.npz"': f'"{name}.npz"'}
+        config = local / "secagg.toml"
+        config.write_text(replaced(config.read_text(), changes))
+    return ServedRun(poc.local(SERVER) / name)
+
+
+def replaced(text: str, changes: Mapping[str, str]) -> str:
+    for old, new in changes.items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+def job_of(poc: Poc, name: str, **settings: str) -> Path:
+    SecaggRecipe(name, min_clients=3, **settings).export(str(poc.directory / "jobs"))
     return poc.directory / "jobs" / name
 
 
@@ -50,33 +118,23 @@ def ledger_sizes(poc: Poc) -> list[int]:
 
 def test_a_killed_site_takes_part_again(poc: Poc) -> None:
     """RFA with noise, ten rounds. One site is killed with all its processes and started again."""
-    metrics = poc.local(SERVER) / "run" / "metrics.jsonl"
-
-    def rounds() -> int:
-        """Return how many rounds are over. The first line is about the initial model."""
-        return len(metrics.read_text().splitlines()) - 1 if metrics.exists() else 0
-
+    run = ServedRun(poc.local(SERVER) / "run")
     job = poc.submit(job_of(poc, "secagg"))
-    wait_until(lambda: rounds() >= 2, "two rounds")
+    wait_until(lambda: run.rounds() >= 2, "two rounds")
     poc.kill("site-4")
     poc.start("site-4")
     assert poc.wait_for_end(job) == "FINISHED:COMPLETED"
-    sums = [json.loads(line) for line in (poc.local(SERVER) / "run" / "sums.jsonl").read_text().splitlines()]
-    counts = [each["count"] for each in sums if each["entry"] == "sum"]
-    assert rounds() == ROUNDS
-    assert counts[-1] == len(SITES)
-    check_results(poc, job)
-
-
-def check_results(poc: Poc, job: str) -> None:
-    """All parties have the same model, and it tells most digits apart."""
-    with np.load(poc.local(SERVER) / "run" / "model.npz") as archive:
-        model = archive["model"]
-    for site in SITES:
-        with np.load(poc.local(site) / "final.npz") as archive:
-            assert np.array_equal(archive["model"], model)
+    assert run.rounds() == ROUNDS
+    assert run.counts()[-1] == len(SITES)
+    check_models(poc, run, "final.npz")
     assert list(poc.download(job).rglob("model.safetensors"))
-    assert accuracy(model) > 0.5
+    assert accuracy(run.model()) > 0.5
+
+
+def check_models(poc: Poc, run: ServedRun, name: str) -> None:
+    """All parties have the same model."""
+    for site in SITES:
+        assert np.array_equal(model_in(poc.local(site) / name), run.model())
 
 
 def accuracy(model: Vector) -> float:
@@ -108,3 +166,34 @@ def test_a_job_cannot_give_a_site_another_configuration(poc: Poc) -> None:
     assert poc.wait_for_end(poc.submit(job)) != "FINISHED:COMPLETED"
     assert "unexpected keyword argument 'config'" in "".join(map(poc.output, SITES))
     assert ledger_sizes(poc) == before
+
+
+def test_nothing_is_lost_when_the_job_process_of_a_site_is_killed(poc: Poc) -> None:
+    """NVFlare fails a job if a site's process of it is killed. The next job goes on after the last round."""
+    run = another_run(poc, "bereft", rounds=8)
+    first = poc.submit(job_of(poc, "bereft", scenario="bereft"))
+    wait_until(lambda: run.rounds() >= 1, "a round")
+    poc.kill_job_process("site-2")
+    assert poc.wait_for_end(first) == "FINISHED:EXECUTION_EXCEPTION"
+    before = run.lines()
+    assert 1 <= run.rounds() < 8
+    assert poc.wait_for_end(poc.submit(poc.directory / "jobs" / "bereft")) == "FINISHED:COMPLETED"
+    assert run.lines()[: len(before)] == before
+    assert run.rounds() == 8
+    assert run.counts()[-1] == len(SITES)
+    check_models(poc, run, "bereft.npz")
+
+
+def test_a_late_site_joins_a_running_job(tmp_path: Path) -> None:
+    """NVFlare has deployed the job to the first four sites only."""
+    with federation(tmp_path) as poc:
+        run = another_run(poc, "late", rounds=30)
+        poc.start_all(late=["site-5"])
+        job = poc.submit(job_of(poc, "late", scenario="late"))
+        wait_until(lambda: run.rounds() >= 2, "two rounds")
+        poc.start("site-5")
+        assert poc.wait_for_end(job) == "FINISHED:COMPLETED"
+        counts = run.counts()
+        assert set(counts[:6]) == {4}  # three sums in each of the first two rounds
+        assert counts[-1] == len(SITES)
+        check_models(poc, run, "late.npz")

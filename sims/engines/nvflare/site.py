@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.workspace import Workspace
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
@@ -37,6 +38,8 @@ class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.SYSTEM_START:
             self._start(fl_ctx.get_engine())
+        elif event_type == EventType.JOB_COMPLETED and self._agent is not None:
+            self._agent.forget_server(str(fl_ctx.get_prop(FLContextKey.CURRENT_JOB_ID)))
         elif event_type == EventType.SYSTEM_END and self._agent is not None:
             self._agent.close()
 

@@ -8,6 +8,7 @@ a restarted site joins the next session.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -174,6 +175,12 @@ class SiteAgent:
             raise StateError(f"job {job} has to wait: this site still takes part in job {run.job}")
         run.close()
         self._run = None
+
+    def forget_server(self, job: str) -> None:
+        """Let another job begin at once: NVFlare has ended the site's process of `job`."""
+        with self._lock:
+            if self._run is not None and self._run.job == job:
+                self._heard = -math.inf
 
     def close(self) -> None:
         """Leave the run, and take part in no other."""
