@@ -1,12 +1,10 @@
-"""Channels to clients in actors of Ray, for tests, and a Ray that all tests of a process share."""
+"""Channels to clients in actors of Ray, for tests."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,8 +13,8 @@ from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from sims.runtime import SessionChannel, Setting
 from sims.runtime.hosted_clients import ClientFactory, WorkerClients
+from sims.runtime.processes import ProcessesChannel
 from sims.runtime.ray import RayChannel, RayPlace, ray_sum
-from tests.protocols.contract import MakeChannel
 
 # Ray leaves files and sockets to the end of the process, of which Python warns.
 QUIET = (
@@ -57,29 +55,7 @@ def on_ray(
     )
 
 
-@contextmanager
-def closing_all(make: Callable[..., RayChannel]) -> Iterator[MakeChannel]:
-    """Yield `make`, and close the channels that it has made."""
-    made: list[RayChannel] = []
-
-    def remember(*args: Any, **more: Any) -> RayChannel:
-        made.append(make(*args, **more))
-        return made[-1]
-
-    try:
-        yield remember
-    finally:
-        for channel in made:
-            channel.close()
-
-
-RAY: Mapping[str, Callable[..., RayChannel]] = {
-    "plain": partial(on_ray, secure=False),
-    "secure": partial(on_ray, secure=True),
-}
-
-
-def kill_actor(channel: SessionChannel, slot: int) -> None:
-    """Kill the process of an actor."""
-    assert isinstance(channel, RayChannel)
+def kill_host(channel: SessionChannel, slot: int) -> None:
+    """Kill the actor or worker process of a group of clients."""
+    assert isinstance(channel, ProcessesChannel | RayChannel)
     os.kill(channel.pids[slot][-1], signal.SIGKILL)

@@ -20,7 +20,7 @@ from sims.runtime import Setting, insecure_plain_sum
 from sims.runtime.hosted_clients import ClientFactory, WorkersFailed
 from sims.runtime.ray import RayChannel, RayPlace, actor_pool
 from sims.workers.process_lifetime_and_queries import ProcessId
-from tests.engines.ray_channels import QUIET, SMALL, kill_actor, on_ray
+from tests.engines.ray_channels import QUIET, SMALL, kill_host, on_ray
 from tests.sims.process_clients import CLIENTS, centres, learners, negated, worker_clients
 from tests.sims.test_processes import FEDAVG, FEDPLUS, RFA3, SEED, USUAL, Lines, outcome, run_of
 from tests.sims.test_worker_orphans import survivors
@@ -45,7 +45,7 @@ def test_an_actor_is_killed_in_each_of_ten_rounds(secure: bool) -> None:
     channel: RayChannel
 
     def kill(slot: int) -> None:
-        kill_actor(channel, slot)
+        kill_host(channel, slot)
 
     kills = {(number, 0, stages[number % 2]): partial(kill, number % 3) for number in range(1, 11)}
     channel = opened(FEDAVG, secure=secure, actors=3, dropout=0.5, log=Lines(kills), told=told)
@@ -65,7 +65,7 @@ def test_an_actor_is_killed_in_each_of_ten_rounds(secure: bool) -> None:
 @SLOW
 def test_answers_of_a_killed_actor_are_not_forgotten() -> None:
     """A client whose actor was killed after it had answered has spent what that answer cost."""
-    log = Lines({(1, 0, Stage.REVEAL): lambda: kill_actor(channel, 0)})
+    log = Lines({(1, 0, Stage.REVEAL): lambda: kill_host(channel, 0)})
     channel = opened(FEDAVG, secure=True, log=log, actors=3, dropout=0.4)
     run = run_of(FEDAVG, channel)
     for expected in (1, 2, 3):
