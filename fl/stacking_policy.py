@@ -111,7 +111,7 @@ def client_batches(
 
 
 def _longest(steps: Sequence[int]) -> list[int]:
-    """Return the indices of clients with so many more steps than others that stacking them is slower."""
+    """Return the indices of clients whose steps exceed those of others so far that stacking is slower."""
     order = sorted(range(len(steps)), key=lambda k: -steps[k])
     best, least, alone = 0, _SHARED_STEP * steps[order[0]], 0.0
     for count, client in enumerate(order, 1):

@@ -1,7 +1,7 @@
 """Records the answers of one session in a client's memory, and charges each of them once.
 
 In a sum whose parts all have noise, an answer is charged before the values are looked at. The time that it
-takes to compute them, and whether they can be used, may then depend on private data, but nobody sees it for
+takes to compute them, and whether they can be used, may then depend on private data, but it stays unseen for
 free: a client that fails there has paid as much as one that answers.
 """
 

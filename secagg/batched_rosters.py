@@ -143,7 +143,7 @@ class _Search:
         worst = max(lacking, default=-left)
         if worst > left or not self._steps.take(1):
             return False
-        if worst <= -left:  # whoever else is left out, the rest differs enough
+        if worst <= -left:  # whichever others are left out, the rest differs enough
             self._fill(left, counts)
             return True
         if left <= self._last:

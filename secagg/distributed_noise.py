@@ -134,7 +134,7 @@ class NoiseAssumptions:
         return tuple(1 + index for index, kept in enumerate(stays) if not kept)
 
     def left(self, roster: int) -> Fraction:
-        """Return the variance that stays of one client's noise if nobody drops out and the surplus is
+        """Return the variance that stays of one client's noise if no client drops out and the surplus is
         removed, as a fraction of the target (the variance that the total needs)."""
         removed = self.surplus(roster, roster)
         shares = enumerate(self.components(roster))

@@ -156,7 +156,7 @@ class BadSignature(PeerError):
 
 class WrongHandOver(PeerError):
     """A statement about a new key is not signed by the old key or the authority, or is of another identity.
-    Whoever made it could take the place of this identity."""
+    Its maker could take the place of this identity."""
 
 
 class UnknownPeer(PeerError):

@@ -3,7 +3,7 @@
 It exists only under `malicious_server`, where clients sign what they publish, accept and reveal. Evidence
 consists of frames of the session, statements that clients signed, and a few values. Among these may be shares
 or a secret that were revealed for the sum in which the client lied. As in any sum, that is at most one of the
-two secrets that mask an input, so that evidence shows nobody's input.
+two secrets that mask an input, so that evidence shows no input.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def _number(value: bytes) -> int:
 
 def _wrong_share(case: _Case) -> None:
     """The accused accepted the tags of a dealer, and revealed a share that does not fit them, or that is
-    outside the field, so that nobody accepts it."""
+    outside the field, so that it is never accepted."""
     published, reveal = case.statement(0, "share tags", by_accused=None), case.statement(1, "reveal")
     tags = published.fields[1]
     size = case.form.tags_bytes

@@ -1,6 +1,6 @@
 """Hybrid key agreement: X25519 with ML-KEM-768 against later decryption of recorded messages.
 
-Envelopes are sealed under HKDF of both secrets. Masks need more: whoever has the dealt secret of a drop-out
+Envelopes are sealed under HKDF of both secrets. Masks need more: a holder of the dealt secret of a drop-out
 must be able to compute its pair masks, from either end of a pair, and ML-KEM has no two ends. So the two KEM
 secrets of a pair, one from each direction, give a *pair secret* for every sum. Pair masks depend on it and on
 X25519. Each end *deposits* the pair secret at the server, under a one-time pad that only its own dealt secret
@@ -24,7 +24,7 @@ KEM_KEY_BYTES: Final = 1184
 CIPHERTEXT_BYTES: Final = 1088
 KEM_SEED_BYTES: Final = 64
 PAIR_SECRET_BYTES: Final = 32
-SECRET_TAG_BYTES: Final = 32  # whoever chooses half of a pair secret could find a collision of fewer
+SECRET_TAG_BYTES: Final = 32  # a party that chooses half of a pair secret could find a collision of fewer
 DEPOSIT_BYTES: Final = PAIR_SECRET_BYTES + SECRET_TAG_BYTES
 
 

@@ -48,7 +48,7 @@ class Preflight:
               removed after one failed sum, and may take one honest client along. Further drop-outs, as many
               as the session plans for, are counted too.
     `setup_bytes_up`, `sum_bytes_up`  bytes that one client sends in set-up, and in a sum of each kind.
-    `cautions`  what may end sums early, but harms nobody's privacy.
+    `cautions`  what may end sums early, but harms no client's privacy.
     """
 
     clients: int

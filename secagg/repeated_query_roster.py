@@ -32,7 +32,7 @@ class RepeatPlanner:
 
     def roster(self, kind: str, payload: bytes, members: tuple[int, ...], *, need: int) -> tuple[int, ...]:
         """Return the ids of the clients to ask: `members`, without some clients of every set that confirmed
-        this query before, so that survivors differ enough from each of these sets, whoever drops out. If too
+        this query before, so that survivors differ enough from each of these sets, whichever drop out. If too
         few would be left, no drop-outs are expected or the log has `all_clients`, return instead the largest
         of these sets that is complete in `members`. Too few: below `need`, even after drop-outs if the last
         total was released. Raises `TooFewClients` if fewer than `need` are left and there is no such set."""

@@ -299,7 +299,7 @@ class ServerMachine:
 
     def _close_depositing(self) -> ServerStep:
         """Settle all disputes about shares and pair secrets, before any input is sent."""
-        self._stranded.update(self.waiting_for)  # nobody has a pair secret with them
+        self._stranded.update(self.waiting_for)  # no client has a pair secret with them
         disputes = [*self._dealt.disputes(), *self._dealt.deposits.disputes()]
         self._pending += self._expel(self._convictions.settle(disputes))
         self._enter(_S.READY)

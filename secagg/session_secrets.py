@@ -184,9 +184,9 @@ class Vault(OneTime):
     ) -> dict[int, RevealedRow]:
         """Return what to reveal, by the position of the dealer, and erase all shares of the sum. Of a
         survivor, reveal the shares of its self-mask secret and of its noise seeds in `surplus` (counted from
-        1). Of a drop-out, reveal the share of its mask key. As the others are erased, nobody can get both
-        kinds for one client, or seeds of noise that must stay. `hashes(position, row)` returns the hashes of
-        all shares in a row. Raises `SecretReused` if already erased."""
+        1). Of a drop-out, reveal the share of its mask key. As the others are erased, the server gets
+        neither both kinds for one client, nor seeds of noise that must stay. `hashes(position, row)` returns
+        the hashes of all shares in a row. Raises `SecretReused` if already erased."""
         taken = revealed_columns(surplus)
         held = self._held.pop(sum_index, None)
         if held is None:

@@ -84,5 +84,5 @@ def dropouts_allowed(cohort: int, dropout: Fraction | float) -> int:
 def liars_around(corrupt: int, threshold: int) -> int:
     """Return the most corrupt clients that one neighbourhood can have: `corrupt`, but fewer than `threshold`,
     because a graph with `threshold` corrupt clients in a neighbourhood is not safe. It is at least 1: if one
-    client contradicts another, somebody lies after all, and only one of them need be a liar."""
+    client contradicts another, one of them lies after all, and only one of them need be a liar."""
     return max(1, min(corrupt, threshold - 1))

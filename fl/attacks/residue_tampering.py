@@ -1,9 +1,9 @@
 """Attacks on secure sums: clients that add arbitrary residues (integers modulo 2^bits) to a sum.
 
-These clients do not follow the protocol. Nobody can check or clip their residues, because they are masked. So
-a client can change a total by any amount, and robust algorithms do not help; clients that only corrupt their
-updates (`updates_and_answers`) are limited by clipping. A simulation calls an attack with the kind of the
-sum, a client's honest residues, and the bounds of the sum's parts; the result is sent instead of these.
+These clients do not follow the protocol. Their residues are masked, and cannot be checked or clipped.
+So a client can change a total by any amount, and robust algorithms do not help; clients that only corrupt
+their updates (`updates_and_answers`) are limited by clipping. A simulation calls an attack with the kind of
+the sum, a client's honest residues, and the bounds of the sum's parts; the result is sent instead of these.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def _federation(
 
 def chosen(clients: Collection[int], choice: ClientChoice, rng: Generator) -> frozenset[int]:
     """Return the client ids in `choice`. If `choice` is a number (int) or fraction (float) of `clients`,
-    return that many random ids. Raise `DataError` for unknown ids, or if there are not so many clients."""
+    return that many random ids. Raise `DataError` for unknown ids, or if there are fewer clients."""
     if isinstance(choice, float | np.floating):
         if not 0 <= choice <= 1:
             raise DataError(f"a fraction of clients must be from 0 to 1, not {choice!r}")

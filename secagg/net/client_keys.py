@@ -1,7 +1,7 @@
 """The keys that a client uses and trusts, and how they change while it runs.
 
 A client pins the public key of the authority and the certificate of the server. A newer registry is adopted
-if the authority signed it, whoever delivers it. Another certificate of the server is adopted if the pinned
+if the authority signed it, whatever delivers it. Another certificate of the server is adopted if the pinned
 key signed it, or handed over to its key. The client's own new key is used as soon as a registry lists it.
 Nothing here trusts the connection over which the bytes came.
 """

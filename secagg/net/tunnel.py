@@ -2,7 +2,8 @@
 
 An engine such as Flower or NVFlare already connects a server with nodes. It sends a message to a node, and
 the node replies. The two ends of a tunnel turn this into byte streams, on which a `Server` and its `Client`s
-speak TLS as on sockets. The engine sees sizes and times of encrypted letters. It authenticates nobody for us.
+speak TLS as on sockets. The engine sees sizes and times of encrypted letters. We do not trust the
+identities that it claims.
 
     server:  async with open_tunnel(carrier) as listener:
                  async with open_server(listener, members=..., context=...) as server: ...

@@ -34,7 +34,7 @@ _RETIRED: Final = 16  # instances whose late letters a node ignores
 
 @dataclass
 class _Reply:
-    """The reply to a letter, as soon as it is `done`. It is None if nobody waits for it any more."""
+    """The reply to a letter, as soon as it is `done`. It is None if no call waits for it any more."""
 
     content: bytes | None = None
     done: trio.Event = field(default_factory=trio.Event)

@@ -188,11 +188,11 @@ class CutShort:
 @dataclass(frozen=True, kw_only=True)
 class GroupSteps:
     """How many sums of a group were released per round. A group's sums are over the same private vectors.
-    `rounds` maps a number of released sums to the number of rounds with so many."""
+    `rounds` maps a number of released sums to the number of rounds with this number."""
 
     group: str
     planned: int  # the largest number of sums of the group in one round
-    rounds: Mapping[int, int]  # number of released sums -> number of rounds with so many
+    rounds: Mapping[int, int]  # number of released sums -> number of such rounds
     cut_short: tuple[CutShort, ...]
 
     @property

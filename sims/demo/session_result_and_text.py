@@ -227,7 +227,7 @@ def _row(number: int, each: SumResult) -> tuple[str, ...]:
 
 
 def _names(members: Collection[int]) -> str:
-    """Return the ids of the first `_NAMED` clients and the number of the others as text; "-" for nobody."""
+    """Return the ids of the first `_NAMED` clients and the number of the others as text; "-" for none."""
     more = f" +{len(members) - _NAMED}" if len(members) > _NAMED else ""
     return " ".join(map(str, sorted(members)[:_NAMED])) + more or "-"
 

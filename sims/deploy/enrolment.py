@@ -48,7 +48,7 @@ class Changes:
 @dataclass(frozen=True)
 class Enrolled:
     """A registry, its members' certificates by id (empty if there is no file), and whether it was changed.
-    `new_keys` has the members that got another key, and who signed the hand-over to it; None: nobody."""
+    `new_keys` has the members that got another key, and who signed the hand-over to it; None: no one."""
 
     registry: Registry
     certificates: Mapping[int, bytes]

@@ -1,5 +1,5 @@
 """Whether a server can do its work: its registry has not expired, and its ledger and its results can be
-written. A cause is examined each time somebody asks, so the answer is good again when the cause is gone."""
+written. A cause is examined at each request, so the answer is good again when the cause is gone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from secagg.ledger import ServerLedger
 from secagg.net.event_log import EventLog
 from sims.deploy.disk_room import check_room
 
-_FRESH: Final = 1.0  # seconds for which an answer is given again, so that nobody can keep the disk busy
+_FRESH: Final = 1.0  # seconds for which an answer is given again, so that requests cannot keep the disk busy
 
 
 class Subject(Enum):

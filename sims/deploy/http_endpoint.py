@@ -1,6 +1,6 @@
 """A minimal HTTP server for reports to an operator. It reads one request of bounded size from a connection,
 answers GET and HEAD of a few known paths, and closes the connection. It has a bounded number of connections
-and a deadline for each, so a client that is slow, silent or hostile costs little and delays nobody.
+and a deadline for each, so a client that is slow, silent or hostile costs little and delays no other.
 
 On a loopback address, it answers only requests for an IP address or `localhost`. Otherwise a web page could
 give its own name the address 127.0.0.1 (DNS rebinding), and read the reports through its visitor's browser.
@@ -113,7 +113,7 @@ class HttpEndpoint:
 
 
 def _is_local_host(value: bytes) -> bool:
-    """Return whether the header `Host` has no name that somebody else could give this machine."""
+    """Return whether the header `Host` has no name that another party could give this machine."""
     found = _HOST.fullmatch(value.decode("latin-1"))
     if found is None:
         return False

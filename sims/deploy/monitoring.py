@@ -133,7 +133,7 @@ class Monitoring:
             self._metrics.note_not_asked(reason)
 
     def note_not_held(self, error: Exception) -> None:
-        """Count a round of training in which nobody could be asked, because of `error`."""
+        """Count a round of training in which no client could be asked, because of `error`."""
         if self._metrics is not None:
             self._metrics.note_not_held(error)
 

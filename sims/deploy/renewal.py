@@ -71,8 +71,8 @@ class FileWatch:
         self._nudged.set()
 
     async def follow(self, take: Callable[[], Awaitable[None]], log: EventLog) -> None:
-        """Call `take` after every change. If it raises `SecaggError`, call it again a moment later: somebody
-        may be writing several files. If it raises again, tell the log why."""
+        """Call `take` after every change. If it raises `SecaggError`, call it again a moment later: an
+        operator may be writing several files. If it raises again, tell the log why."""
         while True:
             with trio.move_on_after(_INTERVAL):
                 await self._nudged.wait()

@@ -124,7 +124,7 @@ class ServerMetrics:
         self._refused.labels(_name(reason)).inc()
 
     def note_not_held(self, error: Exception) -> None:
-        """Count a round of training in which nobody could be asked. The class of `error` is the label."""
+        """Count a round of training in which no client could be asked. The class of `error` is the label."""
         self._refused.labels(_class(error)).inc()
 
     def show_rounds(self, planned: int, done: Callable[[], int], failed: Callable[[], int]) -> None:

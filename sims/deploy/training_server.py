@@ -229,7 +229,7 @@ class TrainingServer(FinishedRun):
 
     def _rest(self, *, completed: bool) -> float:
         """Return the seconds to wait after a round. They double with every round that fails after another, so
-        that a lasting problem does not use up the rounds of the run before somebody has seen it."""
+        that a lasting problem does not use up the rounds of the run before an operator has seen it."""
         self._losses = 0 if completed else self._losses + 1
         return 0.0 if completed else self._section.rest * 2.0 ** min(self._losses - 1, _MOST_DOUBLINGS)
 

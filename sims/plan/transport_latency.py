@@ -18,7 +18,7 @@ from sims.plan.cost_plan import CostPlan
 
 
 @dataclass(frozen=True)
-class Transport:
+class MeasuredTransport:
     """A way to carry messages, and the `seconds` that a stage took with it, without computation."""
 
     name: str
@@ -34,13 +34,13 @@ class Transport:
 TRANSPORTS: Final = {
     each.name: each
     for each in (
-        Transport(
+        MeasuredTransport(
             "tls",
             "connections of secagg serve and join",
             0.01,
             "a next sum under malicious_server took 0.03 s, in three stages",
         ),
-        Transport(
+        MeasuredTransport(
             "flower",
             "secagg join --flower",
             0.6,
@@ -48,7 +48,7 @@ TRANSPORTS: Final = {
             connection_exchanges=2,
             faster="tls",
         ),
-        Transport(
+        MeasuredTransport(
             "flower-relay",
             "stock SuperNodes with secagg join --relay",
             8.0,
@@ -56,7 +56,7 @@ TRANSPORTS: Final = {
             connection_exchanges=2,
             faster="flower",
         ),
-        Transport(
+        MeasuredTransport(
             "nvflare",
             "a job of NVFlare",
             0.11,
@@ -64,7 +64,7 @@ TRANSPORTS: Final = {
             connection_exchanges=2,
             faster="tls",
         ),
-        Transport("ray", "a simulation on Ray", 0.002, "an empty call of two actors took 1.5 ms"),
+        MeasuredTransport("ray", "a simulation on Ray", 0.002, "an empty call of two actors took 1.5 ms"),
     )
 }
 
@@ -73,7 +73,7 @@ TRANSPORTS: Final = {
 class TransportCost:
     """What a transport adds to the rounds of a plan, besides training, computation and bytes."""
 
-    transport: Transport
+    transport: MeasuredTransport
     rounds: int
     stages_per_sum: int
     sum_stages: int  # most stages of all sums of a round

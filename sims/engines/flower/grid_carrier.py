@@ -89,8 +89,8 @@ class GridCarrier:
         return carried.reply
 
     async def run(self) -> None:
-        """Push and pull messages. Raise `EngineLost` if the SuperLink cannot be reached for long: whoever
-        starts the run again finds it as it was."""
+        """Push and pull messages. Raise `EngineLost` if the SuperLink cannot be reached for long: the
+        run is as it was when it is started again."""
         reached = trio.current_time()
         while True:
             try:

@@ -45,6 +45,6 @@ class SecaggRecipe(Recipe):  # type: ignore[misc]  # NVFlare has no types
         super().__init__(secagg_job(name, min_clients=min_clients, scenario=scenario))
 
     def process_env(self, env: ExecEnv) -> None:
-        """Let a simulation, in which nobody has a startup kit, use the classes of the job."""
+        """Let a simulation, which has no startup kits, use the classes of the job."""
         if isinstance(env, SimEnv):
             install_in_simulation(Path(env.workspace_root) / self.name)

@@ -71,7 +71,7 @@ class ClientActor:
                 return self._load(command)
             case commands.AddAnswers():
                 return self._add(command, apart[0])
-            case commands.Exchange():
+            case commands.ExchangeFrames():
                 return self._exchange(command, apart)
             case FinishRound():
                 return self._finish(command)
@@ -160,7 +160,7 @@ class ClientActor:
             machines, self._answer, listener=self._hear, on_refusal=self._note_refusal
         )
 
-    def _exchange(self, command: commands.Exchange, apart: Sequence[bytes]) -> commands.Replies:
+    def _exchange(self, command: commands.ExchangeFrames, apart: Sequence[bytes]) -> commands.Replies:
         machines, asked = self._machines, dict[int, Asked]()
         assert machines is not None  # a session is open
         self._replies = replies = commands.Replies()

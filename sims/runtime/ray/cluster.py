@@ -1,7 +1,7 @@
 """Connects this process to Ray: to a cluster, or to a local Ray that begins and ends with this process.
 
-A process has one connection, which all its channels share. Whoever has called `ray.init` before keeps control
-over the connection: it is used as it is, and never closed here.
+A process has one connection, which all its channels share. If `ray.init` was called before, the caller keeps
+control over the connection: it is used as it is, and never closed here.
 """
 
 from __future__ import annotations

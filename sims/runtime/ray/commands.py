@@ -91,7 +91,7 @@ class OpenSession:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ExchangeFrames:
     """Tells an actor to deliver frames, in order, and to compute the clients' replies. A frame that goes to
     many comes apart, and has its position there in place of its bytes. The reply is `Replies`."""
 
@@ -123,4 +123,4 @@ class EndSession:
 
 
 SilentCommand: TypeAlias = BeginRound | DeliverEvent | OpenSession | EndSession  # without a reply
-ActorCommand: TypeAlias = LoadClients | AddAnswers | Exchange | FinishRound | SilentCommand
+ActorCommand: TypeAlias = LoadClients | AddAnswers | ExchangeFrames | FinishRound | SilentCommand

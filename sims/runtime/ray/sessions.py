@@ -15,7 +15,14 @@ from secagg.server import ServerMachine
 from sims.runtime.insecure_seed_hooks import server_hooks
 from sims.runtime.plain import PlainSession, SumInProgress
 from sims.runtime.ray.actor_pool import ActorPool
-from sims.runtime.ray.commands import AddAnswers, AnswersAdded, EndSession, Exchange, OpenSession, Replies
+from sims.runtime.ray.commands import (
+    AddAnswers,
+    AnswersAdded,
+    EndSession,
+    ExchangeFrames,
+    OpenSession,
+    Replies,
+)
 from sims.runtime.secure import ObservedSession, server_machine
 from sims.runtime.session_channel import SimulatedSessionPlan
 
@@ -84,7 +91,7 @@ class ActorSecureSession(ObservedSession):
                     self.bytes_down[stage] += len(packet.frame)
                     self.frames_down[stage] += 1
                     frames.setdefault(self._slots[member], []).append((member, content))
-        commands = {slot: Exchange(tuple(some)) for slot, some in frames.items()}
+        commands = {slot: ExchangeFrames(tuple(some)) for slot, some in frames.items()}
         for reply in self._call(commands, tuple(shared)).values():
             self._take(reply, stage)
 
