@@ -32,11 +32,15 @@ test: lint
 	$(BIN)/pytest $(COVERING) -n 2 --cov
 	$(BIN)/pytest -n 2 $(COVERING:%=--ignore=%)
 
-# The long tests run without the tracer, which would treble their time. `protocols` must be covered in all branches, and
-# `sims` in nine lines of ten.
-test-all: test
+# The same tests, each once, and the long ones, which run without the tracer: it would treble their time. `protocols`
+# must be covered in all branches, and `sims` in nine lines of ten.
+COVERING_ALL := $(COVERING) tests/protocols tests/sims tests/golden
+
+test-all: lint
+	$(BIN)/pytest $(COVERING) -n 2 --cov
 	$(BIN)/pytest tests/protocols -n 2 --cov=protocols
 	$(BIN)/pytest tests/sims tests/golden -n 2 --cov=sims --cov-config=tests/coverage-of-lines.ini
+	$(BIN)/pytest -n 2 $(COVERING_ALL:%=--ignore=%)
 	$(BIN)/pytest -n 2 -m slow
 
 # Each engine has an environment of its own, in which the package is installed as a wheel, each time anew: the examples
