@@ -93,16 +93,16 @@ def _engine(args: argparse.Namespace) -> "OpenEngine | None":
     from sims.engines.flower.versions import check_flower
 
     check_flower()
-    from sims.engines.flower.fleet_node import open_node
+    from sims.engines.flower.fleet_node import open_node, read_node_settings
 
     try:
         address = Address.parse(args.flower)
     except ParameterError as error:
         raise ConfigError(f"--flower: {error}") from None
-    return lambda log: open_node(
+    settings = read_node_settings(
         address,
-        log,
         insecure=args.insecure,
         root_certificates=args.root_certificates,
         private_key=args.auth_supernode_private_key,
     )
+    return lambda log: open_node(settings, log)

@@ -7,9 +7,12 @@ is executed, and no app (FAB) is ever fetched.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import httpx
@@ -34,13 +37,14 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from secagg.errors import SecaggError
 from sims.engines.flower import LETTER, MESSAGE_TYPE, RECORD
+from sims.engines.flower.bounded_http import PATIENCE, BoundedHttp, explained
 
 # Seconds. The SuperLink takes a node for offline after twice this time without a sign, and only then accepts
 # a new process of the node.
 HEARTBEAT: Final = 10.0  # the least that it accepts
 _SOON: Final = 0.05  # seconds after which objects that are not there yet are asked for again
 _LONGEST: Final = 1.0
-_PATIENCE: Final = 60.0  # seconds for the objects of a message to arrive
+_ARRIVAL: Final = 60.0  # seconds for the objects of a message to arrive
 _TYPES: Final = ("Message", "RecordDict", "ConfigRecord")
 
 T = TypeVar("T")
@@ -56,8 +60,9 @@ class FleetError(SecaggError):
 
 @dataclass(frozen=True)
 class FleetMessage:
-    """A message that a node has received, and the letter in it; None if it is not one of ours."""
+    """A message of a run that a node has received, and the letter in it; None if it is not one of ours."""
 
+    run: int
     header: Any = field(repr=False)
     letter: bytes | None = field(repr=False)
 
@@ -65,7 +70,8 @@ class FleetMessage:
 class FleetApi:
     """A connection of a node to a SuperLink at `address`, over TLS unless `insecure`. The node authenticates
     with `key`; without one, it registers a new key by itself, which a SuperLink with node authentication
-    refuses. All calls block, may be made by several threads, and raise `FleetError`."""
+    refuses. All calls block, may be made by several threads, and raise `FleetError`, whatever the SuperLink
+    sends. A response may take `patience` seconds."""
 
     def __init__(
         self,
@@ -74,6 +80,7 @@ class FleetApi:
         insecure: bool = False,
         root_certificates: bytes | None = None,
         key: EllipticCurvePrivateKey | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         self._registers = key is None
         private = generate_key_pairs()[0] if key is None else key
@@ -85,6 +92,7 @@ class FleetApi:
             interceptors=[
                 RuntimeVersionHttpInterceptor(component_name="SuperNode"),
                 NodeAuthHttpInterceptor(private, private.public_key()),
+                BoundedHttp(lambda: self._client._client, patience=patience),
             ],
         )
         self._node = Node()
@@ -111,44 +119,53 @@ class FleetApi:
         found = _checked(self._client.PullMessages, fleet.PullMessagesRequest(node=self._node))
         if not found.messages_list:
             return None
-        header, tree = message_from_proto(found.messages_list[0]), found.message_object_trees[0]
-        run_id, message_id = header.metadata.run_id, header.metadata.message_id
-        names = [each.object_id for each in objects.iterate_object_tree(tree)]
-        pull = make_pull_object_fn_protobuf(partial(_checked, self._client.PullObject), self._node, run_id)
-        try:
-            contents = store.pull_objects(
-                names, pull, max_time=_PATIENCE, initial_backoff=_SOON, backoff_cap=_LONGEST
-            )
-        except store.ObjectPullError:
-            return None  # the sender has not sent it whole
+        with _own_protocol():
+            header, tree = message_from_proto(found.messages_list[0]), found.message_object_trees[0]
+            run, message_id = int(header.metadata.run_id), str(header.metadata.message_id)
+            # A letter has three objects. Others are not pulled.
+            names = [each.object_id for each in islice(objects.iterate_object_tree(tree), len(_TYPES) + 1)]
+        contents = self._pulled(names, run) if len(names) == len(_TYPES) else {}
+        if contents is None:
+            return None
         confirm = partial(_checked, self._client.ConfirmMessageReceived)
-        make_confirm_message_received_fn_protobuf(confirm, self._node, run_id)(message_id)
-        return FleetMessage(header, letter_in(header, message_id, contents))
+        make_confirm_message_received_fn_protobuf(confirm, self._node, run)(message_id)
+        return FleetMessage(run, header, letter_in(header, message_id, contents))
+
+    def _pulled(self, names: list[str], run: int) -> dict[str, bytes] | None:
+        """Return the objects with these names; None if the sender does not send them all. This thread pulls
+        them one by one: those of Flower's own functions would delay the end of the process."""
+        pull = make_pull_object_fn_protobuf(partial(_checked, self._client.PullObject), self._node, run)
+        until = time.monotonic() + _ARRIVAL
+        try:
+            return {name: _when_there(pull, name, until) for name in names}
+        except (store.ObjectPullError, store.ObjectUnavailableError):
+            return None
 
     def reply(self, message: FleetMessage, letter: bytes) -> None:
-        content = RecordDict({RECORD: ConfigRecord({LETTER: letter})})
-        reply = Message(content, reply_to=message.header)
-        with objects.no_object_id_recompute():
-            reply.metadata.__dict__["_message_id"] = reply.object_id
-            tree = objects.get_object_tree(reply)
-            nested = objects.get_all_nested_objects(reply)
-            request = fleet.PushMessagesRequest(
-                node=self._node,
-                messages_list=[message_to_proto(remove_content_from_message(reply))],
-                message_object_trees=[tree],
-                clientapp_runtime_list=[0.0],
-            )
-            answer = _checked(self._client.PushMessages, request)
-            push = make_push_object_fn_protobuf(
-                partial(_checked, self._client.PushObject),
-                self._node,
-                message.header.metadata.run_id,
-                answer.session_id,
-            )
-            try:
-                store.push_objects(nested, push, object_ids_to_push=set(answer.objects_to_push))
-            except store.ObjectPushError as error:
-                raise FleetError(f"the SuperLink does not take a reply: {error}") from None
+        with _own_protocol():
+            content = RecordDict({RECORD: ConfigRecord({LETTER: letter})})
+            reply = Message(content, reply_to=message.header)
+            with objects.no_object_id_recompute():
+                reply.metadata.__dict__["_message_id"] = reply.object_id
+                tree = objects.get_object_tree(reply)
+                nested = objects.get_all_nested_objects(reply)
+                request = fleet.PushMessagesRequest(
+                    node=self._node,
+                    messages_list=[message_to_proto(remove_content_from_message(reply))],
+                    message_object_trees=[tree],
+                    clientapp_runtime_list=[0.0],
+                )
+                deflated = {name: each.deflate() for name, each in nested.items()}
+        answer = _checked(self._client.PushMessages, request)
+        wanted = set(answer.objects_to_push)
+        push = make_push_object_fn_protobuf(
+            partial(_checked, self._client.PushObject), self._node, message.run, answer.session_id
+        )
+        try:
+            for name in deflated.keys() & wanted:
+                push(name, deflated[name])
+        except store.ObjectPushError as error:
+            raise FleetError(f"the SuperLink does not take a reply: {error}") from None
 
     def close(self) -> None:
         self._client.close()
@@ -157,32 +174,49 @@ class FleetApi:
 def letter_in(header: Message, message_id: str, contents: dict[str, bytes]) -> bytes | None:
     """Return the letter in the objects of a message; None if it is another kind of message, or has objects
     that a letter does not need."""
-    types = sorted(map(_type_of, contents.values()))
-    if header.metadata.message_type != MESSAGE_TYPE or types != sorted(_TYPES):
+    if header.metadata.message_type != MESSAGE_TYPE:
         return None
     try:
+        if sorted(map(objects.get_object_type_from_object_content, contents.values())) != sorted(_TYPES):
+            return None
         message: Any = store.inflate_object_from_contents(message_id, contents)
         letter = message.content[RECORD][LETTER]
-    except (KeyError, TypeError, ValueError, AttributeError, store.UnexpectedObjectContentError):
+    except Exception:  # Flower's readers raise many kinds of errors.
         return None
     return letter if isinstance(letter, bytes) else None
 
 
-def _type_of(content: bytes) -> str:
+def _when_there(pull: Callable[[str], bytes], name: str, until: float) -> bytes:
+    """Return an object. Ask again while it is not there, for as long as `until` is to come."""
+    pause = _SOON
+    while True:
+        try:
+            return pull(name)
+        except store.ObjectUnavailableError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST)
+
+
+@contextmanager
+def _own_protocol() -> Iterator[None]:
+    """Raise `FleetError` if Flower's functions cannot handle what the SuperLink has sent."""
     try:
-        return str(objects.get_object_type_from_object_content(content))
-    except (ValueError, IndexError):
-        return ""
+        yield
+    except httpx.HTTPError:
+        raise
+    except Exception as error:
+        raise FleetError(
+            f"the SuperLink does not answer according to its protocol ({type(error).__name__})"
+        ) from None
 
 
 def _checked(call: Callable[[Any], T], request: Any) -> T:
     """Return what a call to the SuperLink returns. Raise `FleetError` if it fails."""
     try:
-        return call(request)
-    except httpx.HTTPStatusError as error:
-        status = error.response.status_code
-        raise FleetError(f"the SuperLink answers {status}", status=status) from None
+        with _own_protocol():
+            return call(request)
     except httpx.HTTPError as error:
-        raise FleetError(f"the SuperLink cannot be reached ({type(error).__name__})") from None
-    except ValueError:
-        raise FleetError("the SuperLink answers with something else than its protocol") from None
+        status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else 0
+        raise FleetError(explained(error), status=status) from None

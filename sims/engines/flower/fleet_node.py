@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import ssl
+import stat
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import trio
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
@@ -28,10 +34,17 @@ _NOT_ACTIVATED: Final = (412,)
 _EARLY: Final = 0.7  # heartbeats are sent before they are due
 _STILL_ONLINE: Final = 75.0  # seconds, at most, that a killed process counts as online
 _MOST_DOUBLINGS: Final = 4  # of the time between two attempts
+_LAST: Final = 5.0  # seconds for calls that go on when the task is cancelled
+# Seconds without a letter after which a run is over, or its server is gone. A server leaves a letter with
+# every node, and a node replies within 20 seconds.
+_QUIET: Final = 45.0
+_OTHERS: Final = 0o077
+_MOST_WAITING: Final = 4  # letters of other runs that wait until then
 
 
 class FleetNode:
-    """Takes the letters that come from a SuperLink to `dialer`. Implements `NodeEngine`."""
+    """Takes the letters that come from a SuperLink to `dialer`, those of one run at a time. Implements
+    `NodeEngine`."""
 
     def __init__(self, api: FleetApi, log: EventLog, *, address: Address) -> None:
         self.dialer = TunnelDialer()
@@ -39,6 +52,11 @@ class FleetNode:
         self._log = log
         self._address = address
         self._answers = trio.Semaphore(_MAX_ANSWERS)
+        self._run: int | None = None  # the run whose letters are taken
+        self._heard = -math.inf  # when its last letter came
+        self._waiting = 0  # letters of other runs
+        self._named: int | None = None  # the last other run that was written to the log
+        self._sends: set[trio.CancelScope] = set()
 
     async def run(self) -> None:
         """Be a node of the SuperLink until the task is cancelled. Raise `ConfigError` if the SuperLink does
@@ -48,9 +66,10 @@ class FleetNode:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._beat)
                 nursery.start_soon(self._receive, nursery)
+                nursery.start_soon(self._limit_sends)
         finally:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self._leave)
+            with trio.move_on_after(_LAST, shield=True):
+                await trio.to_thread.run_sync(self._leave, abandon_on_cancel=True)
 
     async def _activate(self) -> None:
         attempt, first = 0, trio.current_time()
@@ -110,13 +129,57 @@ class FleetNode:
                 await trio.sleep(_BUSY if trio.current_time() < last + _AWAKE else _IDLE)
 
     async def _answer(self, message: FleetMessage, letter: bytes) -> None:
+        if not await self._has_turn(message.run):
+            return
         async with self._answers:
             try:
-                reply = await self.dialer.answer(letter)
-                await trio.to_thread.run_sync(self._api.reply, message, reply)
+                await self._send(message, await self.dialer.answer(letter))
             except (FleetError, MalformedMessage) as error:
                 self._log.write("letter lost", reason=str(error))
                 self.dialer.lose_streams()
+
+    async def _has_turn(self, run: int) -> bool:
+        """Wait until the letters of `run` may be taken. Return False if too many letters wait."""
+        if self._is_other(run):
+            if self._named != run:
+                reason = f"run {run} has to wait: this node takes part in run {self._run}"
+                self._log.write("caution", reason=reason)
+                self._named = run
+            if self._waiting == _MOST_WAITING:
+                return False
+            self._waiting += 1
+            try:
+                await self._wait_for_end(run)
+            finally:
+                self._waiting -= 1
+        self._run, self._heard = run, trio.current_time()
+        return True
+
+    async def _wait_for_end(self, run: int) -> None:
+        """Wait until the run whose letters are taken is over, or another letter of `run` was taken."""
+        while self._is_other(run):  # noqa: ASYNC110  (each letter that comes meanwhile puts it off)
+            await trio.sleep_until(self._heard + _QUIET)
+
+    def _is_other(self, run: int) -> bool:
+        """Whether this node takes part in another run, whose last letter is not long ago."""
+        return run != self._run and trio.current_time() < self._heard + _QUIET
+
+    async def _send(self, message: FleetMessage, reply: bytes) -> None:
+        """Send a reply, also when the task is cancelled."""
+        with trio.CancelScope(shield=True) as scope:
+            self._sends.add(scope)
+            try:
+                await trio.to_thread.run_sync(self._api.reply, message, reply, abandon_on_cancel=True)
+            finally:
+                self._sends.discard(scope)
+
+    async def _limit_sends(self) -> None:
+        """When the task is cancelled, give replies that are being sent a last moment."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            for scope in self._sends:
+                scope.deadline = trio.current_time() + _LAST
 
 
 def _hint(error: FleetError) -> str:
@@ -125,27 +188,43 @@ def _hint(error: FleetError) -> str:
     return ": the key of this node is not registered, or an earlier process of it still counts as online"
 
 
-def open_node(
-    address: Address,
-    log: EventLog,
-    *,
-    insecure: bool,
-    root_certificates: Path | None,
-    private_key: Path | None,
-) -> FleetNode:
-    """Return a node of the SuperLink at `address`. Raise `ConfigError` if files cannot be used, or if their
-    combination makes no sense."""
+@dataclass(frozen=True)
+class NodeSettings:
+    """How a node reaches its SuperLink, with the contents of the files that were named."""
+
+    address: Address
+    insecure: bool
+    roots: bytes | None
+    key: EllipticCurvePrivateKey | None
+    cautions: tuple[str, ...] = ()
+
+
+def read_node_settings(
+    address: Address, *, insecure: bool, root_certificates: Path | None, private_key: Path | None
+) -> NodeSettings:
+    """Return the settings of a node of the SuperLink at `address`. Raise `ConfigError` if files cannot be
+    used, or if their combination makes no sense."""
     if insecure and (root_certificates or private_key):
         raise ConfigError("--insecure: remove it, or else --root-certificates and the node's key")
     if insecure and not address.is_loopback:
         raise ConfigError(f"--insecure: {address} is not on this machine; name --root-certificates")
-    roots = None if root_certificates is None else _read(root_certificates)
+    roots = None if root_certificates is None else _roots(root_certificates)
     key = None if private_key is None else _key(private_key)
-    try:
-        api = FleetApi(str(address), insecure=insecure, root_certificates=roots, key=key)
-    except (ValueError, OSError):
-        raise ConfigError(f"{root_certificates}: has no certificates in PEM format") from None
-    return FleetNode(api, log, address=address)
+    cautions = [] if private_key is None else list(_cautions(private_key))
+    return NodeSettings(address, insecure, roots, key, tuple(cautions))
+
+
+def open_node(settings: NodeSettings, log: EventLog) -> FleetNode:
+    """Return a node, which is not online yet."""
+    for caution in settings.cautions:
+        log.write("caution", reason=caution)
+    api = FleetApi(
+        str(settings.address),
+        insecure=settings.insecure,
+        root_certificates=settings.roots,
+        key=settings.key,
+    )
+    return FleetNode(api, log, address=settings.address)
 
 
 def _read(path: Path) -> bytes:
@@ -155,13 +234,28 @@ def _read(path: Path) -> bytes:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
 
 
+def _roots(path: Path) -> bytes:
+    content = _read(path)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=content.decode("ascii"))
+    except (ValueError, OSError):  # an `SSLError` is an `OSError`
+        raise ConfigError(f"{path}: has no certificates in PEM format") from None
+    return content
+
+
 def _key(path: Path) -> EllipticCurvePrivateKey:
     content = _read(path)
     for load in (load_pem_private_key, load_ssh_private_key):
         try:
             key = load(content, None)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, UnsupportedAlgorithm):
             continue
         if isinstance(key, EllipticCurvePrivateKey):
             return key
     raise ConfigError(f"{path}: is no private key of an elliptic curve without a password")
+
+
+def _cautions(private_key: Path) -> Iterator[str]:
+    mode = stat.S_IMODE(private_key.stat().st_mode)
+    if mode & _OTHERS:
+        yield f"{private_key}: other users can use this key (mode {mode:04o}): chmod 600 {private_key}"
