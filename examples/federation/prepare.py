@@ -12,6 +12,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SITES = range(1, 6)
+MODEL_FILES = ("digits_net.py",)  # at the server and at every site
+DATA_FILES = ("digits_loaders.py",)  # at the sites only
 
 SERVER = """
 [deploy]
@@ -50,20 +52,15 @@ unnoised_sums = 0          # every sum has noise
 max_rho = {rho}
 
 [input]
-data = "my_data:load"
+data = "digits_loaders:loaders"
 state = "site-{site}.state"
 model = "final.npz"
 
+[input.arguments]          # of the function that returns the data
+site = {site}
+
 [patience]
 handshake = 20.0           # seconds after which the site tries again to reach the server
-"""
-
-MY_DATA = """from digits_loaders import loaders
-
-
-def load():
-    train, test = loaders({site})
-    return train.dataset, test.dataset
 """
 
 
@@ -92,16 +89,14 @@ def hand_out(directory: Path, party: str, *names: str) -> Path:
 
 
 def prepare_server(directory: Path) -> None:
-    local = hand_out(directory, "server", "digits_net.py")
+    local = hand_out(directory, "server", *MODEL_FILES)
     (local / "secagg.toml").write_text((HERE / "train.toml").read_text() + SERVER)
 
 
 def prepare_site(directory: Path, site: int, rho: float) -> None:
-    names = ("train.toml", "digits_net.py", "digits_loaders.py")
-    local = hand_out(directory, f"site-{site}", *names)
+    local = hand_out(directory, f"site-{site}", "train.toml", *MODEL_FILES, *DATA_FILES)
     with (local / "train.toml").open("a") as file:
         file.write("\n[deploy]\nclients = 5\n")
-    (local / "my_data.py").write_text(MY_DATA.format(site=site))
     (local / "secagg.toml").write_text(SITE.format(site=site, rho=rho))
     secagg("join", "--new-ledger", "secagg.toml", where=local)
 
@@ -109,7 +104,11 @@ def prepare_site(directory: Path, site: int, rho: float) -> None:
 def main() -> None:
     from sims.deploy.run_terms import run_terms
 
+    if len(sys.argv) != 2:
+        sys.exit("name the directory to make: python prepare.py federation")
     directory = Path(sys.argv[1]).resolve()
+    if directory.exists():
+        sys.exit(f"{directory} exists: name another directory")
     directory.mkdir(parents=True)
     make_keys(directory)
     prepare_server(directory)

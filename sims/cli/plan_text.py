@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from secagg.session_params import LIVENESS_BITS
-from sims.text_format import EXACT_TOTAL, counted
+from sims.text_format import EXACT_TOTAL, counted, size
 
 if TYPE_CHECKING:
     from protocols.catalogue_entry import Parameter
@@ -117,6 +117,7 @@ def _chance(probability: float) -> str:
 
 # --- transport ----------------------------------------------------------------------------------------
 
+_LARGE = 1 << 20  # bytes of a message that no transport was measured with
 _SOON = 0.5  # seconds a round, up to which no transport is worth a thought
 _MINUTE, _HOUR = 60, 3600
 
@@ -155,6 +156,11 @@ def _stages(plan: "CostPlan", cost: "TransportCost") -> str:
 
 
 def _judgement(cost: "TransportCost") -> str:
+    if cost.message_bytes > _LARGE:
+        return (
+            f"measured with small messages: with {size(cost.message_bytes)} each, the network and the engine "
+            "decide how long a stage takes"
+        )
     added = cost.seconds_per_round
     if added <= _SOON:
         return "little: training and the network decide how long a round takes"

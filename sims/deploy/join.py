@@ -23,7 +23,6 @@ from secagg.net.tls import ClientTls
 from secagg.net.tunnel_dialer import NodeEngine, carried
 from sims.config_problems import ConfigError
 from sims.deploy.client_setup import ClientSetup, load_client_setup
-from sims.deploy.listening import NO_ENGINE
 from sims.deploy.log import open_log
 from sims.deploy.process_control import run_watched, single_error
 from sims.deploy.renewal import ClientFiles
@@ -34,6 +33,10 @@ if TYPE_CHECKING:
 
 
 OpenEngine: TypeAlias = Callable[[EventLog], NodeEngine]
+_NO_ENGINE: Final = (
+    'is "engine": add --flower HOST:PORT or --relay SOCKET, or let NVFlare start this client. For '
+    "connections without an engine, write host:port"
+)
 
 
 def join(path: Path, *, sessions: int = 0, open_engine: OpenEngine | None = None) -> None:
@@ -69,7 +72,7 @@ class JoinRunner:
         engine: NodeEngine | None = None,
     ) -> None:
         if engine is None and plan.config.client.server is ENGINE:
-            raise ConfigError(f"client.server: {NO_ENGINE}")
+            raise ConfigError(f"client.server: {_NO_ENGINE}")
         self._engine = engine
         self._plan = plan
         self._ledger = ledger

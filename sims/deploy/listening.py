@@ -17,8 +17,8 @@ from sims.config_problems import ConfigError
 from sims.deploy.listen_errors import cannot_listen
 from sims.deploy.renewal import LiveServerCredentials, tls_context
 
-NO_ENGINE: Final = (
-    'is "engine", but no engine has started this process: write host:port, or see docs/engines.md'
+_NO_ENGINE: Final = (
+    'is "engine": flwr run or a job of NVFlare starts such a server. For secagg serve, write host:port'
 )
 
 
@@ -49,7 +49,7 @@ async def listen(
             open_tunnel(settings.carrier, farewell=settings.patience.farewell)
         )
     elif settings.address is ENGINE:
-        raise ConfigError(f"{settings.where}: {NO_ENGINE}")
+        raise ConfigError(f"{settings.where}: {_NO_ENGINE}")
     opened = open_server(
         place,
         members=own.registry.members,

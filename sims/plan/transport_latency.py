@@ -79,6 +79,7 @@ class TransportCost:
     sum_stages: int  # most stages of all sums of a round
     setup_stages: int  # at the start of a session
     rounds_per_session: int
+    message_bytes: int  # of the longest message of a sum
 
     @property
     def seconds_per_round(self) -> float:
@@ -107,6 +108,7 @@ class TransportCost:
             "connection_exchanges": self.transport.connection_exchanges,
             "seconds_per_round": self.seconds_per_round,
             "seconds": self.seconds,
+            "message_bytes": self.message_bytes,
         }
 
 
@@ -121,4 +123,5 @@ def transport_cost(plan: CostPlan, transport: str, *, rounds: int) -> TransportC
         sum_stages=stages * plan.sums_per_round,
         setup_stages=2 if plan.key_agreement is KeyAgreement.X25519 else 3,
         rounds_per_session=plan.rounds_per_session,
+        message_bytes=max((max(each.bytes_up, each.broadcast_bytes) for each in plan.sums), default=0),
     )

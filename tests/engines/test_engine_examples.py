@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -60,6 +61,14 @@ def check_trained(server: Path, sites: list[Path]) -> None:
             assert np.array_equal(archive["model"], model)
 
 
+def check_evaluated(where: Path) -> None:
+    """The example's own evaluation finds that most test samples of every site are right."""
+    text = run("../federation/evaluate.py", "federation", where=where)
+    shares = [float(each) for each in re.findall(r"([0-9.]+)%", text)]
+    assert len(shares) == len(SITES)
+    assert min(shares) > 50
+
+
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 def test_ray(examples: Path) -> None:
     here = examples / "ray"
@@ -74,6 +83,7 @@ def test_nvflare(examples: Path) -> None:
     run("job.py", where=here)
     federation = here / "federation"
     check_trained(federation / "server", [federation / f"site-{site}" for site in SITES])
+    check_evaluated(here)
 
 
 @pytest.mark.skipif(find_spec("flwr") is None, reason="flwr is not installed")
@@ -95,3 +105,4 @@ def test_flower(examples: Path) -> None:
             assert process.wait(PATIENCE) == 0
         link.wait_for_status(federation / "server" / "run", FINISHED)
     check_trained(federation / "server", [federation / f"site-{site}" for site in SITES])
+    check_evaluated(here)

@@ -89,6 +89,12 @@ def test_a_fast_transport_matters_little(capsys: pytest.CaptureFixture[str], nam
     assert "judgement      little" in lines
 
 
+def test_large_messages_are_left_to_the_network(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("fedavg", "--set", "clip=1", "--dim", "10000000", "--transport", "flower")
+    assert "train for less than" not in shown(capsys, *options)
+    assert transport(capsys, *options)["message_bytes"] > 10_000_000
+
+
 def test_short_sessions_are_said_to_dominate(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("fedavg", "--set", "clip=1", "--session-sums", "1", "--transport", "flower", *HYBRID)
     assert "raise --session-sums. With tls" in shown(capsys, *options)
