@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -171,10 +172,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.link.sent += len(body)
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *args: object) -> None:
+        """A node that refuses our certificate is no error of this server."""
+
+
 @contextmanager
-def fake_superlink() -> Iterator[FakeSuperLink]:
+def fake_superlink(context: ssl.SSLContext | None = None) -> Iterator[FakeSuperLink]:
+    """Run a SuperLink during the block, with TLS if there is a `context`."""
     link = FakeSuperLink()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, link))
+    server = _Server(("127.0.0.1", 0), partial(_Handler, link))
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     server.daemon_threads = True
     server.block_on_close = False
     link.address = f"127.0.0.1:{server.server_address[1]}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import os
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import trio
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives import serialization as s
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from flwr.app import ConfigRecord, RecordDict
@@ -280,6 +284,38 @@ def why(address: str, **more: Any) -> str:
 
 def test_a_superlink_without_tls_is_named(link: FakeSuperLink) -> None:
     assert "does not speak TLS" in why(link.address)
+
+
+def certificate(directory: Path, name: str, host: str) -> tuple[ssl.SSLContext, bytes]:
+    """Make a certificate for `host`. Return the context of a server that has it, and the certificate."""
+    key, subject = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = made.public_bytes(s.Encoding.PEM)
+    (directory / name).write_bytes(_pem(key) + pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / name)
+    return context, pem
+
+
+def test_a_certificate_that_is_not_accepted_is_named(tmp_path: Path) -> None:
+    context, pem = certificate(tmp_path, "a.pem", "localhost")
+    _, other = certificate(tmp_path, "b.pem", "localhost")
+    with fake_superlink(context) as link:
+        port = link.address.rpartition(":")[2]
+        api = FleetApi(f"localhost:{port}", root_certificates=pem)
+        assert api.activate() == 7
+        api.close()
+        assert "is not accepted" in why(f"localhost:{port}", root_certificates=other)
+        assert "is not accepted" in why(f"localhost:{port}")
+        assert "name of the host" in why(link.address, root_certificates=pem)
+        assert "remove --insecure" in why(link.address, insecure=True)
 
 
 def test_a_port_of_another_server_is_named(link: FakeSuperLink) -> None:
