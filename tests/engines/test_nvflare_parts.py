@@ -16,12 +16,15 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.utils import new_cell_message
 from nvflare.private.defs import CellChannelTopic, JobFailureMsgKey
 
 from secagg.errors import StateError
+from secagg.net.tunnel_letters import MAX_DATA, MAX_SEGMENTS, Letter, Segment
 from sims.config_problems import ConfigError
 from sims.engines.nvflare.carrier import CellCarrier, sites_of
-from sims.engines.nvflare.cells import LETTER, OUTCOME, ask, serve_requests
+from sims.engines.nvflare.cells import JOB as JOB_HEADER
+from sims.engines.nvflare.cells import LETTER, LONGEST_LETTER, OUTCOME, ask, letter_bytes, serve_requests
 from sims.engines.nvflare.controller import ERROR, STATE, TASK, SecaggController
 from sims.engines.nvflare.executor import SecaggExecutor
 from sims.engines.nvflare.job import SecaggRecipe
@@ -31,6 +34,13 @@ from sims.engines.nvflare.startup_kit import install_in_simulation, install_on_s
 from tests.engines.nvflare_cells import FakeCells
 
 JOB = "0b5e"
+LETTERS = [Letter(b"instance", number).encode() for number in (1, 2)]
+
+
+@pytest.fixture(autouse=True)
+def short_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sites answer letters soon, although they have nothing to send."""
+    monkeypatch.setattr("sims.engines.nvflare.site_agent.HOLD", 0.05)
 
 
 # --- files ---
@@ -144,20 +154,94 @@ def test_a_request_is_answered_or_not() -> None:
     def refuse(_job: str, _content: Any) -> None:
         raise StateError("not now")
 
-    serve_requests(
-        cells.cell("site-1"), {LETTER: lambda job, content: [job, bytes(content)], OUTCOME: refuse}
-    )
-    server = cells.cell("server")
+    serve_requests(cells.cell("site-1"), {LETTER: lambda job, content: [job, content], OUTCOME: refuse})
+    server, own = cells.cell(f"server.{JOB}"), cells.cell(f"site-1.{JOB}")
     assert ask(server, "site-1", LETTER, b"x", job=JOB, seconds=1.0) == (True, [JOB, b"x"])
-    assert ask(server, "site-1", OUTCOME, None, job=JOB, seconds=1.0) == (False, None)
+    assert ask(own, "site-1", OUTCOME, None, job=JOB, seconds=1.0) == (False, None)
     assert ask(server, "site-2", LETTER, b"x", job=JOB, seconds=1.0) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("topic", "sender"),
+    [
+        (LETTER, "server"),
+        (LETTER, "server.another-job"),
+        (LETTER, f"server.{JOB}.0"),
+        (LETTER, "site-2"),
+        (LETTER, f"site-2.{JOB}"),
+        (LETTER, f"site-1.{JOB}"),
+        (OUTCOME, f"server.{JOB}"),
+        (OUTCOME, "site-2"),
+        (OUTCOME, f"site-2.{JOB}"),
+        (OUTCOME, "site-1"),
+        (OUTCOME, "site-1.another-job"),
+    ],
+)
+def test_other_cells_get_no_answer(caplog: pytest.LogCaptureFixture, topic: str, sender: str) -> None:
+    cells, handled = FakeCells(), []
+    serve_requests(cells.cell("site-1"), dict.fromkeys((LETTER, OUTCOME), lambda *all_: handled.append(all_)))
+    assert ask(cells.cell(sender), "site-1", topic, b"x", job=JOB, seconds=1.0) == (False, None)
+    assert handled == []
+    assert f"'{sender}'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sender", "is_answered"), [("server", True), ("site-2", False), (f"server.{JOB}", False)]
+)
+def test_in_a_simulation_the_server_has_one_cell(sender: str, is_answered: bool) -> None:
+    cells = FakeCells()
+    serve_requests(cells.cell("site-1"), {LETTER: lambda _job, letter: letter}, simulated=True)
+    assert ask(cells.cell(sender), "site-1", LETTER, b"x", job=JOB, seconds=1.0)[0] == is_answered
+
+
+@pytest.mark.parametrize("content", [10**13, None, "text", [1], bytes(LONGEST_LETTER + 1)], ids=type)
+def test_what_cannot_be_a_letter_is_refused_in_one_line(
+    caplog: pytest.LogCaptureFixture, content: Any
+) -> None:
+    cells, handled = FakeCells(), []
+    serve_requests(cells.cell("site-1"), {LETTER: lambda *all_: handled.append(all_)})
+    server = cells.cell(f"server.{JOB}")
+    assert ask(server, "site-1", LETTER, content, job=JOB, seconds=1.0) == (False, None)
+    assert handled == []
+    assert [each.exc_info for each in caplog.records] == [None]
+
+
+@pytest.mark.parametrize("job", ["", "a job", "x" * 65, "../0b5e", "a.b", "0b5e\n", 7, None])
+def test_a_request_names_its_job(caplog: pytest.LogCaptureFixture, job: Any) -> None:
+    cells, handled = FakeCells(), []
+    serve_requests(cells.cell("site-1"), {LETTER: lambda *all_: handled.append(all_)})
+    server = cells.cell(f"server.{job}")
+    assert ask(server, "site-1", LETTER, b"x", job=job, seconds=1.0) == (False, None)
+    assert handled == []
+    assert len(caplog.text) < 300
+
+
+def test_the_longest_letter_is_taken() -> None:
+    segments = [Segment(key=bytes([each]) * 16) for each in range(MAX_SEGMENTS - 1)]
+    letter = Letter(b"instance", 1, (*segments, Segment(key=b"k" * 16, data=bytes(MAX_DATA)))).encode()
+    assert letter_bytes(memoryview(letter)) == letter
+    assert letter_bytes(letter + b"x") is None
+
+
+def test_an_unforeseen_error_stays_at_the_site(caplog: pytest.LogCaptureFixture) -> None:
+    cells = FakeCells()
+
+    def fail(_job: str, _content: bytes) -> None:
+        raise RuntimeError("/srv/site/data")
+
+    serve_requests(cells.cell("site-1"), {LETTER: fail})
+    reply = cells.cell(f"server.{JOB}").send_request(
+        target="site-1", topic=LETTER, request=new_cell_message({JOB_HEADER: JOB}, b"x")
+    )
+    assert "srv" not in f"{reply.headers} {reply.payload}"
+    assert "/srv/site/data" in caplog.text
 
 
 def test_the_carrier_takes_bytes_and_nothing_else(autojump_clock: trio.testing.MockClock) -> None:
     cells = FakeCells()
-    serve_requests(cells.cell("site-1"), {LETTER: lambda _job, content: b"re " + bytes(content)})
+    serve_requests(cells.cell("site-1"), {LETTER: lambda _job, content: b"re " + content})
     serve_requests(cells.cell("site-2"), {LETTER: lambda _job, _content: {"not": "bytes"}})
-    carrier = CellCarrier(cells.cell("server"), JOB, ["site-3", "site-1", "site-2"], str)
+    carrier = CellCarrier(cells.cell(f"server.{JOB}"), JOB, ["site-3", "site-1", "site-2"], str)
 
     async def exchange_all() -> list[bytes | None]:
         assert list(await carrier.nodes()) == ["site-1", "site-2", "site-3"]
@@ -205,13 +289,45 @@ def executed(cells: FakeCells, task: str = TASK) -> Any:
     return SecaggExecutor().execute(task, None, FakeContext(cells, f"site-1.{JOB}"), Signal())
 
 
-def test_the_executor_says_how_the_run_ended_but_not_why() -> None:
-    cells, answers = FakeCells(), iter([None, ["refused", "ConfigError", "/srv/site/secagg.toml: no"]])
+def test_the_executor_says_how_the_run_ended_and_where_the_reason_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cells, answers = FakeCells(), iter([None, ["refused", "ConfigError"]])
     serve_requests(cells.cell("site-1"), {OUTCOME: lambda _job, _content: next(answers)})
     reply = executed(cells)
     assert reply.get_return_code() == ReturnCode.OK
     assert (reply[STATE], reply[ERROR]) == ("refused", "ConfigError")
-    assert "srv" not in str(reply)
+    assert "ConfigError: the log of this site's parent process says why" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "words", ["ended", ["ended"], ["over", ""], ["refused", 7], [], 7, ["ended", "", "x"]]
+)
+def test_the_executor_ends_if_the_parent_process_does_not_say_how(words: Any) -> None:
+    cells = FakeCells()
+    serve_requests(cells.cell("site-1"), {OUTCOME: lambda _job, _content: words})
+    reply = executed(cells)
+    assert (reply[STATE], reply[ERROR]) == ("refused", "WrongAnswer")
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "logged"),
+    [
+        ("ended", "", "site-1 ended"),
+        ("refused", "ConfigError", "site-1 refused ConfigError"),
+        ("ended", "all\nserver: lies", "site-1 does not say how it ended"),
+        ("x" * 1000, "", "site-1 does not say how it ended"),
+        (7, None, "site-1 does not say how it ended"),
+    ],
+)
+def test_the_log_of_the_server_has_plain_words_of_sites(
+    monkeypatch: pytest.MonkeyPatch, state: Any, error: Any, logged: str
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(SecaggController, "log_info", lambda _self, _context, line: lines.append(line))
+    task = SimpleNamespace(result={STATE: state, ERROR: error}, client=SimpleNamespace(name="site-1"))
+    SecaggController()._log_result(task, FakeContext(FakeCells(), "server"))
+    assert lines == [logged]
 
 
 def test_the_executor_names_a_site_without_secagg() -> None:
@@ -274,23 +390,42 @@ def test_a_restarted_site_reports_the_process_that_was_killed(
     cells = FakeCells()
     make_workspace(tmp_path, deployed=deployed)
     site = FakeSite(tmp_path, cells)
-    for _ in range(2):  # the letter is no letter of a tunnel, and is not answered
-        assert ask(cells.cell("server"), "site-1", LETTER, b"x", job=JOB, seconds=1.0) == (False, None)
+    assert not send_letter(cells, b"x")  # it is no letter, and not one of this job
+    assert site.reports == []
+    for _ in range(2):
+        assert send_letter(cells)
     site.stop()
     assert [each[JobFailureMsgKey.JOB_ID] for each in site.reports] == [JOB] * reports
-    assert ask(cells.cell("server"), "site-1", LETTER, b"x", job="later", seconds=1.0) == (False, None)
+    assert not send_letter(cells, job="later")
 
 
-def test_a_site_without_configuration_says_so_to_its_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def send_letter(cells: FakeCells, letter: bytes = LETTERS[0], *, job: str = JOB) -> bool:
+    """Send a letter to a site as the server's process of a job does. Return whether it was answered."""
+    return ask(cells.cell(f"server.{job}"), "site-1", LETTER, letter, job=job, seconds=1.0)[0]
+
+
+def test_a_site_without_configuration_says_so_to_its_owner_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv(SITE_VARIABLE, raising=False)
     cells = FakeCells()
     make_workspace(tmp_path, deployed=None)
     site = FakeSite(tmp_path, cells)
-    assert ask(cells.cell(JOB), "site-1", LETTER, b"x", job=JOB, seconds=1.0) == (False, None)
-    is_answered, words = ask(cells.cell(JOB), "site-1", OUTCOME, None, job=JOB, seconds=1.0)
+    assert send_letter(cells)
+    own = cells.cell(f"site-1.{JOB}")
+    answer = ask(own, "site-1", OUTCOME, None, job=JOB, seconds=1.0)
     site.stop()
-    assert is_answered
-    assert words[:2] == ["refused", "ConfigError"]
-    assert "secagg.toml does not exist" in words[2]
+    assert answer == (True, ["refused", "ConfigError"])
+    assert "secagg.toml does not exist" in caplog.text
+
+
+def test_other_cells_cannot_keep_a_site_from_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SITE_VARIABLE, raising=False)
+    cells = FakeCells()
+    make_workspace(tmp_path, deployed=None)
+    site = FakeSite(tmp_path, cells)
+    for job in ("evil", JOB):
+        assert not ask(cells.cell("site-2"), "site-1", LETTER, LETTERS[0], job=job, seconds=1.0)[0]
+    assert not send_letter(cells, b"no letter", job="evil")
+    assert send_letter(cells)
+    site.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from sims.engines.nvflare.local_files import DEFAULT_SCENARIO, server_config
 TASK: Final = "secagg"  # lasts as long as the run does at a site
 STATE: Final = "secagg_state"  # in the result of a task: how the run ended at a site
 ERROR: Final = "secagg_error"  # the name of an error class, if the site refused
+_WORD: Final = re.compile(r"[0-9A-Za-z_]{0,64}")  # what a site may add to the log
 _RESULTS: Final = "secagg"  # the directory in a job's results
 
 
@@ -69,8 +71,10 @@ class SecaggController(Controller):  # type: ignore[misc]  # NVFlare has no type
 
     def _log_result(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
         result, site = client_task.result, client_task.client.name
-        error = result.get(ERROR, "")
-        self.log_info(fl_ctx, f"{site} {result.get(STATE, 'does not say how it ended')} {error}".rstrip())
+        words = [result.get(key, "") for key in (STATE, ERROR)]
+        if not all(isinstance(each, str) and _WORD.fullmatch(each) for each in words) or not words[0]:
+            words = ["does not say how it ended"]
+        self.log_info(fl_ctx, " ".join([site, *words]).rstrip())
 
     def process_result_of_unknown_task(
         self,

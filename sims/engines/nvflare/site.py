@@ -25,15 +25,15 @@ _REPORT_SECONDS: Final = 5.0
 
 class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
     """Takes part in secure sums with the keys, policy, ledger and data of this site. It is created from the
-    site's own file, has no arguments, and answers letters of any job: the server at the other end of the TLS
-    connection must be the one in the site's configuration, and its terms the site's."""
+    site's own file, has no arguments, and answers letters of any job, from the server's process of that job:
+    the server at the other end of the TLS connection must be the one in the site's configuration, and its
+    terms the site's."""
 
     def __init__(self) -> None:
         super().__init__()
         self._agent: SiteAgent | None = None
         self._engine: Any = None
         self._began = time.time()
-        self._jobs: set[str] = set()  # of which a letter has come
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.SYSTEM_START:
@@ -46,20 +46,14 @@ class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
     def _start(self, engine: Any) -> None:
         site, workspace = engine.get_client_name(), Path(engine.args.workspace)
         self._engine = engine
-        self._agent = SiteAgent(lambda: site_config(site, workspace))
-        serve_requests(engine.get_cell(), {LETTER: self._answer, OUTCOME: self._outcome})
+        agent = SiteAgent(lambda: site_config(site, workspace), on_begin=self._report_killed)
+        self._agent = agent
 
-    def _answer(self, job: str, letter: Any) -> bytes:
-        assert self._agent is not None
-        if job not in self._jobs:
-            self._jobs.add(job)
-            self._report_killed(job)
-        return self._agent.answer(job, bytes(letter))
+        def outcome_of(job: str, _content: bytes) -> list[str] | None:
+            outcome = agent.outcome(job, HOLD)
+            return None if outcome is None else words_of(outcome)
 
-    def _outcome(self, job: str, _content: Any) -> list[str] | None:
-        assert self._agent is not None
-        outcome = self._agent.outcome(job, HOLD)
-        return None if outcome is None else words_of(outcome)
+        serve_requests(engine.get_cell(), {LETTER: agent.answer, OUTCOME: outcome_of})
 
     def _report_killed(self, job: str) -> None:
         """Tell the server that the site's process of this job was killed, if the job is older than this one.
@@ -83,5 +77,5 @@ class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
 
 
 def words_of(outcome: SiteOutcome) -> list[str]:
-    """Return an outcome in a form that NVFlare can carry between the processes of a site."""
-    return [outcome.state, outcome.error, outcome.reason]
+    """Return what others may learn of an outcome. Its reason stays in this process and its log."""
+    return [outcome.state, outcome.error]

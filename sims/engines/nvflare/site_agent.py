@@ -19,10 +19,11 @@ from typing import Final
 
 import trio
 
-from secagg.errors import Closed, SecaggError, StateError
+from secagg.errors import SERVER, Closed, SecaggError, StateError
 from secagg.net.event_log import EventLog
 from secagg.net.event_loop_thread import EventLoopThread
 from secagg.net.tunnel_dialer import TunnelDialer
+from secagg.net.tunnel_letters import parse_letter
 from sims.deploy.client_setup import ClientSetup, load_client_setup
 from sims.deploy.join import JoinRunner
 from sims.deploy.log import open_log
@@ -131,11 +132,18 @@ async def _join(setup: ClientSetup, engine: LetterBox) -> None:
 
 class SiteAgent:
     """Takes part in the jobs of a site, one at a time: the ledger belongs to one. `config` returns the path
-    of the site's configuration, which is read again for every job. Several threads may call its methods."""
+    of the site's configuration, which is read again for every job. `on_begin` is called with every job in
+    which this site begins to take part. Several threads may call its methods."""
 
-    def __init__(self, config: Callable[[], Path], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: Callable[[], Path],
+        clock: Callable[[], float] = time.monotonic,
+        on_begin: Callable[[str], None] = lambda _job: None,
+    ) -> None:
         self._config = config
         self._clock = clock
+        self._on_begin = on_begin
         self._lock = threading.Lock()
         self._run: SiteRun | None = None
         self._heard = 0.0  # when the last letter came
@@ -143,8 +151,13 @@ class SiteAgent:
 
     def answer(self, job: str, letter: bytes) -> bytes:
         """Return the reply to a letter of `job`. The first letter of a job lets this site take part in it.
-        Raises `SecaggError` if there is no reply, because another job is not over, or this one was left."""
-        return self._run_of(job).answer(letter)
+        Raises `SecaggError` if there is no reply, because another job is not over, or this one was left.
+        Raises `MalformedMessage` if it is no letter; it then has no effect."""
+        parse_letter(letter, sender=SERVER)
+        run, begins = self._run_of(job)
+        if begins:
+            self._on_begin(job)
+        return run.answer(letter)
 
     def outcome(self, job: str, seconds: float) -> SiteOutcome | None:
         """Wait up to `seconds`. Return how `job` ended here, or None if it goes on or has not begun."""
@@ -158,16 +171,18 @@ class SiteAgent:
         """Wait for a run to begin, so that a caller that asks again does not do so in a busy loop."""
         time.sleep(min(seconds, 1.0))
 
-    def _run_of(self, job: str) -> SiteRun:
+    def _run_of(self, job: str) -> tuple[SiteRun, bool]:
+        """Return this site's part in a job, and whether it begins."""
         with self._lock:
             if self._is_closed:
                 raise Closed("this site is about to stop")
             if self._run is not None and self._run.job != job:
                 self._leave(self._run, job)
             self._heard = self._clock()
-            if self._run is None:
-                self._run = SiteRun(job, self._config)
-            return self._run
+            if self._run is not None:
+                return self._run, False
+            self._run = SiteRun(job, self._config)
+            return self._run, True
 
     def _leave(self, run: SiteRun, job: str) -> None:
         """Leave a run that is over, or whose server is gone, in favour of another job."""
