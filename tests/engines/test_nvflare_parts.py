@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +32,7 @@ from sims.engines.nvflare.executor import SecaggExecutor
 from sims.engines.nvflare.job import SecaggRecipe
 from sims.engines.nvflare.local_files import SERVER_VARIABLE, SITE_VARIABLE, server_config, site_config
 from sims.engines.nvflare.site import SecaggSite
+from sims.engines.nvflare.site_agent import SiteAgent, SiteOutcome
 from sims.engines.nvflare.startup_kit import install_in_simulation, install_on_server, install_on_site
 from tests.engines.nvflare_cells import FakeCells
 
@@ -417,6 +420,50 @@ def test_a_site_without_configuration_says_so_to_its_owner_only(
     site.stop()
     assert answer == (True, ["refused", "ConfigError"])
     assert "secagg.toml does not exist" in caplog.text
+
+
+class Interrupted(SystemExit):
+    """An error that is no `Exception`."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("row 7 of /srv/site/data"), Interrupted("row 7 of /srv/site/data"), MemoryError("row 7")],
+    ids=type,
+)
+@pytest.mark.parametrize("in_a_group", [False, True])
+def test_an_error_of_the_site_itself_ends_the_run_and_not_the_site(
+    caplog: pytest.LogCaptureFixture, error: BaseException, in_a_group: bool
+) -> None:
+    def config() -> Path:
+        raise BaseExceptionGroup("", [BaseExceptionGroup("", [error])]) if in_a_group else error
+
+    agent = SiteAgent(config)
+    for job in ("job-1", "job-2"):
+        for letter in LETTERS:
+            assert agent.answer(job, letter)
+        outcome = agent.outcome(job, 5.0)
+        assert outcome == SiteOutcome("refused", type(error).__name__, str(error))
+    agent.close()
+    assert f"this site leaves job job-2: {type(error).__name__}: row 7" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_a_run_that_is_left_is_no_refusal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    loads = threading.Event()
+
+    def load(_path: Path, **_more: Any) -> None:
+        loads.set()
+        time.sleep(0.2)
+        raise ValueError("too late")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sims.engines.nvflare.site_agent.load_client_setup", load)
+        agent = SiteAgent(lambda: tmp_path)
+        agent.answer(JOB, LETTERS[0])
+        assert loads.wait(5.0)
+        agent.close()
+    assert "leaves job" not in caplog.text
 
 
 def test_other_cells_cannot_keep_a_site_from_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,20 +93,37 @@ class SiteRun:
             path = self._config()
             setup = await trio.to_thread.run_sync(_load, path, abandon_on_cancel=True)
             await _join(setup, engine)
-        except BaseExceptionGroup as group:
-            self._refuse(single_error(group))
-        except SecaggError as error:
-            self._refuse(error)
+        except BaseException as error:
+            cause = _cause(error)
+            if cause is None:
+                raise
+            self._refuse(cause)
         else:
             self._outcome = SiteOutcome(ENDED)
         finally:
             self._over.set()
 
     def _refuse(self, error: BaseException) -> None:
-        if not isinstance(error, SecaggError):
-            raise error
+        """Keep why this site leaves the run, also if it is an error of its own training code: others wait for
+        the outcome. Only the log has the traceback of such an error."""
         self._outcome = SiteOutcome(REFUSED, type(error).__name__, str(error))
-        logging.getLogger(__name__).warning("this site leaves job %s: %s", self.job, error)
+        unforeseen = None if isinstance(error, SecaggError) else error
+        logging.getLogger(__name__).warning(
+            "this site leaves job %s: %s: %s", self.job, type(error).__name__, error, exc_info=unforeseen
+        )
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """Return the error because of which a run ends, or None if it is only cancelled."""
+    if isinstance(error, trio.Cancelled):
+        return None
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    _, others = error.split(trio.Cancelled)
+    found = None if others is None else single_error(others)
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
 
 
 def _load(path: Path) -> ClientSetup:
@@ -188,8 +205,8 @@ class SiteAgent:
         """Leave a run that is over, or whose server is gone, in favour of another job."""
         if run.outcome(0) is None and self._clock() - self._heard < _QUIET:
             raise StateError(f"job {job} has to wait: this site still takes part in job {run.job}")
-        run.close()
         self._run = None
+        run.close()
 
     def forget_server(self, job: str) -> None:
         """Let another job begin at once: NVFlare has ended the site's process of `job`."""
