@@ -12,11 +12,13 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
+from sims.config_problems import ConfigError
 from sims.engines.nvflare.carrier import HOLD
 from sims.engines.nvflare.cells import LETTER, OUTCOME, ask, serve_requests
 from sims.engines.nvflare.controller import ERROR, STATE, TASK
 from sims.engines.nvflare.local_files import site_config
 from sims.engines.nvflare.site_agent import ENDED, REFUSED, SiteAgent, SiteOutcome
+from sims.engines.nvflare.versions import check_nvflare
 
 _STOPPED: Final = "stopped"
 _NOT_INSTALLED: Final = SiteOutcome(
@@ -46,16 +48,22 @@ class SecaggExecutor(Executor):  # type: ignore[misc]  # NVFlare has no types
     ) -> Shareable:
         if task_name != TASK:
             return make_reply(ReturnCode.TASK_UNKNOWN)
-        if fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False):
-            outcome = self._take_part(fl_ctx, abort_signal)
-        else:
-            outcome = self._wait_for_parent(fl_ctx, abort_signal)
+        outcome = self._outcome(fl_ctx, abort_signal)
         if outcome.reason:
             # Not with `log_error`: NVFlare sends errors to the server, and the reason is for this site only.
             self.logger.warning("%s: %s: %s", outcome.state, outcome.error, outcome.reason)
         reply = make_reply(ReturnCode.OK)
         reply[STATE], reply[ERROR] = outcome.state, outcome.error
         return reply
+
+    def _outcome(self, fl_ctx: FLContext, abort_signal: Signal) -> SiteOutcome:
+        try:
+            check_nvflare()
+        except ConfigError as error:
+            return SiteOutcome(REFUSED, type(error).__name__, str(error))
+        if fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False):
+            return self._take_part(fl_ctx, abort_signal)
+        return self._wait_for_parent(fl_ctx, abort_signal)
 
     def _wait_for_parent(self, fl_ctx: FLContext, abort_signal: Signal) -> SiteOutcome:
         """Ask the parent process of this site until it says how the run has ended."""

@@ -14,10 +14,12 @@ from nvflare.apis.workspace import Workspace
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.private.defs import CellChannel, CellChannelTopic, JobFailureMsgKey, new_cell_message
 
+from sims.config_problems import ConfigError
 from sims.engines.nvflare.carrier import HOLD
 from sims.engines.nvflare.cells import LETTER, OUTCOME, serve_requests
 from sims.engines.nvflare.local_files import site_config
 from sims.engines.nvflare.site_agent import SiteAgent, SiteOutcome
+from sims.engines.nvflare.versions import check_nvflare
 
 _KILLED: Final = -9  # what NVFlare reports of a job process that was killed
 _REPORT_SECONDS: Final = 5.0
@@ -46,7 +48,13 @@ class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
     def _start(self, engine: Any) -> None:
         site, workspace = engine.get_client_name(), Path(engine.args.workspace)
         self._engine = engine
-        agent = SiteAgent(lambda: site_config(site, workspace), on_begin=self._report_killed)
+
+        def config() -> Path:
+            check_nvflare()
+            return site_config(site, workspace)
+
+        self._warn_of_version()
+        agent = SiteAgent(config, on_begin=self._report_killed)
         self._agent = agent
 
         def outcome_of(job: str, _content: bytes) -> list[str] | None:
@@ -54,6 +62,13 @@ class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
             return None if outcome is None else words_of(outcome)
 
         serve_requests(engine.get_cell(), {LETTER: agent.answer, OUTCOME: outcome_of})
+
+    def _warn_of_version(self) -> None:
+        """Say at once what every job will say: that this site takes part in none."""
+        try:
+            check_nvflare()
+        except ConfigError as error:
+            self.logger.error("this site takes part in no job: %s", error)
 
     def _report_killed(self, job: str) -> None:
         """Tell the server that the site's process of this job was killed, if the job is older than this one.
