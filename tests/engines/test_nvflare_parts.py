@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -18,8 +19,11 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.signal import Signal
+from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from nvflare.fuel.f3.cellnet.utils import new_cell_message
+from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.private.defs import CellChannelTopic, JobFailureMsgKey
+from nvflare.security.security import FLAuthorizer
 
 from secagg.errors import StateError
 from secagg.net.tunnel_letters import MAX_DATA, MAX_SEGMENTS, Letter, Segment
@@ -34,6 +38,7 @@ from sims.engines.nvflare.local_files import SERVER_VARIABLE, SITE_VARIABLE, ser
 from sims.engines.nvflare.site import SecaggSite
 from sims.engines.nvflare.site_agent import SiteAgent, SiteOutcome
 from sims.engines.nvflare.startup_kit import install_in_simulation, install_on_server, install_on_site
+from sims.engines.nvflare.versions import check_nvflare
 from tests.engines.nvflare_cells import FakeCells
 
 JOB = "0b5e"
@@ -99,11 +104,11 @@ def test_a_job_cannot_hand_arguments_to_a_site(kind: Any) -> None:
         kind(config="loose.toml")
 
 
-def write_kit(directory: Path) -> None:
+def write_kit(directory: Path, permissions: Any = None, **changes: Any) -> None:
     (directory / "local").mkdir(parents=True)
-    resources = {"components": [{"id": "resource_manager"}], "class_allow_list": ["nvflare.A"]}
+    resources = {"components": [{"id": "resource_manager"}], "class_allow_list": ["nvflare.A"], **changes}
     (directory / "local" / "resources.json.default").write_text(json.dumps(resources))
-    permissions = {
+    permissions = permissions or {
         "project_admin": "any",
         "lead": {"submit_job": "any", "byoc": "any"},
         "member": {"view": "any"},
@@ -121,13 +126,156 @@ def test_a_site_gets_the_component_and_forbids_code_of_jobs(tmp_path: Path) -> N
     resources = json.loads(once)
     assert [each["id"] for each in resources["components"]] == ["resource_manager", "secagg_site"]
     assert resources["class_allow_list"] == ["nvflare.A", "sims.engines.nvflare.executor.SecaggExecutor"]
+    assert resources["class_list_enforcement_mode"] == "enforce"
     assert resources["allow_log_streaming"] is False
     rights = json.loads((tmp_path / "local" / "authorization.json").read_text())["permissions"]
-    assert rights == {
-        "project_admin": {"submit_job": "any", "byoc": "none", "view": "any"},
-        "lead": {"submit_job": "any", "byoc": "none"},
-        "member": {"view": "any", "byoc": "none"},
-    }
+    no_code = {"byoc": "none", "server-predeployed-flwr": "none"}
+    assert rights["lead"] == {"submit_job": "any", **no_code}
+    assert rights["member"] == {"view": "any", **no_code}
+
+
+CODE = ("byoc", "server-predeployed-flwr")
+COMMANDS = ("submit_job", "clone_job", "abort_job", "download_job", "list_jobs", "sys_info", "ls", "mine")
+
+
+def is_allowed(kit: Path, role: str, right: str, org: str = "site") -> bool:
+    """Return whether NVFlare lets a user with this role do something at a site."""
+    content = json.loads((kit / "local" / "authorization.json").read_text())
+    user = Person("user", org, role)
+    allowed, _error = FLAuthorizer("site", content).authorize(AuthzContext(right, user, user))
+    return bool(allowed)
+
+
+@pytest.mark.parametrize(
+    "permissions",
+    [
+        {"lead": "any"},
+        {"lead": "any", "other": {"mine": "any"}},
+        {"lead": ["any"]},
+        {"lead": {"*": "any", "byoc": "any"}},
+        {"lead": {**dict.fromkeys(COMMANDS, "any"), "byoc": "any", "BYOC": "any"}},
+        {"Lead": {**dict.fromkeys(COMMANDS, "any"), "Server-Predeployed-FLWR": "any"}},
+    ],
+)
+def test_a_role_keeps_all_rights_but_those_to_bring_code(tmp_path: Path, permissions: Any) -> None:
+    write_kit(tmp_path, permissions)
+    install_on_site(tmp_path)
+    assert [right for right in CODE if is_allowed(tmp_path, "lead", right)] == []
+    denied = {right for right in COMMANDS if not is_allowed(tmp_path, "lead", right)}
+    assert denied <= {"mine"}
+    assert ("mine" in denied) == ("mine" not in str(permissions))
+
+
+def test_files_of_a_kit_stay_as_private_as_they_are(tmp_path: Path) -> None:
+    write_kit(tmp_path)
+    (tmp_path / "local" / "resources.json.default").chmod(0o600)
+    install_on_site(tmp_path)
+    assert (tmp_path / "local" / "resources.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_role_with_one_condition_for_all_rights_keeps_it(tmp_path: Path) -> None:
+    write_kit(tmp_path, {"lead": "o:site", "guest": "none"})
+    install_on_site(tmp_path)
+    assert is_allowed(tmp_path, "lead", "submit_job")
+    assert not is_allowed(tmp_path, "lead", "submit_job", org="elsewhere")
+    assert not is_allowed(tmp_path, "guest", "submit_job")
+
+
+@pytest.mark.parametrize("install", [install_on_site, install_on_server])
+@pytest.mark.parametrize("entry", ["*", "nvflare.", "nvflare.app_common", "nvflare", "A", "", "a..B", 7])
+def test_a_list_that_allows_more_classes_than_it_names_is_refused(
+    tmp_path: Path, install: Any, entry: Any
+) -> None:
+    write_kit(tmp_path, class_allow_list=["nvflare.A", entry])
+    with pytest.raises(ConfigError, match=r"class_allow_list has .* full names of the classes"):
+        install(tmp_path)
+    assert {each.suffix for each in (tmp_path / "local").iterdir()} == {".default"}
+
+
+@pytest.mark.parametrize("install", [install_on_site, install_on_server])
+def test_a_list_that_only_warns_is_enforced(tmp_path: Path, install: Any) -> None:
+    write_kit(tmp_path, class_list_enforcement_mode="warn")
+    install(tmp_path)
+    resources = json.loads((tmp_path / "local" / "resources.json").read_text())
+    assert resources["class_list_enforcement_mode"] == "enforce"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("resources.json", "{not json", "line 1"),
+        ("resources.json", "[]", "in braces"),
+        ("resources.json", "[" * 100_000, "not valid JSON"),
+        ("resources.json", '{"components": 7}', "components must be a list"),
+        ("resources.json", '{"class_allow_list": {}}', "must be a list of classes"),
+        ("authorization.json", "\xff", "not valid JSON"),
+        ("authorization.json", "{}", "table of roles"),
+        ("authorization.json", '{"permissions": []}', "table of roles"),
+        ("authorization.json", '{"permissions": {"lead": 7}}', "the rights of 'lead'"),
+    ],
+)
+def test_a_damaged_kit_is_refused_in_words(tmp_path: Path, name: str, text: str, words: str) -> None:
+    write_kit(tmp_path)
+    (tmp_path / "local" / name).write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError, match=words) as refused:
+        install_on_site(tmp_path)
+    assert name in str(refused.value)
+    assert len(list((tmp_path / "local").iterdir())) == 3  # nothing is written
+
+
+def test_the_default_kit_of_nvflare_allows_named_classes_only(tmp_path: Path) -> None:
+    write_kit(tmp_path, class_allow_list=list(DEFAULT_CLASS_ALLOW_LIST))
+    install_on_site(tmp_path)
+    allowed = json.loads((tmp_path / "local" / "resources.json").read_text())["class_allow_list"]
+    assert len(allowed) == len(DEFAULT_CLASS_ALLOW_LIST) + 1
+
+
+# --- the version of NVFlare ---
+
+
+def test_the_installed_version_is_supported() -> None:
+    assert check_nvflare().startswith("2.9.")
+    assert check_nvflare("2.9.7") == "2.9.7"
+
+
+@pytest.mark.parametrize("other", ["2.8.0", "2.10.0", "2.90.0", "3.0", "2"])
+def test_another_version_is_refused_in_words(other: str) -> None:
+    with pytest.raises(ConfigError, match=rf"NVFlare {re.escape(other)} is installed, and only 2\.9\.\*"):
+        check_nvflare(other)
+
+
+@pytest.fixture
+def other_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sims.engines.nvflare.versions.version", lambda _name: "2.10.0")
+
+
+@pytest.mark.usefixtures("other_version")
+def test_with_another_version_no_job_is_made_and_no_kit_changed(tmp_path: Path) -> None:
+    write_kit(tmp_path)
+    for call in (SecaggRecipe, lambda: install_on_site(tmp_path), lambda: install_on_server(tmp_path)):
+        with pytest.raises(ConfigError, match=r"2\.10\.0"):
+            call()
+
+
+@pytest.mark.usefixtures("other_version")
+def test_with_another_version_neither_server_nor_site_takes_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    panics: list[str] = []
+    monkeypatch.setattr(SecaggController, "system_panic", lambda _self, why, _context: panics.append(why))
+    SecaggController().control_flow(Signal(), FakeContext(FakeCells(), f"server.{JOB}"))
+    assert "2.10.0" in panics[0]
+    reply = executed(FakeCells())
+    assert (reply[STATE], reply[ERROR]) == ("refused", "ConfigError")
+
+    cells = FakeCells()
+    make_workspace(tmp_path, deployed=None)
+    site = FakeSite(tmp_path, cells)
+    assert "this site takes part in no job: NVFlare 2.10.0 is installed" in caplog.text
+    assert send_letter(cells)
+    answer = ask(cells.cell(f"site-1.{JOB}"), "site-1", OUTCOME, None, job=JOB, seconds=1.0)
+    site.stop()
+    assert answer == (True, ["refused", "ConfigError"])
 
 
 def test_a_server_allows_the_controller_only(tmp_path: Path) -> None:
