@@ -25,7 +25,7 @@ from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.private.defs import CellChannelTopic, JobFailureMsgKey
 from nvflare.security.security import FLAuthorizer
 
-from secagg.errors import StateError
+from secagg.errors import MalformedMessage, StateError
 from secagg.net.tunnel_letters import MAX_DATA, MAX_SEGMENTS, Letter, Segment
 from sims.config_problems import ConfigError
 from sims.engines.nvflare.carrier import CellCarrier, sites_of
@@ -612,6 +612,28 @@ def test_a_run_that_is_left_is_no_refusal(tmp_path: Path, caplog: pytest.LogCapt
         assert loads.wait(5.0)
         agent.close()
     assert "leaves job" not in caplog.text
+
+
+def test_what_is_no_letter_neither_begins_nor_prolongs_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_over, now = threading.Event(), [0.0]
+    monkeypatch.setattr(
+        "sims.engines.nvflare.site_agent.load_client_setup", lambda *_all, **_more: is_over.wait(10.0)
+    )
+    agent = SiteAgent(lambda: tmp_path, clock=lambda: now[0])
+    with pytest.raises(MalformedMessage):
+        agent.answer("evil", b"no letter")
+    assert agent.answer(JOB, LETTERS[0])
+    now[0] = 100.0
+    with pytest.raises(MalformedMessage):
+        agent.answer(JOB, b"no letter")
+    with pytest.raises(StateError):
+        agent.answer("later", LETTERS[0])
+    now[0] = 150.0  # 150 s after the last letter
+    assert agent.answer("later", LETTERS[0])
+    agent.close()
+    is_over.set()
 
 
 def test_other_cells_cannot_keep_a_site_from_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
