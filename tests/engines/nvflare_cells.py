@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +43,18 @@ class FakeCell:
     cells: FakeCells
     name: str
 
+    def get_fqcn(self) -> str:
+        return self.name
+
     def register_request_cb(self, channel: str, topic: str, cb: Callable[[Any], Any]) -> None:
         assert channel == "secagg"
         self.cells.handlers[self.name, topic] = cb
 
     def send_request(self, *, target: str, topic: str, request: Any, **_more: Any) -> Any:
         handler = self.cells.handlers.get((target, topic))
-        self.cells.requests.append((target, bytes(request.payload or b"")))
+        if isinstance(request.payload, bytes):
+            self.cells.requests.append((target, request.payload))
+        request.set_header(MessageHeaderKey.ORIGIN, self.name)  # as NVFlare does
         if handler is None:
             return new_cell_message({MessageHeaderKey.RETURN_CODE: ReturnCode.COMM_ERROR}, None)
         reply = handler(request)
@@ -79,8 +83,7 @@ class NvflareSite(TrainingSite):
     def start(self, member: int) -> None:
         """Start a site, as its parent process does."""
         agent = self.agents[member] = SiteAgent(lambda: self / f"join-{member}.toml")
-        answer = partial(_answer, agent)
-        serve_requests(self.cells.cell(f"site-{member}"), {LETTER: answer})
+        serve_requests(self.cells.cell(f"site-{member}"), {LETTER: agent.answer})
 
     def kill(self, member: int) -> None:
         """End a site at once, as its process when it is killed: what it was about to send is lost."""
@@ -94,7 +97,8 @@ class NvflareSite(TrainingSite):
         """Train to the end in this thread."""
 
         def carrier(members: Any) -> CellCarrier:
-            return CellCarrier(self.cells.cell("server"), job, sites_of(members, ["site-0"]), str)
+            server = self.cells.cell(f"server.{job}")
+            return CellCarrier(server, job, sites_of(members, ["site-0"]), str)
 
         return serve_job(
             self / "train.toml",
@@ -119,7 +123,3 @@ class NvflareSite(TrainingSite):
         self.aborted.set()
         for member in list(self.agents):
             self.kill(member)
-
-
-def _answer(agent: SiteAgent, job: str, letter: Any) -> bytes:
-    return agent.answer(job, bytes(letter))

@@ -16,6 +16,8 @@ import pytest
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from protocols.run import RoundReport
+from secagg.errors import StateError
+from secagg.net.tunnel_letters import Letter
 from sims.engines.nvflare.site_agent import ENDED, REFUSED
 from tests.engines.nvflare_cells import JOB, NvflareSite
 from tests.engines.nvflare_poc import wait_until
@@ -196,14 +198,12 @@ def test_letters_show_no_model_and_no_values(tmp_path: Path, sites: list[Nvflare
 
 @pytest.mark.slow
 def test_a_site_takes_part_in_one_job_at_a_time(tmp_path: Path, sites: list[NvflareSite]) -> None:
-    from secagg.errors import StateError
-
     site = site_with(sites, tmp_path, rounds=2)
     seen: list[str] = []
 
     def on_round(_report: RoundReport) -> None:
         with pytest.raises(StateError) as refused:
-            site.agents[0].answer("job-2", b"")
+            site.agents[0].answer("job-2", Letter(b"another.", 1).encode())
         seen.append(str(refused.value))
 
     site.on_round = on_round

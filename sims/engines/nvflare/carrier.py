@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 from secagg.net.tunnel import member_of_node
-from sims.engines.nvflare.cells import LETTER, Cell, ask
+from sims.engines.nvflare.cells import LETTER, Cell, ask, letter_bytes
 
 HOLD: Final = 5.0  # seconds for which a site keeps a letter
 _PATIENCE: Final = 2 * HOLD  # seconds without a sign of a reply after which it is lost
@@ -49,8 +49,7 @@ class CellCarrier:
     def _send(self, site: str, letter: bytes) -> bytes | None:
         target = self._cell_of(site)
         is_answered, reply = ask(self._cell, target, LETTER, letter, job=self._job, seconds=_PATIENCE)
-        # NVFlare hands out large contents as views of its buffers.
-        return bytes(reply) if is_answered and isinstance(reply, bytes | bytearray | memoryview) else None
+        return letter_bytes(reply) if is_answered else None
 
 
 def sites_of(members: Collection[int], known: Collection[str]) -> list[str]:

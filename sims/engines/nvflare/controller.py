@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +20,12 @@ from secagg.errors import SecaggError
 from sims.engines.nvflare.carrier import CellCarrier, sites_of
 from sims.engines.nvflare.job_server import serve_job
 from sims.engines.nvflare.local_files import DEFAULT_SCENARIO, server_config
+from sims.engines.nvflare.versions import check_nvflare
 
 TASK: Final = "secagg"  # lasts as long as the run does at a site
 STATE: Final = "secagg_state"  # in the result of a task: how the run ended at a site
 ERROR: Final = "secagg_error"  # the name of an error class, if the site refused
+_WORD: Final = re.compile(r"[0-9A-Za-z_]{0,64}")  # what a site may add to the log
 _RESULTS: Final = "secagg"  # the directory in a job's results
 
 
@@ -46,21 +49,24 @@ class SecaggController(Controller):  # type: ignore[misc]  # NVFlare has no type
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Train until the last round. If something is to be repaired, the job fails, and its log says why."""
+        try:
+            check_nvflare()
+            self._train(abort_signal, fl_ctx)
+        except SecaggError as error:
+            self.system_panic(f"{type(error).__name__}: {error}", fl_ctx)
+
+    def _train(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         engine, job = fl_ctx.get_engine(), str(fl_ctx.get_job_id())
         workspace = engine.get_workspace()
         task = Task(name=TASK, data=Shareable(), result_received_cb=self._log_result)
         self.broadcast(task, fl_ctx, min_responses=0)
-        try:
-            is_over = serve_job(
-                server_config(self.scenario, Path(workspace.get_root_dir())),
-                lambda members: _carrier(engine, fl_ctx, members),
-                is_aborted=lambda: bool(abort_signal.triggered),
-                on_round=lambda report: self._log_round(report, fl_ctx),
-                results=Path(workspace.get_result_root(job)) / _RESULTS,
-            )
-        except SecaggError as error:
-            self.system_panic(f"{type(error).__name__}: {error}", fl_ctx)
-            return
+        is_over = serve_job(
+            server_config(self.scenario, Path(workspace.get_root_dir())),
+            lambda members: _carrier(engine, fl_ctx, members),
+            is_aborted=lambda: bool(abort_signal.triggered),
+            on_round=lambda report: self._log_round(report, fl_ctx),
+            results=Path(workspace.get_result_root(job)) / _RESULTS,
+        )
         self.log_info(fl_ctx, "the run is over" if is_over else "the job was aborted before the last round")
 
     def _log_round(self, report: RoundReport, fl_ctx: FLContext) -> None:
@@ -69,8 +75,10 @@ class SecaggController(Controller):  # type: ignore[misc]  # NVFlare has no type
 
     def _log_result(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
         result, site = client_task.result, client_task.client.name
-        error = result.get(ERROR, "")
-        self.log_info(fl_ctx, f"{site} {result.get(STATE, 'does not say how it ended')} {error}".rstrip())
+        words = [result.get(key, "") for key in (STATE, ERROR)]
+        if not all(isinstance(each, str) and _WORD.fullmatch(each) for each in words) or not words[0]:
+            words = ["does not say how it ended"]
+        self.log_info(fl_ctx, " ".join([site, *words]).rstrip())
 
     def process_result_of_unknown_task(
         self,

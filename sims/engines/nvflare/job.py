@@ -20,6 +20,7 @@ from sims.engines.nvflare.controller import TASK, SecaggController
 from sims.engines.nvflare.executor import SecaggExecutor
 from sims.engines.nvflare.local_files import DEFAULT_SCENARIO
 from sims.engines.nvflare.startup_kit import install_in_simulation
+from sims.engines.nvflare.versions import check_nvflare
 
 # Packages that server and sites have installed. NVFlare would copy them into the job, as code of its own.
 _INSTALLED: Final = ["sims", "secagg", "protocols", "fl"]
@@ -28,7 +29,9 @@ _INSTALLED: Final = ["sims", "secagg", "protocols", "fl"]
 def secagg_job(name: str = "secagg", *, min_clients: int = 1, scenario: str = DEFAULT_SCENARIO) -> FedJob:
     """Return a job that trains the scenario `scenario` of the server with all sites that are connected, and
     with those that come later. NVFlare aborts it when fewer than `min_clients` of its first sites are left.
-    How many sites a sum needs is a matter of the scenario and of each site's policy."""
+    How many sites a sum needs is a matter of the scenario and of each site's policy. Raise `ConfigError` if
+    the version of NVFlare is not supported."""
+    check_nvflare()
     job = FedJob(name=name, min_clients=min_clients)
     job.set_app_packages(_INSTALLED)
     job.to_server(SecaggController(scenario=scenario))

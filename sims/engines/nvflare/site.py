@@ -14,10 +14,12 @@ from nvflare.apis.workspace import Workspace
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.private.defs import CellChannel, CellChannelTopic, JobFailureMsgKey, new_cell_message
 
+from sims.config_problems import ConfigError
 from sims.engines.nvflare.carrier import HOLD
 from sims.engines.nvflare.cells import LETTER, OUTCOME, serve_requests
 from sims.engines.nvflare.local_files import site_config
 from sims.engines.nvflare.site_agent import SiteAgent, SiteOutcome
+from sims.engines.nvflare.versions import check_nvflare
 
 _KILLED: Final = -9  # what NVFlare reports of a job process that was killed
 _REPORT_SECONDS: Final = 5.0
@@ -25,15 +27,15 @@ _REPORT_SECONDS: Final = 5.0
 
 class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
     """Takes part in secure sums with the keys, policy, ledger and data of this site. It is created from the
-    site's own file, has no arguments, and answers letters of any job: the server at the other end of the TLS
-    connection must be the one in the site's configuration, and its terms the site's."""
+    site's own file, has no arguments, and answers letters of any job, from the server's process of that job:
+    the server at the other end of the TLS connection must be the one in the site's configuration, and its
+    terms the site's."""
 
     def __init__(self) -> None:
         super().__init__()
         self._agent: SiteAgent | None = None
         self._engine: Any = None
         self._began = time.time()
-        self._jobs: set[str] = set()  # of which a letter has come
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.SYSTEM_START:
@@ -46,20 +48,27 @@ class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
     def _start(self, engine: Any) -> None:
         site, workspace = engine.get_client_name(), Path(engine.args.workspace)
         self._engine = engine
-        self._agent = SiteAgent(lambda: site_config(site, workspace))
-        serve_requests(engine.get_cell(), {LETTER: self._answer, OUTCOME: self._outcome})
 
-    def _answer(self, job: str, letter: Any) -> bytes:
-        assert self._agent is not None
-        if job not in self._jobs:
-            self._jobs.add(job)
-            self._report_killed(job)
-        return self._agent.answer(job, bytes(letter))
+        def config() -> Path:
+            check_nvflare()
+            return site_config(site, workspace)
 
-    def _outcome(self, job: str, _content: Any) -> list[str] | None:
-        assert self._agent is not None
-        outcome = self._agent.outcome(job, HOLD)
-        return None if outcome is None else words_of(outcome)
+        self._warn_of_version()
+        agent = SiteAgent(config, on_begin=self._report_killed)
+        self._agent = agent
+
+        def outcome_of(job: str, _content: bytes) -> list[str] | None:
+            outcome = agent.outcome(job, HOLD)
+            return None if outcome is None else words_of(outcome)
+
+        serve_requests(engine.get_cell(), {LETTER: agent.answer, OUTCOME: outcome_of})
+
+    def _warn_of_version(self) -> None:
+        """Say at once what every job will say: that this site takes part in none."""
+        try:
+            check_nvflare()
+        except ConfigError as error:
+            self.logger.error("this site takes part in no job: %s", error)
 
     def _report_killed(self, job: str) -> None:
         """Tell the server that the site's process of this job was killed, if the job is older than this one.
@@ -83,5 +92,5 @@ class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
 
 
 def words_of(outcome: SiteOutcome) -> list[str]:
-    """Return an outcome in a form that NVFlare can carry between the processes of a site."""
-    return [outcome.state, outcome.error, outcome.reason]
+    """Return what others may learn of an outcome. Its reason stays in this process and its log."""
+    return [outcome.state, outcome.error]

@@ -19,10 +19,11 @@ from typing import Final
 
 import trio
 
-from secagg.errors import Closed, SecaggError, StateError
+from secagg.errors import SERVER, Closed, SecaggError, StateError
 from secagg.net.event_log import EventLog
 from secagg.net.event_loop_thread import EventLoopThread
 from secagg.net.tunnel_dialer import TunnelDialer
+from secagg.net.tunnel_letters import parse_letter
 from sims.deploy.client_setup import ClientSetup, load_client_setup
 from sims.deploy.join import JoinRunner
 from sims.deploy.log import open_log
@@ -92,20 +93,37 @@ class SiteRun:
             path = self._config()
             setup = await trio.to_thread.run_sync(_load, path, abandon_on_cancel=True)
             await _join(setup, engine)
-        except BaseExceptionGroup as group:
-            self._refuse(single_error(group))
-        except SecaggError as error:
-            self._refuse(error)
+        except BaseException as error:
+            cause = _cause(error)
+            if cause is None:
+                raise
+            self._refuse(cause)
         else:
             self._outcome = SiteOutcome(ENDED)
         finally:
             self._over.set()
 
     def _refuse(self, error: BaseException) -> None:
-        if not isinstance(error, SecaggError):
-            raise error
+        """Keep why this site leaves the run, also if it is an error of its own training code: others wait for
+        the outcome. Only the log has the traceback of such an error."""
         self._outcome = SiteOutcome(REFUSED, type(error).__name__, str(error))
-        logging.getLogger(__name__).warning("this site leaves job %s: %s", self.job, error)
+        unforeseen = None if isinstance(error, SecaggError) else error
+        logging.getLogger(__name__).warning(
+            "this site leaves job %s: %s: %s", self.job, type(error).__name__, error, exc_info=unforeseen
+        )
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """Return the error because of which a run ends, or None if it is only cancelled."""
+    if isinstance(error, trio.Cancelled):
+        return None
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    _, others = error.split(trio.Cancelled)
+    found = None if others is None else single_error(others)
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
 
 
 def _load(path: Path) -> ClientSetup:
@@ -131,11 +149,18 @@ async def _join(setup: ClientSetup, engine: LetterBox) -> None:
 
 class SiteAgent:
     """Takes part in the jobs of a site, one at a time: the ledger belongs to one. `config` returns the path
-    of the site's configuration, which is read again for every job. Several threads may call its methods."""
+    of the site's configuration, which is read again for every job. `on_begin` is called with every job in
+    which this site begins to take part. Several threads may call its methods."""
 
-    def __init__(self, config: Callable[[], Path], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: Callable[[], Path],
+        clock: Callable[[], float] = time.monotonic,
+        on_begin: Callable[[str], None] = lambda _job: None,
+    ) -> None:
         self._config = config
         self._clock = clock
+        self._on_begin = on_begin
         self._lock = threading.Lock()
         self._run: SiteRun | None = None
         self._heard = 0.0  # when the last letter came
@@ -143,8 +168,13 @@ class SiteAgent:
 
     def answer(self, job: str, letter: bytes) -> bytes:
         """Return the reply to a letter of `job`. The first letter of a job lets this site take part in it.
-        Raises `SecaggError` if there is no reply, because another job is not over, or this one was left."""
-        return self._run_of(job).answer(letter)
+        Raises `SecaggError` if there is no reply, because another job is not over, or this one was left.
+        Raises `MalformedMessage` if it is no letter; it then has no effect."""
+        parse_letter(letter, sender=SERVER)
+        run, begins = self._run_of(job)
+        if begins:
+            self._on_begin(job)
+        return run.answer(letter)
 
     def outcome(self, job: str, seconds: float) -> SiteOutcome | None:
         """Wait up to `seconds`. Return how `job` ended here, or None if it goes on or has not begun."""
@@ -158,23 +188,25 @@ class SiteAgent:
         """Wait for a run to begin, so that a caller that asks again does not do so in a busy loop."""
         time.sleep(min(seconds, 1.0))
 
-    def _run_of(self, job: str) -> SiteRun:
+    def _run_of(self, job: str) -> tuple[SiteRun, bool]:
+        """Return this site's part in a job, and whether it begins."""
         with self._lock:
             if self._is_closed:
                 raise Closed("this site is about to stop")
             if self._run is not None and self._run.job != job:
                 self._leave(self._run, job)
             self._heard = self._clock()
-            if self._run is None:
-                self._run = SiteRun(job, self._config)
-            return self._run
+            if self._run is not None:
+                return self._run, False
+            self._run = SiteRun(job, self._config)
+            return self._run, True
 
     def _leave(self, run: SiteRun, job: str) -> None:
         """Leave a run that is over, or whose server is gone, in favour of another job."""
         if run.outcome(0) is None and self._clock() - self._heard < _QUIET:
             raise StateError(f"job {job} has to wait: this site still takes part in job {run.job}")
-        run.close()
         self._run = None
+        run.close()
 
     def forget_server(self, job: str) -> None:
         """Let another job begin at once: NVFlare has ended the site's process of `job`."""

@@ -3,47 +3,56 @@
     python -m sims.engines.nvflare.startup_kit site-1 site-2     the kits of sites
     python -m sims.engines.nvflare.startup_kit --server server   that of the server
 
-The operator of a kit runs this on it; no job can. It changes files in the kit's directory `local` only.
+The operator of a kit runs this on it; no job can. It changes files in the kit's directory `local` only, and
+none of them if something is to be corrected first.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from sims.config_problems import ConfigError
+from secagg.net.atomic_files import PUBLIC
+from sims.config_problems import CONFIG, ConfigError, shown
+from sims.engines.nvflare.versions import check_nvflare
 
 _RESOURCES: Final = "resources.json"
 _AUTHORISATION: Final = "authorization.json"
 _ALLOWED: Final = "class_allow_list"  # classes that a job may name
+_MODE: Final = "class_list_enforcement_mode"
 _CONTROLLER: Final = "sims.engines.nvflare.controller.SecaggController"
 _EXECUTOR: Final = "sims.engines.nvflare.executor.SecaggExecutor"
 _SITE: Final = {"id": "secagg_site", "path": "sims.engines.nvflare.site.SecaggSite", "args": {}}
-_OWN_CODE: Final = "byoc"  # "bring your own code": the right to submit jobs with Python files
+# Rights to run code at a site that is not installed there: "bring your own code", which is a job with Python
+# files, and Flower apps, which Flower's server ships to the sites.
+_OWN_CODE: Final = ("byoc", "server-predeployed-flwr")
+_EVERY_RIGHT: Final = "*"
 
 
 def install_on_site(kit: Path) -> None:
     """Let a site take part: its parent process answers for it, and jobs may name the executor. Jobs with
     code of their own are forbidden: it would run under the same account as the site's keys and data. Logs
     stay at the site: they say why it refuses, and may quote its files."""
-    resources = _read(kit, _RESOURCES)
-    others = [each for each in resources.get("components", []) if each.get("id") != _SITE["id"]]
-    resources["components"] = [*others, _SITE]
+    check_nvflare()
+    resources, authorisation = _read(kit, _RESOURCES), _read(kit, _AUTHORISATION)
+    resources["components"] = [*_other_components(resources, kit), _SITE]
     resources["allow_log_streaming"] = False
-    _allow(resources, _EXECUTOR)
+    _enforce(resources, _EXECUTOR, kit)
+    permissions = authorisation.get("permissions")
+    authorisation["permissions"] = dict(_without_own_code(_checked_roles(permissions, kit)))
     _write(kit, _RESOURCES, resources)
-    authorisation = _read(kit, _AUTHORISATION)
-    authorisation["permissions"] = dict(_without_own_code(authorisation.get("permissions", {})))
     _write(kit, _AUTHORISATION, authorisation)
 
 
 def install_on_server(kit: Path) -> None:
-    """Let jobs name the controller."""
+    """Let jobs name the controller, and no class that is not listed."""
+    check_nvflare()
     resources = _read(kit, _RESOURCES)
-    _allow(resources, _CONTROLLER)
+    _enforce(resources, _CONTROLLER, kit)
     _write(kit, _RESOURCES, resources)
 
 
@@ -69,27 +78,104 @@ def _allow(resources: dict[str, Any], name: str) -> None:
         allowed.append(name)
 
 
-def _without_own_code(permissions: dict[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Yield the rights of each role, in which "any" stands for all of them, without that to bring code."""
-    tables = [rights for rights in permissions.values() if isinstance(rights, dict)]
-    everything = sorted({right for rights in tables for right in rights})
+def _enforce(resources: dict[str, Any], name: str, kit: Path) -> None:
+    """Let jobs name the class `name` and those that are listed, and no others."""
+    allowed = resources.get(_ALLOWED, [])
+    if not isinstance(allowed, list):
+        raise _wrong(kit, _RESOURCES, f"{_ALLOWED} must be a list of classes")
+    for entry in allowed:
+        if not _is_class(entry):
+            raise _wrong(
+                kit,
+                _RESOURCES,
+                f"{_ALLOWED} has {shown(entry)}, with which a job could name classes that are not listed: "
+                "replace it by the full names of the classes that jobs need, such as package.module.Class",
+            )
+    _allow(resources, name)
+    resources[_MODE] = "enforce"
+
+
+def _is_class(entry: object) -> bool:
+    """Return whether `entry` is the full name of a class. NVFlare takes that of a module or package for all
+    classes in it."""
+    parts = entry.split(".") if isinstance(entry, str) else []
+    return len(parts) > 1 and all(map(str.isidentifier, parts)) and parts[-1].lstrip("_")[:1].isupper()
+
+
+def _other_components(resources: dict[str, Any], kit: Path) -> list[dict[str, Any]]:
+    components = resources.get("components", [])
+    if not isinstance(components, list) or not all(isinstance(each, dict) for each in components):
+        raise _wrong(kit, _RESOURCES, "components must be a list of tables")
+    return [each for each in components if each.get("id") != _SITE["id"]]
+
+
+def _checked_roles(permissions: object, kit: Path) -> dict[str, Any]:
+    if not isinstance(permissions, dict) or not permissions:
+        raise _wrong(kit, _AUTHORISATION, "permissions must be a table of roles")
     for role, rights in permissions.items():
-        named = rights if isinstance(rights, dict) else dict.fromkeys(everything, rights)
-        yield role, {**named, _OWN_CODE: "none"}
+        if not isinstance(rights, str | list | dict):
+            raise _wrong(kit, _AUTHORISATION, f"the rights of {shown(role)} must be a table or a text")
+    return permissions
+
+
+def _without_own_code(permissions: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rights of each role, without those to bring code. A role that has no table, but one condition
+    such as "any" for all rights, gets a table with all of them: NVFlare has no other way to except some."""
+    tables = [rights for rights in permissions.values() if isinstance(rights, dict)]
+    everything = _every_right(right for rights in tables for right in rights)
+    for role, rights in permissions.items():
+        named = rights if isinstance(rights, dict) else {_EVERY_RIGHT: rights}
+        if _EVERY_RIGHT in named:  # it takes precedence over all that are named
+            named = dict.fromkeys(everything, named[_EVERY_RIGHT])
+        kept = {right: condition for right, condition in named.items() if _plain(right) not in _OWN_CODE}
+        yield role, {**kept, **dict.fromkeys(_OWN_CODE, "none")}
+
+
+def _every_right(named: Iterable[str]) -> list[str]:
+    """Return all rights that NVFlare knows, and those that a file names. Where NVFlare has a category, the
+    right is to all commands in it."""
+    from nvflare.apis.fl_constant import AdminCommandNames
+    from nvflare.security.security import COMMAND_CATEGORIES
+
+    commands = [value for name, value in vars(AdminCommandNames).items() if not name.startswith("_")]
+    known = {str(COMMAND_CATEGORIES.get(each, each)) for each in commands}
+    return sorted(known | {_plain(each) for each in named} - {_EVERY_RIGHT})
+
+
+def _plain(right: str) -> str:
+    """Return the name of a right as NVFlare reads it."""
+    return " ".join(right.lower().split())
 
 
 def _read(kit: Path, name: str) -> dict[str, Any]:
     """Return a file of the kit as it is in force: a file that the operator has made replaces the default."""
-    paths = (kit / "local" / name, kit / "local" / f"{name}.default")
-    path = next((each for each in paths if each.exists()), None)
+    path = _in_force(kit, name)
     if path is None:
         raise ConfigError(f"{kit}: local/{name} is missing: name the directory of a startup kit")
-    found: dict[str, Any] = json.loads(path.read_text())
+    try:
+        found = json.loads(CONFIG.read(path))
+    except (ValueError, RecursionError) as error:
+        where = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else "no text"
+        raise ConfigError(f"{path} is not valid JSON ({where}): correct it") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} must be a table of JSON, in braces: correct it")
     return found
 
 
+def _in_force(kit: Path, name: str) -> Path | None:
+    paths = (kit / "local" / name, kit / "local" / f"{name}.default")
+    return next((each for each in paths if each.exists()), None)
+
+
+def _wrong(kit: Path, name: str, why: str) -> ConfigError:
+    return ConfigError(f"{kit}: local/{name}: {why}")
+
+
 def _write(kit: Path, name: str, content: dict[str, Any]) -> None:
-    (kit / "local" / name).write_text(json.dumps(content, indent=2) + "\n")
+    """Write a file of the kit, which the same users may read as the one that it replaces."""
+    before = _in_force(kit, name)
+    mode = PUBLIC if before is None else stat.S_IMODE(before.stat().st_mode)
+    CONFIG.replace(kit / "local" / name, (json.dumps(content, indent=2) + "\n").encode(), mode=mode)
 
 
 def main() -> None:
