@@ -288,6 +288,20 @@ def test_a_server_allows_the_controller_only(tmp_path: Path) -> None:
         install_on_server(tmp_path / "elsewhere")
 
 
+@pytest.mark.parametrize(
+    ("install", "start"),
+    [(install_on_site, "fed_server.json"), (install_on_server, "fed_client.json")],
+    ids=["site", "server"],
+)
+def test_the_kit_of_another_kind_is_left_as_it_is(tmp_path: Path, install: Any, start: str) -> None:
+    write_kit(tmp_path)
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "startup" / start).write_text("{}")
+    with pytest.raises(ConfigError, match="--server"):
+        install(tmp_path)
+    assert not (tmp_path / "local" / "resources.json").exists()
+
+
 def test_the_names_in_startup_kits_are_those_of_the_classes(tmp_path: Path) -> None:
     install_in_simulation(tmp_path)
     install_in_simulation(tmp_path)

@@ -31,6 +31,9 @@ _SITE: Final = {"id": "secagg_site", "path": "sims.engines.nvflare.site.SecaggSi
 # files, and Flower apps, which Flower's server ships to the sites.
 _OWN_CODE: Final = ("byoc", "server-predeployed-flwr")
 _EVERY_RIGHT: Final = "*"
+# Files that only the kit of a server, or only that of a site, has.
+_SERVER_START: Final = Path("startup", "fed_server.json")
+_SITE_START: Final = Path("startup", "fed_client.json")
 
 
 def install_on_site(kit: Path) -> None:
@@ -38,6 +41,7 @@ def install_on_site(kit: Path) -> None:
     code of their own are forbidden: it would run under the same account as the site's keys and data. Logs
     stay at the site: they say why it refuses, and may quote its files."""
     check_nvflare()
+    _check_kind(kit, _SERVER_START, "the kit of a server: add --server")
     resources, authorisation = _read(kit, _RESOURCES), _read(kit, _AUTHORISATION)
     resources["components"] = [*_other_components(resources, kit), _SITE]
     resources["allow_log_streaming"] = False
@@ -51,6 +55,7 @@ def install_on_site(kit: Path) -> None:
 def install_on_server(kit: Path) -> None:
     """Let jobs name the controller, and no class that is not listed."""
     check_nvflare()
+    _check_kind(kit, _SITE_START, "the kit of a site: leave out --server")
     resources = _read(kit, _RESOURCES)
     _enforce(resources, _CONTROLLER, kit)
     _write(kit, _RESOURCES, resources)
@@ -70,6 +75,11 @@ def install_in_simulation(workspace: Path) -> None:
     _allow(resources, _EXECUTOR)
     (workspace / "local").mkdir(parents=True, exist_ok=True)
     _write(workspace, _RESOURCES, resources)
+
+
+def _check_kind(kit: Path, other: Path, hint: str) -> None:
+    if (kit / other).exists():
+        raise ConfigError(f"{kit} is {hint}")
 
 
 def _allow(resources: dict[str, Any], name: str) -> None:
@@ -188,6 +198,7 @@ def main() -> None:
             (install_on_server if arguments.server else install_on_site)(kit)
         except ConfigError as error:
             parser.error(str(error))
+        print(f"{kit / 'local'}: ready for secagg")
 
 
 if __name__ == "__main__":
