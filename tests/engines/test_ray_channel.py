@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,13 +14,16 @@ import pytest
 
 pytest.importorskip("ray", reason="ray is not installed")
 
+import ray
+from ray import exceptions
+
 from secagg.errors import ParameterError
 from secagg.insecure_seeds import seeded_identity
 from secagg.local_session import Stage
 from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum
 from sims.runtime.hosted_clients import ClientFactory, WorkersFailed
-from sims.runtime.ray import RayChannel, RayPlace, actor_pool
+from sims.runtime.ray import RayChannel, RayPlace, actor_pool, cluster
 from sims.workers.process_lifetime_and_queries import ProcessId
 from tests.engines.ray_channels import QUIET, SMALL, kill_host, on_ray
 from tests.sims.process_clients import CLIENTS, centres, learners, negated, worker_clients
@@ -60,6 +65,58 @@ def test_an_actor_is_killed_in_each_of_ten_rounds(secure: bool) -> None:
     assert {len(pids) for pids in channel.pids} == {4, 5}
     channel.close()
     assert survivors([ProcessId.of(pids[-1]) for pids in channel.pids]) == []
+
+
+def lost_reply() -> Exception:
+    error: Exception = exceptions.ObjectReconstructionFailedError("88" * 14)
+    return error
+
+
+def out_of_memory() -> Exception:
+    error: Exception = exceptions.OutOfMemoryError("Task was killed: the node runs low on memory.\nMore.")
+    return error
+
+
+class OneFails:
+    """Ray, except that `get` raises an error in its `number`-th call."""
+
+    def __init__(self, error: Exception, number: int) -> None:
+        self.error, self.number = error, number
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(ray, name)
+
+    def get(self, reference: Any) -> Any:
+        self.number -= 1
+        if self.number == 0:
+            raise self.error
+        return ray.get(reference)
+
+
+@pytest.mark.parametrize("make", [lost_reply, out_of_memory])
+def test_a_lost_reply_and_a_lack_of_memory_are_drop_outs(
+    make: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    failing = OneFails(make(), number=3)  # the first reply after those to the start of two actors
+    monkeypatch.setattr(cluster, "import_ray", lambda: failing)
+    channel = opened(FEDAVG, secure=False, dropout=0.5, told=told)
+    run = run_of(FEDAVG, channel)
+    reports = [run.round() for _ in range(2)]
+    channel.close()
+    assert [(each.completed, each.clients) for each in reports] == [(True, 3), (True, 6)]
+    assert [re.sub(r".* is ", "is ", line) for line in told][1:] == ["is started again"]
+    assert re.search(r"is lost: (its reply was lost|Task was killed)[^\n]*$", told[0])
+
+
+def test_another_error_of_ray_ends_the_run_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = OneFails(exceptions.RaySystemError("\x1b[36mthe store\x1b[39m\n  is broken"), number=3)
+    monkeypatch.setattr(cluster, "import_ray", lambda: failing)
+    channel = opened(FEDAVG, secure=False)
+    with pytest.raises(WorkersFailed, match=r"3 clients from 0 on failed: .*the store is broken") as raised:
+        run_of(FEDAVG, channel).round()
+    channel.close()
+    assert "\x1b" not in str(raised.value)
 
 
 @SLOW

@@ -36,6 +36,7 @@ from sims.runtime.ray.commands import (
     LoadClients,
     Replies,
 )
+from sims.runtime.ray.errors import first_line, one_line
 from sims.text_format import counted
 
 T = TypeVar("T")
@@ -255,12 +256,20 @@ class ActorPool:
         return {index: reply for index, reply in replies.items() if reply is not None}
 
     def _reply(self, slot: ActorSlot, reference: Any, *, starting: bool = False) -> Any:
-        """Return an actor's reply; None if the actor is lost."""
+        """Return an actor's reply; None if the actor or its reply is lost."""
+        errors = self._ray.exceptions
         try:
             reply = self._ray.get(reference)
-        except self._ray.exceptions.RayActorError as error:
-            self._lose(slot, str(error).splitlines()[0].strip(), starting=starting)
+        except errors.RayTaskError as error:  # Ray could not carry what was sent, or the reply.
+            raise WorkersFailed(f"{_named(slot)} failed: {one_line(error.cause)}") from None
+        except errors.ObjectLostError:  # Large replies stay in the memory of the actor's node.
+            self._lose(slot, "its reply was lost with its node", starting=starting)
             return None
+        except (errors.RayActorError, errors.NodeDiedError, errors.OutOfMemoryError) as error:
+            self._lose(slot, first_line(error), starting=starting)
+            return None
+        except errors.RayError as error:
+            raise WorkersFailed(f"{_named(slot)} failed: {one_line(error)}") from None
         match reply:
             case ClientFailure(text) if starting:
                 raise WorkersFailed(f"{_named(slot)} did not start: {text}")
