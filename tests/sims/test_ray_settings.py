@@ -6,14 +6,17 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from sims.cli import main
 from sims.config_problems import ConfigError
-from sims.runtime.ray import cluster
-from sims.scenario.settings import ChannelSection
+from sims.runtime.ray import RayPlace, cluster
+from sims.runtime.ray.cluster import Cluster
+from sims.scenario.settings import ChannelSection, RaySection
 
 SCENARIO = "quickstart"
 
@@ -43,6 +46,60 @@ def test_a_missing_ray_is_told_before_anything_runs(
 def test_a_channel_without_ray_says_what_to_install() -> None:
     with pytest.raises(ConfigError, match=r"pip install 'secagg\[ray\]'"):
         cluster.connect("local")
+
+
+def test_a_directory_called_ray_is_not_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ray").mkdir()
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(ConfigError, match="Ray is not installed"):
+        cluster.require_ray()
+
+
+@pytest.mark.parametrize(
+    ("node", "place", "room"),
+    [
+        ({"CPU": 1.0}, RayPlace(num_cpus=0.2), 5),
+        ({"CPU": 4.0}, RayPlace(num_cpus=0.1), 40),
+        ({"CPU": 1.0}, RayPlace(num_cpus=0.3), 3),
+        ({"CPU": 8.0, "GPU": 1.0}, RayPlace(num_gpus=0.2), 5),
+        ({"CPU": 8.0, "GPU": 2.0}, RayPlace(num_gpus=1 / 3), 6),
+        ({"CPU": 8.0, "GPU": 2.0}, RayPlace(num_gpus=0.4), 4),  # two on each GPU
+        ({"CPU": 8.0, "GPU": 3.0}, RayPlace(num_gpus=2), 1),
+        ({"GPU": 1.0}, RayPlace(), 0),
+    ],
+)
+def test_parts_of_a_cpu_or_gpu_are_counted_exactly(
+    node: dict[str, float], place: RayPlace, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [{"Alive": True, "Resources": node}, {"Alive": False, "Resources": node}]
+    monkeypatch.setattr(cluster, "import_ray", lambda: SimpleNamespace(nodes=lambda: nodes))
+    assert Cluster("local", own=False).capacity(place) == room
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"num_cpus": 0.00001}, "num_cpus"),
+        ({"num_gpus": 0.00009}, "num_gpus"),
+        ({"num_gpus": 1.5}, "num_gpus"),
+        ({"num_cpus": -1}, "num_cpus"),
+    ],
+)
+def test_amounts_that_ray_cannot_reserve_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        RaySection.model_validate(given)
+
+
+def test_amounts_that_ray_can_reserve_are_taken() -> None:
+    for given in (
+        {"num_cpus": 0},
+        {"num_cpus": 0.0001},
+        {"num_cpus": 1.5},
+        {"num_gpus": 2},
+        {"num_gpus": 0.25},
+    ):
+        RaySection.model_validate(given)
 
 
 @pytest.mark.parametrize(
