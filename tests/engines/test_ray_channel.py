@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum
 from sims.runtime.hosted_clients import ClientFactory, WorkersFailed
 from sims.runtime.ray import RayChannel, RayPlace, actor_pool, cluster
+from sims.runtime.ray.sources import digest_of
 from sims.workers.process_lifetime_and_queries import ProcessId
 from tests.engines.ray_channels import QUIET, SMALL, kill_host, on_ray
 from tests.sims.process_clients import CLIENTS, centres, learners, negated, worker_clients
@@ -117,6 +119,57 @@ def test_another_error_of_ray_ends_the_run_in_one_line(monkeypatch: pytest.Monke
         run_of(FEDAVG, channel).round()
     channel.close()
     assert "\x1b" not in str(raised.value)
+
+
+def test_an_actor_with_another_secagg_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor_pool, "source_digest", lambda: "another")
+    channel = opened(FEDAVG, secure=False)
+    with pytest.raises(WorkersFailed, match="the nodes have another secagg than this process"):
+        run_of(FEDAVG, channel).round()
+    channel.close()
+
+
+def test_a_digest_of_sources_is_that_of_names_and_contents(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("1")
+    (tmp_path / "other.txt").write_text("1")
+    first = digest_of({"p": tmp_path})
+    (tmp_path / "other.txt").write_text("2")
+    assert digest_of({"p": tmp_path}) == first
+    (tmp_path / "one.py").write_text("2")
+    second = digest_of({"p": tmp_path})
+    (tmp_path / "one.py").rename(tmp_path / "two.py")
+    assert len({first, second, digest_of({"p": tmp_path})}) == 3
+
+
+class Holder:
+    """Another job on the cluster."""
+
+    def hold(self) -> None:
+        pass
+
+
+class Ending(list[str]):
+    """Ends another job when something is told."""
+
+    job: Any = None
+
+    def append(self, text: str) -> None:
+        super().append(text)
+        ray.kill(self.job)
+
+
+@SLOW
+def test_a_run_that_waits_for_others_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor_pool, "_INTERVAL", 0.1)
+    monkeypatch.setattr(actor_pool, "_PATIENCE", 0.5)
+    cpus, told = ray.cluster_resources()["CPU"], Ending()
+    told.job = ray.remote(Holder).options(num_cpus=cpus).remote()
+    ray.get(told.job.hold.remote())
+    channel = opened(FEDAVG, secure=False, told=told)
+    report = run_of(FEDAVG, channel).round()
+    channel.close()
+    assert report.clients == CLIENTS
+    assert [line.partition(":")[0] for line in told] == ["the run waits for 2 of 2 actors"]
 
 
 @SLOW
