@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import ray
 from ray import exceptions
 
 from secagg.errors import ParameterError
-from secagg.insecure_seeds import seeded_identity
+from secagg.keys import KEY_BYTES, Identity, public_key
 from secagg.local_session import Stage
 from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum
@@ -27,9 +26,9 @@ from sims.runtime.hosted_clients import ClientFactory, WorkersFailed
 from sims.runtime.ray import RayChannel, RayPlace, actor_pool, cluster
 from sims.runtime.ray.sources import digest_of
 from sims.workers.process_lifetime_and_queries import ProcessId
-from tests.engines.ray_channels import QUIET, SMALL, kill_host, on_ray
+from tests.engines.ray_channels import QUIET, SMALL, NotingActor, Wire, kill_host, noted_secrets, on_ray
 from tests.sims.process_clients import CLIENTS, centres, learners, negated, worker_clients
-from tests.sims.test_processes import FEDAVG, FEDPLUS, RFA3, SEED, USUAL, Lines, outcome, run_of
+from tests.sims.test_processes import FEDAVG, FEDPLUS, RFA3, USUAL, Lines, outcome, run_of
 from tests.sims.test_worker_orphans import survivors
 
 pytestmark = [*QUIET, pytest.mark.usefixtures("ray")]
@@ -217,34 +216,42 @@ def channel_memories(saved: dict[int, bytes]) -> dict[int, Any]:
     return channel.memories()
 
 
-def test_no_secret_of_a_client_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything that Ray carries is looked at: no signing key is in it, nor is a seed of a machine."""
-    sent: list[bytes] = []
-
-    class Watching(actor_pool.ActorPool):
-        def begin(self, commands: Any, apart: Any = ()) -> Any:
-            sent.append(pickle.dumps(dict(commands)))
-            sent.extend(pickle.dumps(slot.queued) for slot in self.slots)
-            return super().begin(commands, apart)
-
-        def _reply(self, slot: Any, reference: Any, *, starting: bool = False) -> Any:
-            reply = super()._reply(slot, reference, starting=starting)
-            sent.append(pickle.dumps(reply))
-            return reply
-
-        def _config(self, slot: Any) -> bytes:
-            sent.append(super()._config(slot))
-            return sent[-1]
-
-    monkeypatch.setattr("sims.runtime.ray.sum_channel.ActorPool", Watching)
-    channel = opened(RFA3, secure=True, trust=Trust.MALICIOUS, **USUAL)
-    report = run_of(RFA3, channel).round()
+@SLOW
+def test_no_secret_of_a_client_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that Ray carries is searched for all that the clients' machines draw: signing keys, X25519
+    keys, mask secrets and the coefficients of shares. An actor is replaced, too, with its clients' states."""
+    wire = Wire(ray, NotingActor, str(tmp_path))
+    monkeypatch.setattr(cluster, "import_ray", lambda: wire)
+    more = {**USUAL, "insecure_seed": None, "actors": 3}
+    log = Lines({(1, 0, Stage.MASK): lambda: kill_host(channel, 0)})
+    channel = opened(RFA3, secure=True, trust=Trust.MALICIOUS, log=log, **more)
+    run = run_of(RFA3, channel)
+    assert [run.round().clients for _ in range(3)] == [CLIENTS, CLIENTS - 2, CLIENTS]
     channel.close()
-    everything = b"".join(sent)
-    keys = [seeded_identity(SEED, member) for member in range(CLIENTS)]
-    assert report.completed
-    assert all(key.public in everything for key in keys)
-    assert not any(key.secret() in everything for key in keys)
+
+    secrets, everything = noted_secrets(tmp_path), b"".join(wire.sent)
+    assert len(secrets) >= 2 * CLIENTS * 10  # two sessions of four sums: a channel key, and two for each sum
+    keys = [each for each in secrets if len(each) == KEY_BYTES]
+    # What belongs to these secrets is in it.
+    assert any(public_key(key) in everything for key in keys)
+    assert any(Identity.from_secret(key).public in everything for key in keys)
+    assert not any(secret in everything for secret in secrets)
+
+
+@SLOW
+@each_kind
+def test_what_all_actors_need_is_sent_once(secure: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = []
+    for actors in (2, 3):
+        wire = Wire(ray)
+        monkeypatch.setattr(cluster, "import_ray", lambda wire=wire: wire)
+        channel = opened(RFA3, secure=secure, actors=actors, **USUAL)
+        assert run_of(RFA3, channel).round().completed
+        sums = len(channel.asked)
+        channel.close()
+        shared.append(len(wire.shared))
+    assert shared[0] == shared[1] >= sums
+    assert secure or shared[0] == sums
 
 
 @SLOW
