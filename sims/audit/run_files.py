@@ -18,6 +18,9 @@ _OF_RUNS: Final = (
     "clients", "per_round", "dim", "rounds",
 )  # fmt: skip
 
+# What a run on a cluster says about it, and in which types.
+_OF_CLUSTERS: Final = {"address": str, "ray": str, "nodes": int, "actors": int}
+
 Row = Mapping[str, Any]
 
 
@@ -42,6 +45,7 @@ class Evidence:
         run = directory.facts()
         if lacking := [name for name in (*_OF_RUNS, "done") if name not in run]:
             raise ConfigError(f"{directory / RUN} is damaged: it does not say {', '.join(lacking)}")
+        _check_cluster(directory, run.get("cluster"))
         if not (directory / SUMS).exists():
             raise ConfigError(f"{directory / SUMS} is missing: it lists the sums of the run")
         history = SumHistory.of(directory.read_lines(SUMS), f"{directory / SUMS}")
@@ -76,6 +80,19 @@ def _directory(path: Path) -> RunDirectory:
         names = ", ".join(map(str, inside[:3])) + (", ..." if len(inside) > 3 else "")
         raise ConfigError(f"{path} holds several runs: choose one, or --compare them: {names}")
     return directory
+
+
+def _check_cluster(directory: RunDirectory, cluster: object) -> None:
+    """Raise `ConfigError` unless `cluster` is None or has the facts of a cluster."""
+    if cluster is None:
+        return
+    facts = cluster if isinstance(cluster, Mapping) else {}
+    wrong = [name for name, kind in _OF_CLUSTERS.items() if type(facts.get(name)) is not kind]
+    if wrong:
+        raise ConfigError(
+            f"{directory / RUN} is damaged: cluster does not say {', '.join(wrong)} as a run writes it; take "
+            "the file from a copy of the run"
+        )
 
 
 def _expected(run: Row) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticKnownError
@@ -188,6 +188,24 @@ def _known_channel(kind: str) -> str:
     return kind
 
 
+_LEAST_OF_RAY: Final = 0.0001  # of a CPU or GPU
+
+
+def _ray_amount(amount: float) -> float:
+    if 0 < amount < _LEAST_OF_RAY:
+        raise ValueError(f"{amount:g} is too little: Ray reserves nothing (0), or at least {_LEAST_OF_RAY}")
+    return amount
+
+
+def _ray_gpus(amount: float) -> float:
+    if amount > 1 and amount != int(amount):
+        raise ValueError(f"{amount:g} is no choice: Ray reserves a part of one GPU, or whole ones")
+    return amount
+
+
+_RayAmount: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False), AfterValidator(_ray_amount)]
+
+
 class RaySection(Section):
     """How a channel of the kind "ray" uses Ray. The clients are in `channel.workers` actors.
 
@@ -199,8 +217,8 @@ class RaySection(Section):
 
     kind: Literal["plain", "secure"] = "secure"
     address: str = "local"
-    num_cpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    num_gpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    num_cpus: _RayAmount = 1.0
+    num_gpus: Annotated[_RayAmount, AfterValidator(_ray_gpus)] = 0.0
 
 
 class ChannelSection(Section):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -83,18 +84,23 @@ class SimulationSetup:
         algorithm = task.algorithm
         learners = make_learners(settings, crowd, who)
         barred = set() if barred is None else barred
-        channels = _ChannelFactory(settings, federation, learners, who, make_log, open_ledger, barred)
-        channel = channels.training(algorithm)
-        watched = channel.participants if isinstance(channel, SessionChannel) else {}
-        if settings.tail is not None and federation.classes is None:
-            raise ParameterError(
-                "tail: it counts errors, and in a regression there are none: leave out [tail]"
+        with ExitStack() as opened:
+            channels = _ChannelFactory(
+                settings, federation, learners, who, make_log, open_ledger, barred, opened
             )
-        tail = PeriodicErrorHistogram.of(settings, dim=crowd.dim, clients=len(crowd), make=channels.tail)
-        return cls(
-            settings, federation, who, crowd, strangers, algorithm, channel, watched,
-            Run(algorithm, channel, algorithm.start(task.initial)), tail,
-        )  # fmt: skip
+            channel = channels.training(algorithm)
+            watched = channel.participants if isinstance(channel, SessionChannel) else {}
+            if settings.tail is not None and federation.classes is None:
+                raise ParameterError(
+                    "tail: it counts errors, and in a regression there are none: leave out [tail]"
+                )
+            tail = PeriodicErrorHistogram.of(settings, dim=crowd.dim, clients=len(crowd), make=channels.tail)
+            made = cls(
+                settings, federation, who, crowd, strangers, algorithm, channel, watched,
+                Run(algorithm, channel, algorithm.start(task.initial)), tail,
+            )  # fmt: skip
+            opened.pop_all()
+        return made
 
     @property
     def channels(self) -> dict[str, ObservedChannel]:
@@ -107,8 +113,10 @@ class SimulationSetup:
         return self.channel.cluster if isinstance(self.channel, RayChannel) else None
 
     def close(self) -> None:
-        for channel in self.channels.values():
-            channel.close()
+        """Close all channels, also if closing one of them raises an error."""
+        with ExitStack() as closing:
+            for channel in reversed(self.channels.values()):
+                closing.callback(channel.close)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +130,7 @@ class _ChannelFactory:
     make_log: MakeLog
     open_ledger: OpenLedger
     barred: set[int]
+    opened: ExitStack  # closes the channels if not all of them can be made
 
     def training(self, algorithm: AnyAlgorithm) -> ObservedChannel:
         sampler = _sampler(self.settings, tuple(self.learners))
@@ -156,7 +165,9 @@ class _ChannelFactory:
             barred=self.barred,
             **more,
         )
-        return _CHANNELS[given.kind](self, algorithm, setting)
+        channel = _CHANNELS[given.kind](self, algorithm, setting)
+        self.opened.callback(channel.close)
+        return channel
 
 
 class ChannelClients(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -114,9 +115,13 @@ class Simulation:
         self.setup = SimulationSetup.of(
             settings, root, make_log=self._make_log, open_ledger=open_ledger, barred=self._barred
         )
-        self._recorder = MetricsRecorder(
-            self.setup, self._spendings["training"], () if writer is None else writer.lines, sent=_sent(saved)
-        )
+        with ExitStack() as opened:
+            opened.callback(self.setup.close)
+            lines = () if writer is None else writer.lines
+            self._recorder = MetricsRecorder(
+                self.setup, self._spendings["training"], lines, sent=_sent(saved)
+            )
+            opened.pop_all()
         self._done = 0
         self._lost = False
 

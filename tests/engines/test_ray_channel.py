@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import pickle
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("ray", reason="ray is not installed")
 
+import ray
+from ray import exceptions
+
 from secagg.errors import ParameterError
-from secagg.insecure_seeds import seeded_identity
+from secagg.keys import KEY_BYTES, Identity, public_key
 from secagg.local_session import Stage
 from secagg.trust_levels import Trust
 from sims.runtime import Setting, insecure_plain_sum
 from sims.runtime.hosted_clients import ClientFactory, WorkersFailed
-from sims.runtime.ray import RayChannel, RayPlace, actor_pool
+from sims.runtime.ray import RayChannel, RayPlace, actor_pool, cluster
+from sims.runtime.ray.sources import digest_of
 from sims.workers.process_lifetime_and_queries import ProcessId
-from tests.engines.ray_channels import QUIET, SMALL, kill_host, on_ray
+from tests.engines.ray_channels import QUIET, SMALL, NotingActor, Wire, kill_host, noted_secrets, on_ray
 from tests.sims.process_clients import CLIENTS, centres, learners, negated, worker_clients
-from tests.sims.test_processes import FEDAVG, FEDPLUS, RFA3, SEED, USUAL, Lines, outcome, run_of
+from tests.sims.test_processes import FEDAVG, FEDPLUS, RFA3, USUAL, Lines, outcome, run_of
 from tests.sims.test_worker_orphans import survivors
 
 pytestmark = [*QUIET, pytest.mark.usefixtures("ray")]
@@ -60,6 +66,109 @@ def test_an_actor_is_killed_in_each_of_ten_rounds(secure: bool) -> None:
     assert {len(pids) for pids in channel.pids} == {4, 5}
     channel.close()
     assert survivors([ProcessId.of(pids[-1]) for pids in channel.pids]) == []
+
+
+def lost_reply() -> Exception:
+    error: Exception = exceptions.ObjectReconstructionFailedError("88" * 14)
+    return error
+
+
+def out_of_memory() -> Exception:
+    error: Exception = exceptions.OutOfMemoryError("Task was killed: the node runs low on memory.\nMore.")
+    return error
+
+
+class OneFails:
+    """Ray, except that `get` raises an error in its `number`-th call."""
+
+    def __init__(self, error: Exception, number: int) -> None:
+        self.error, self.number = error, number
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(ray, name)
+
+    def get(self, reference: Any) -> Any:
+        self.number -= 1
+        if self.number == 0:
+            raise self.error
+        return ray.get(reference)
+
+
+@pytest.mark.parametrize("make", [lost_reply, out_of_memory])
+def test_a_lost_reply_and_a_lack_of_memory_are_drop_outs(
+    make: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    failing = OneFails(make(), number=3)  # the first reply after those to the start of two actors
+    monkeypatch.setattr(cluster, "import_ray", lambda: failing)
+    channel = opened(FEDAVG, secure=False, dropout=0.5, told=told)
+    run = run_of(FEDAVG, channel)
+    reports = [run.round() for _ in range(2)]
+    channel.close()
+    assert [(each.completed, each.clients) for each in reports] == [(True, 3), (True, 6)]
+    assert [re.sub(r".* is ", "is ", line) for line in told][1:] == ["is started again"]
+    assert re.search(r"is lost: (its reply was lost|Task was killed)[^\n]*$", told[0])
+
+
+def test_another_error_of_ray_ends_the_run_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = OneFails(exceptions.RaySystemError("\x1b[36mthe store\x1b[39m\n  is broken"), number=3)
+    monkeypatch.setattr(cluster, "import_ray", lambda: failing)
+    channel = opened(FEDAVG, secure=False)
+    with pytest.raises(WorkersFailed, match=r"3 clients from 0 on failed: .*the store is broken") as raised:
+        run_of(FEDAVG, channel).round()
+    channel.close()
+    assert "\x1b" not in str(raised.value)
+
+
+def test_an_actor_with_another_secagg_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor_pool, "source_digest", lambda: "another")
+    channel = opened(FEDAVG, secure=False)
+    with pytest.raises(WorkersFailed, match="the nodes have another secagg than this process"):
+        run_of(FEDAVG, channel).round()
+    channel.close()
+
+
+def test_a_digest_of_sources_is_that_of_names_and_contents(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("1")
+    (tmp_path / "other.txt").write_text("1")
+    first = digest_of({"p": tmp_path})
+    (tmp_path / "other.txt").write_text("2")
+    assert digest_of({"p": tmp_path}) == first
+    (tmp_path / "one.py").write_text("2")
+    second = digest_of({"p": tmp_path})
+    (tmp_path / "one.py").rename(tmp_path / "two.py")
+    assert len({first, second, digest_of({"p": tmp_path})}) == 3
+
+
+class Holder:
+    """Another job on the cluster."""
+
+    def hold(self) -> None:
+        pass
+
+
+class Ending(list[str]):
+    """Ends another job when something is told."""
+
+    job: Any = None
+
+    def append(self, text: str) -> None:
+        super().append(text)
+        ray.kill(self.job)
+
+
+@SLOW
+def test_a_run_that_waits_for_others_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor_pool, "_INTERVAL", 0.1)
+    monkeypatch.setattr(actor_pool, "_PATIENCE", 0.5)
+    cpus, told = ray.cluster_resources()["CPU"], Ending()
+    told.job = ray.remote(Holder).options(num_cpus=cpus).remote()
+    ray.get(told.job.hold.remote())
+    channel = opened(FEDAVG, secure=False, told=told)
+    report = run_of(FEDAVG, channel).round()
+    channel.close()
+    assert report.clients == CLIENTS
+    assert [line.partition(":")[0] for line in told] == ["the run waits for 2 of 2 actors"]
 
 
 @SLOW
@@ -107,34 +216,42 @@ def channel_memories(saved: dict[int, bytes]) -> dict[int, Any]:
     return channel.memories()
 
 
-def test_no_secret_of_a_client_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything that Ray carries is looked at: no signing key is in it, nor is a seed of a machine."""
-    sent: list[bytes] = []
-
-    class Watching(actor_pool.ActorPool):
-        def begin(self, commands: Any, apart: Any = ()) -> Any:
-            sent.append(pickle.dumps(dict(commands)))
-            sent.extend(pickle.dumps(slot.queued) for slot in self.slots)
-            return super().begin(commands, apart)
-
-        def _reply(self, slot: Any, reference: Any, *, starting: bool = False) -> Any:
-            reply = super()._reply(slot, reference, starting=starting)
-            sent.append(pickle.dumps(reply))
-            return reply
-
-        def _config(self, slot: Any) -> bytes:
-            sent.append(super()._config(slot))
-            return sent[-1]
-
-    monkeypatch.setattr("sims.runtime.ray.sum_channel.ActorPool", Watching)
-    channel = opened(RFA3, secure=True, trust=Trust.MALICIOUS, **USUAL)
-    report = run_of(RFA3, channel).round()
+@SLOW
+def test_no_secret_of_a_client_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that Ray carries is searched for all that the clients' machines draw: signing keys, X25519
+    keys, mask secrets and the coefficients of shares. An actor is replaced, too, with its clients' states."""
+    wire = Wire(ray, NotingActor, str(tmp_path))
+    monkeypatch.setattr(cluster, "import_ray", lambda: wire)
+    more = {**USUAL, "insecure_seed": None, "actors": 3}
+    log = Lines({(1, 0, Stage.MASK): lambda: kill_host(channel, 0)})
+    channel = opened(RFA3, secure=True, trust=Trust.MALICIOUS, log=log, **more)
+    run = run_of(RFA3, channel)
+    assert [run.round().clients for _ in range(3)] == [CLIENTS, CLIENTS - 2, CLIENTS]
     channel.close()
-    everything = b"".join(sent)
-    keys = [seeded_identity(SEED, member) for member in range(CLIENTS)]
-    assert report.completed
-    assert all(key.public in everything for key in keys)
-    assert not any(key.secret() in everything for key in keys)
+
+    secrets, everything = noted_secrets(tmp_path), b"".join(wire.sent)
+    assert len(secrets) >= 2 * CLIENTS * 10  # two sessions of four sums: a channel key, and two for each sum
+    keys = [each for each in secrets if len(each) == KEY_BYTES]
+    # What belongs to these secrets is in it.
+    assert any(public_key(key) in everything for key in keys)
+    assert any(Identity.from_secret(key).public in everything for key in keys)
+    assert not any(secret in everything for secret in secrets)
+
+
+@SLOW
+@each_kind
+def test_what_all_actors_need_is_sent_once(secure: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = []
+    for actors in (2, 3):
+        wire = Wire(ray)
+        monkeypatch.setattr(cluster, "import_ray", lambda wire=wire: wire)
+        channel = opened(RFA3, secure=secure, actors=actors, **USUAL)
+        assert run_of(RFA3, channel).round().completed
+        sums = len(channel.asked)
+        channel.close()
+        shared.append(len(wire.shared))
+    assert shared[0] == shared[1] >= sums
+    assert secure or shared[0] == sums
 
 
 @SLOW

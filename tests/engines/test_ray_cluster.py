@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Self
 
 import pytest
 
@@ -88,28 +89,48 @@ def wait_for(port: int) -> None:
 
 PROGRAM = """
 import sys, time
+import numpy as np
+from protocols.fedavg import FedAvg
+from protocols.run import Run
 from sims.runtime import Setting
 from sims.runtime.hosted_clients import ClientFactory
-from sims.runtime.ray import RayPlace, ray_sum
+from sims.runtime.ray import RayPlace, ray_sum, sum_channel
+from sims.runtime.ray.actor_pool import ActorPool
 from sims.runtime.ray.cluster import connect
-from tests.sims.process_clients import centres, learners, worker_clients
-from tests.sims.test_processes import FEDAVG, run_of
+from tests.sims.process_clients import Counting, worker_clients
 
 def say(*words):
     print(*words, flush=True)
 
-address, secure = sys.argv[1], sys.argv[2] == "secure"
+class Waiting(ActorPool):
+    "Waits for a line before it takes the replies to its second call, which nodes have computed then."
+    calls = 0
+
+    def call(self, commands, apart=()):
+        self.calls += 1
+        begun = self.begin(commands, apart)
+        if self.calls == 2 and sys.argv[3] == "waiting":
+            self._ray.wait(list(begun.values()), num_returns=len(begun), fetch_local=False)
+            say("computed")
+            sys.stdin.readline()
+        return self.replies(begun)
+
+address, secure, dim = sys.argv[1], sys.argv[2] == "secure", int(sys.argv[4])
+sum_channel.ActorPool = Waiting
+algorithm = FedAvg(dim=dim, clients=6, clip=10.0)
+centres = {member: np.full(dim, float(member)) for member in range(6)}
+learners = {member: Counting(centre, samples=1) for member, centre in centres.items()}
 cluster = connect(address)
 while cluster.facts()["nodes"] < 2:
     time.sleep(0.2)
 channel = ray_sum(
-    FEDAVG, learners(), Setting(dropout=0.5, insecure_seed=b"cluster"), secure=secure, actors=2,
-    clients=ClientFactory(worker_clients, {}, centres()), place=RayPlace(address=address),
+    algorithm, learners, Setting(dropout=0.5, insecure_seed=b"cluster"), secure=secure, actors=2,
+    clients=ClientFactory(worker_clients, {}, centres), place=RayPlace(address=address),
     on_worker_event=lambda text: say("event", text),
 )
 say("cluster", channel.cluster["nodes"], channel.cluster["actors"], channel.cluster["address"] == address)
-run = run_of(FEDAVG, channel)
-for line in sys.stdin:
+run = Run(algorithm, channel, algorithm.start(np.zeros(dim)))
+while sys.stdin.readline():
     report = run.round()
     say("round", report.completed, report.clients)
 channel.close()
@@ -117,55 +138,81 @@ say("closed")
 """
 
 
+class Program:
+    """A run of `PROGRAM`, which does a round for each line that it gets."""
+
+    def __init__(self, *words: str) -> None:
+        self.events: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *words],
+            env={**os.environ, **QUIET},
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def next_line(self) -> str:
+        assert self.process.stdout is not None
+        while (line := self.process.stdout.readline()).startswith("event"):
+            self.events.append(line)
+        return line.strip()
+
+    def go(self) -> str:
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        return self.next_line()
+
+    def end(self) -> str:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.stdin = None
+        return self.next_line()
+
+
 @pytest.mark.parametrize("kind", ["plain", "secure"])
 def test_a_killed_node_is_a_drop_out_of_its_clients_which_come_back(
     cluster: tuple[str, Node, str], kind: str
 ) -> None:
     where, second, home = cluster
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, where, kind],
-        env={**os.environ, **QUIET},
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as program:
+    with Program(where, kind, "-", "4") as program:
+        assert program.next_line() == "cluster 2 2 True"
+        assert program.go() == "round True 6"
+        second.kill()
+        assert program.go() == "round True 3"  # half of them were there
+        assert re.search("is lost", "".join(program.events))
+        # There is no room for them as long as a node is missing.
+        assert program.go() == "round True 3"
+        assert "the cluster has no room for it" in "".join(program.events)
+        again = Node(f"--address={where}", home=home)
         try:
-            assert program.stdin is not None
-            assert program.stdout is not None
-
-            def next_line(*, skip: str = "event") -> str:
-                assert program.stdout is not None
-                while (line := program.stdout.readline()).startswith(skip):
-                    events.append(line)
-                return line.strip()
-
-            def go() -> str:
-                assert program.stdin is not None
-                program.stdin.write("go\n")
-                program.stdin.flush()
-                return next_line()
-
-            events: list[str] = []
-            assert next_line() == "cluster 2 2 True"
-            assert go() == "round True 6"
-            second.kill()
-            assert go() == "round True 3"  # half of them were there
-            assert re.search("is lost", "".join(events))
-            # There is no room for them as long as a node is missing.
-            assert go() == "round True 3"
-            assert "the cluster has no room for it" in "".join(events)
-            again = Node(f"--address={where}", home=home)
-            try:
-                outcomes = [go()]
-                until = time.monotonic() + 120
-                while outcomes[-1] != "round True 6" and time.monotonic() < until:
-                    time.sleep(1)
-                    outcomes.append(go())
-                assert outcomes[-1] == "round True 6"
-                program.stdin.close()
-                assert next_line() == "closed"
-            finally:
-                again.kill()
+            outcomes = [program.go()]
+            until = time.monotonic() + 120
+            while outcomes[-1] != "round True 6" and time.monotonic() < until:
+                time.sleep(1)
+                outcomes.append(program.go())
+            assert outcomes[-1] == "round True 6"
+            assert program.end() == "closed"
         finally:
-            program.kill()
+            again.kill()
+
+
+def test_a_large_reply_that_is_lost_with_its_node_is_a_drop_out(cluster: tuple[str, Node, str]) -> None:
+    """It is more than 100 kB, which Ray leaves in the memory of the node until they are asked for."""
+    where, second, _ = cluster
+    with Program(where, "plain", "waiting", "60000") as program:
+        assert program.next_line() == "cluster 2 2 True"
+        assert program.go() == "round True 6"
+        assert program.go() == "computed"
+        second.kill()
+        assert program.go() == "round True 3"
+        assert "is lost: its reply was lost with its node" in "".join(program.events)
+        assert program.end() == "closed"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,12 @@ import pytest
 
 pytest.importorskip("ray", reason="ray is not installed")
 
+import ray
+
 from sims.cli import main
+from sims.config_problems import ConfigError
+from sims.runtime.ray import cluster
+from sims.sweep import ray_tasks
 from sims.sweep.parallel_tasks import StopRequest, TaskError, TaskStopped
 from sims.sweep.ray_tasks import run_ray_tasks
 from tests.engines.ray_channels import QUIET
@@ -119,6 +126,13 @@ def work(task: Any, report: Any) -> Any:
         import os
 
         os._exit(3)
+    if task == "unsendable":
+        return threading.Lock()
+    if isinstance(task, Path):
+        while not task.exists():
+            report(0)
+            time.sleep(0.01)
+        return 0
     for step in range(task):
         if report(step):
             raise TaskStopped
@@ -142,6 +156,55 @@ def test_a_request_to_stop_reaches_running_tasks_and_starts_no_other() -> None:
     assert done
     assert all(each.stopped for each in done)
     assert len(done) < len(tasks)
+
+
+@SLOW
+def test_progress_goes_on_when_the_actor_for_it_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boards: list[Any] = []
+    new_board = ray_tasks._RayTasks._new_board
+
+    def made(self: Any) -> Any:
+        boards.append(new_board(self))
+        return boards[-1]
+
+    def on_progress(_index: int, _steps: int) -> None:
+        if boards:
+            ray.kill(boards.pop(), no_restart=False)
+        else:
+            done.touch()
+
+    monkeypatch.setattr(ray_tasks._RayTasks, "_new_board", made)
+    done = tmp_path / "done"
+    assert [each.failure for each in run_ray_tasks(work, [done], "local", on_progress)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "value", "said"),
+    [
+        (Path, "cwd", lambda: Path("/nowhere/at/all"), "has no directory /nowhere/at/all (No such"),
+        (ray_tasks, "source_digest", lambda: "another", "the nodes have another secagg than this process"),
+    ],
+)
+def test_a_node_that_lacks_something_is_told(
+    target: Any, name: str, value: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, name, value)
+    (outcome,) = run_ray_tasks(work, [1], "local")
+    assert said in str(outcome.failure)
+
+
+def test_a_result_that_cannot_be_sent_is_told_in_one_line() -> None:
+    (outcome,) = run_ray_tasks(work, ["unsendable"], "local")
+    assert str(outcome.failure).startswith("Ray could not carry it: TypeError: ")
+    assert not {"\n", "\x1b"} & set(str(outcome.failure))
+
+
+def test_a_cluster_without_a_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster.Cluster, "capacity", lambda *_: 0)
+    with pytest.raises(ConfigError, match="has no CPU for a task"):
+        next(run_ray_tasks(work, [1], "local"))
 
 
 @SLOW

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,11 +37,14 @@ from sims.runtime.ray.commands import (
     LoadClients,
     Replies,
 )
+from sims.runtime.ray.errors import first_line, one_line
+from sims.runtime.ray.sources import DIFFERENT, source_digest
 from sims.text_format import counted
 
 T = TypeVar("T")
 
 _INTERVAL: Final = 2.0  # seconds between two looks at the nodes, while an actor starts
+_PATIENCE: Final = 10.0  # seconds after which it is said that actors wait for others to free the cluster
 _ATTEMPTS: Final = 3  # attempts to start an actor that is lost each time
 
 
@@ -85,6 +89,8 @@ class ActorPool:
         self._seed = insecure_seed
         self._on_worker_event = on_worker_event
         self._reserves = False
+        self._placed: list[Any] = []  # references that are ready when a new actor has its place
+        self._waiting_since = 0.0
         self._make: Callable[[], Any]
         self.slots = [ActorSlot(members, saved=saved.get(index)) for index, members in enumerate(groups)]
         self.registry_version = -1  # counts the sets of public keys so far
@@ -136,9 +142,11 @@ class ActorPool:
 
     def _launch(self, slots: Sequence[ActorSlot]) -> None:
         """Start an actor for each of these slots, and wait until it has made its clients."""
-        begun = []
+        begun, self._placed = [], []
+        self._waiting_since = time.monotonic()
         for slot in slots:
             slot.actor, slot.queued = self._make(), []
+            self._placed.append(slot.actor.__ray_ready__.remote())
             load = LoadClients(tuple(sys.path), self._config(slot), RestoreState(slot.saved, slot.answered))
             begun.append(slot.actor.execute.remote([load]))
         for slot, reply in zip(slots, begun, strict=True):
@@ -146,6 +154,8 @@ class ActorPool:
                 continue
             loaded = self._reply(slot, reply, starting=True)
             if isinstance(loaded, ClientsLoaded):
+                if loaded.sources != source_digest():
+                    raise WorkersFailed(f"{_named(slot)} did not start: {DIFFERENT}")
                 slot.pids.append(loaded.pid)
                 slot.keys, slot.failed_starts = loaded.keys, 0
         self.registry_version += 1
@@ -158,7 +168,25 @@ class ActorPool:
                 self._forget(slot)
                 self._report_restart(slot, placed=False)
                 return False
+            if self._placed and time.monotonic() - self._waiting_since >= _PATIENCE:
+                self._report_waiting()
         return True
+
+    def _report_waiting(self) -> None:
+        """Say, once for the actors that are started together, that some have no place, if that is so."""
+        started, self._placed = self._placed, []
+        waiting = self._ray.wait(started, num_returns=len(started), timeout=0)[1]
+        if waiting and self._is_full():
+            self._on_worker_event(
+                f"the run waits for {len(waiting)} of {counted(len(started), 'actor')}: others use the "
+                "cluster, or it starts them slowly"
+            )
+
+    def _is_full(self) -> bool:
+        """Return whether the cluster has too little left for one more actor, which has to wait then."""
+        left = self._ray.available_resources()
+        needs = {"CPU": self._place.num_cpus, "GPU": self._place.num_gpus}
+        return self._reserves and any(left.get(name, 0) < need for name, need in needs.items() if need)
 
     def _lacks_room(self) -> bool:
         """Return whether the nodes that are left have no room for all actors that were started."""
@@ -255,12 +283,20 @@ class ActorPool:
         return {index: reply for index, reply in replies.items() if reply is not None}
 
     def _reply(self, slot: ActorSlot, reference: Any, *, starting: bool = False) -> Any:
-        """Return an actor's reply; None if the actor is lost."""
+        """Return an actor's reply; None if the actor or its reply is lost."""
+        errors = self._ray.exceptions
         try:
             reply = self._ray.get(reference)
-        except self._ray.exceptions.RayActorError as error:
-            self._lose(slot, str(error).splitlines()[0].strip(), starting=starting)
+        except errors.RayTaskError as error:  # Ray could not carry what was sent, or the reply.
+            raise WorkersFailed(f"{_named(slot)} failed: {one_line(error.cause)}") from None
+        except errors.ObjectLostError:  # Large replies stay in the memory of the actor's node.
+            self._lose(slot, "its reply was lost with its node", starting=starting)
             return None
+        except (errors.RayActorError, errors.NodeDiedError, errors.OutOfMemoryError) as error:
+            self._lose(slot, first_line(error), starting=starting)
+            return None
+        except errors.RayError as error:
+            raise WorkersFailed(f"{_named(slot)} failed: {one_line(error)}") from None
         match reply:
             case ClientFailure(text) if starting:
                 raise WorkersFailed(f"{_named(slot)} did not start: {text}")

@@ -36,6 +36,7 @@ from sims.runtime.hosted_clients import (
 from sims.runtime.insecure_seed_hooks import client_hooks
 from sims.runtime.plain_addition import Addition
 from sims.runtime.ray import commands
+from sims.runtime.ray.sources import source_digest
 from sims.workers.fork_server import describe
 
 
@@ -104,7 +105,8 @@ class ClientActor:
         self._clients.restore(command.state)
         if config.trust is Trust.MALICIOUS:
             self._identities = {member: self._identity(member) for member in self._clients.participants}
-        return commands.ClientsLoaded(os.getpid(), {k: each.public for k, each in self._identities.items()})
+        keys = {member: identity.public for member, identity in self._identities.items()}
+        return commands.ClientsLoaded(os.getpid(), source_digest(), keys)
 
     def _identity(self, member: int) -> Identity:
         seed = self._config.insecure_seed

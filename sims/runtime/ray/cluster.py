@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,9 +17,11 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from sims.config_problems import ConfigError
+from sims.runtime.ray.errors import one_line
+from sims.runtime.ray.reachability import why_unreachable
 
 LOCAL: Final = "local"  # the address that stands for a new Ray on this machine
-_REACHED: Final = 10.0  # seconds in which a cluster accepts a connection
+_UNIT: Final = 10_000  # Ray counts resources in this part of one
 
 # What Ray reads when it is imported.
 _ENVIRONMENT: Final = {
@@ -42,7 +43,8 @@ class RayPlace:
 
 def require_ray() -> None:
     """Raise `ConfigError` unless Ray is installed."""
-    if find_spec("ray") is None:
+    spec = find_spec("ray")
+    if spec is None or spec.origin is None:  # A directory called `ray` has no origin.
         raise ConfigError("Ray is not installed: pip install 'secagg[ray]'")
 
 
@@ -91,7 +93,17 @@ def _alive_nodes() -> list[Mapping[str, float]]:
 
 def _fitting(resources: Mapping[str, float], needs: Mapping[str, float]) -> float:
     """Return how many actors with these needs a node can host; infinity if they need nothing."""
-    return min((resources.get(name, 0) // need for name, need in needs.items() if need), default=float("inf"))
+    return min((_times(name, resources.get(name, 0), need) for name, need in needs.items()))
+
+
+def _times(name: str, available: float, need: float) -> float:
+    """Return how often a need fits into a resource. A part of a GPU must be a part of a single one."""
+    needed = round(need * _UNIT)
+    if not needed:
+        return float("inf")
+    if name == "GPU" and needed < _UNIT:
+        return int(available) * (_UNIT // needed)
+    return round(available * _UNIT) // needed
 
 
 _lock: Final = threading.Lock()
@@ -131,25 +143,33 @@ def disconnect(cluster: Cluster) -> None:
 def _connected(ray: Any, address: str) -> Cluster:
     if ray.is_initialized():  # by the program that uses this package, or because this is a task of Ray
         return Cluster(ray.get_runtime_context().gcs_address, own=False)
-    more: dict[str, Any] = {"include_dashboard": False} if address == LOCAL else {}
+    more: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address != LOCAL and (reason := why_unreachable(address)):
+        raise _unreachable(address, reason)
     try:
-        _try_connection(address)
         with _signal_handlers_kept():
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **more)
-    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ConfigError(
-            f"the Ray cluster {address} cannot be reached: {reason} (ray start --head starts one, and "
-            f'"{LOCAL}" needs none; if it wants a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN)'
-        ) from None
+            if address == LOCAL:
+                with _sigterm_kept_from_children():
+                    ray.init(address=address, include_dashboard=False, **more)
+            else:
+                ray.init(address=address, **more)
+    except (ConnectionError, ValueError, RuntimeError, OSError, ray.exceptions.RayError) as error:
+        raise _unreachable(address, f"{one_line(error)}{_hint(address, error)}") from None
     return Cluster(address, own=True)
 
 
-def _try_connection(address: str) -> None:
-    """Raise `OSError` if nothing listens at "host:port". Ray itself would try again for minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdecimal() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=_REACHED).close()
+def _unreachable(address: str, reason: str) -> ConfigError:
+    if address == LOCAL:
+        return ConfigError(f"Ray cannot be started on this machine: {reason}")
+    return ConfigError(f"the Ray cluster {address} cannot be reached: {reason}")
+
+
+def _hint(address: str, error: Exception) -> str:
+    if "version mismatch" in str(error).lower():
+        return ": install the same Ray and Python here and on its nodes"
+    if address == LOCAL:
+        return ""
+    return f' (ray start --head starts one, and "{LOCAL}" needs none)'
 
 
 @contextmanager
@@ -163,3 +183,14 @@ def _signal_handlers_kept() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _sigterm_kept_from_children() -> Iterator[None]:
+    """Block SIGTERM, also in processes that are started meanwhile. A service manager sends it to all
+    processes of a run, which ends after its round and needs its Ray until then. Ray blocks SIGINT itself."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

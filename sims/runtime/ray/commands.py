@@ -44,9 +44,11 @@ class LoadClients:
 
 @dataclass(frozen=True)
 class ClientsLoaded:
-    """The actor's process, and the public signing keys that its clients have drawn, by client id."""
+    """The actor's process, the digest of its secagg (see `sims.runtime.ray.sources`), and the public signing
+    keys that its clients have drawn, by client id."""
 
     pid: int
+    sources: str
     keys: Mapping[int, bytes]
 
 
