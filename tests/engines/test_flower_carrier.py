@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,8 +18,19 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 from flwr.app import ConfigRecord, RecordDict
 
 from secagg.net.event_log import EventLog, Fact
+from sims.config_problems import ConfigError
 from sims.engines.flower import LETTER, RECORD, grid_carrier
-from sims.engines.flower.grid_carrier import EngineLost, GridCarrier
+from sims.engines.flower.grid_carrier import GONE, EngineLost, GridCarrier
+from sims.engines.flower.server_app import (
+    PATIENCE_VARIABLE,
+    SCENARIOS_VARIABLE,
+    scenario_path,
+    superlink_patience,
+)
+from sims.records.run_directory import FAILED
+from sims.records.run_file_names import RUN
+from tests.engines.flower_rig import superlink
+from tests.engines.flower_site import FlowerSite
 
 SOON = 5.0  # seconds, of which a test needs a fraction
 
@@ -383,3 +396,68 @@ def test_cautions_are_bounded() -> None:
         assert not any("\n" in each for each in world.reasons("caution"))
 
     run(main)
+
+
+# --- the ServerApp ---
+
+
+def test_a_scenario_in_the_directory_of_the_operator(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "train.toml").touch()
+    (tmp_path / "outside.toml").touch()
+    fixed = {SCENARIOS_VARIABLE: str(tmp_path / "there")}
+    assert scenario_path("train", fixed) == tmp_path / "there" / "train.toml"
+    outside = str(tmp_path / "outside")
+    for named in (
+        outside,
+        f"{outside}.toml",
+        "../outside",
+        "train.toml",
+        "other",
+        "",
+        ".",
+        "train\n",
+        None,
+        7,
+    ):
+        with pytest.raises(ConfigError, match=r"^scenario: "):
+            scenario_path(named, fixed)
+    with pytest.raises(ConfigError, match="absolute"):
+        scenario_path("train", {SCENARIOS_VARIABLE: "there"})
+
+
+def test_a_scenario_anywhere(tmp_path: Path) -> None:
+    assert scenario_path(str(tmp_path / "train.toml"), {}) == tmp_path / "train.toml"
+    for named in ("train.toml", "", None, 7, b"/train.toml"):
+        with pytest.raises(ConfigError, match="absolute path"):
+            scenario_path(named, {})
+
+
+def test_how_long_a_superlink_may_be_gone() -> None:
+    assert superlink_patience({}) == GONE
+    assert superlink_patience({PATIENCE_VARIABLE: "7.5"}) == 7.5
+    for wrong in ("", "long", "0", "-1", "nan", "inf"):
+        with pytest.raises(ConfigError, match=PATIENCE_VARIABLE):
+            superlink_patience({PATIENCE_VARIABLE: wrong})
+
+
+@pytest.mark.slow
+def test_a_server_app_ends_after_its_superlink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run directory is free then, so that the run can go on."""
+    monkeypatch.setenv(PATIENCE_VARIABLE, "5")
+    with superlink(tmp_path) as link:
+        site = FlowerSite(link, clients=3, rounds=400)
+        site.register()
+        for member in site.clients:
+            site.start_node(member)
+        site.submit()
+        site.wait_for(0, "counted")
+        assert len(link.server_apps) == 1
+        link.started[0].kill()
+        end = time.monotonic() + 5 + 30
+        while link.server_apps:
+            assert time.monotonic() < end, site.log[-5:]
+            time.sleep(0.2)
+        facts = json.loads((site / "run" / RUN).read_text())
+        assert facts["status"] == FAILED
+        assert "the SuperLink could not be reached for 5 s" in facts["why"]
