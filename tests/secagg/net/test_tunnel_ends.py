@@ -15,8 +15,16 @@ from secagg.net.open_client_and_server import open_server
 from secagg.net.settings import ENGINE
 from secagg.net.tunnel import TunnelListener, member_of_node, open_tunnel
 from secagg.net.tunnel_dialer import TunnelDialer, carried
-from secagg.net.tunnel_letters import FAREWELL, INSTANCE_BYTES, KEY_BYTES, Letter, Segment, parse_letter
-from secagg.net.tunnel_stream import _MAX_STREAMS, FIRST_LIMIT, TunnelStream
+from secagg.net.tunnel_letters import (
+    FAREWELL,
+    INSTANCE_BYTES,
+    KEY_BYTES,
+    MAX_DATA,
+    Letter,
+    Segment,
+    parse_letter,
+)
+from secagg.net.tunnel_stream import _MAX_STREAMS, FIRST_LIMIT, WINDOW, TunnelStream
 from tests.engines.fake_engine import FakeEngine, FakeNode
 from tests.secagg.net.rig import World, run
 from tests.secagg.net.tunnel_rig import EngineSite
@@ -279,8 +287,7 @@ def test_a_node_cannot_have_many_letters() -> None:
 
 # The start of a TLS record that never ends: the server reads it all, and grants the stream its window.
 RECORD = bytes([22, 3, 1, 0x40, 0]) + bytes(FIRST_LIMIT - 5)
-LARGE = 1 << 20  # a window in whose sight all else is small
-FLOOD = 40  # letters
+FLOOD = 12  # letters
 
 
 class Hoarder:
@@ -298,10 +305,11 @@ class Hoarder:
             carried.done.set()
 
     def _reply(self, letter: Letter) -> Letter:
+        start = FIRST_LIMIT + 1
         more = [
-            Segment(key=each.key, start=FIRST_LIMIT + 1, data=bytes(each.limit - FIRST_LIMIT - 1))
+            Segment(key=each.key, start=start, data=bytes(min(each.limit, MAX_DATA) - start))
             for each in letter.segments
-            if each.limit > FIRST_LIMIT + 1
+            if each.limit > start
         ]
         opened = Segment(key=self.letters.to_bytes(KEY_BYTES), data=RECORD, is_first=True)
         return Letter(letter.instance, letter.number, (*more, opened), has_more=True)
@@ -309,7 +317,7 @@ class Hoarder:
 
 def hoarded() -> int:
     """Return the bytes that a server holds of a node which it does not know yet."""
-    site = EngineSite(World(clients=2), FakeEngine({"mallory"}), window=LARGE)
+    site = EngineSite(World(clients=2), FakeEngine({"mallory"}))
 
     async def main() -> int:
         hoarder = Hoarder()
@@ -330,12 +338,12 @@ def hoarded() -> int:
 
 def test_a_server_holds_few_windows_of_a_stranger() -> None:
     """The guard: `_MAX_STREAMS` of a node. All of them are in handshakes that do not go on."""
-    assert LARGE < hoarded() < (_MAX_STREAMS + 1) * LARGE
+    assert WINDOW < hoarded() < (_MAX_STREAMS + 1) * WINDOW
 
 
 def test_without_a_limit_of_streams_a_stranger_takes_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tunnel_stream, "_MAX_STREAMS", 10_000)
-    assert hoarded() > 2 * _MAX_STREAMS * LARGE
+    assert hoarded() > 2 * _MAX_STREAMS * WINDOW
 
 
 def test_one_loss_is_one_loss() -> None:
