@@ -18,6 +18,7 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 from flwr.app import ConfigRecord, RecordDict
 
 from secagg.net.event_log import EventLog, Fact
+from secagg.net.tunnel_letters import INSTANCE_BYTES, KEY_BYTES, Letter, Segment
 from sims.config_problems import ConfigError
 from sims.engines.flower import LETTER, RECORD, grid_carrier
 from sims.engines.flower.grid_carrier import GONE, EngineLost, GridCarrier
@@ -33,6 +34,8 @@ from tests.engines.flower_rig import superlink
 from tests.engines.flower_site import FlowerSite
 
 SOON = 5.0  # seconds, of which a test needs a fraction
+EMPTY = Letter(bytes(INSTANCE_BYTES), 7).encode()
+CONTENT = Letter(bytes(INSTANCE_BYTES), 7, (Segment(key=bytes(KEY_BYTES)),)).encode()
 
 
 class Sent:
@@ -269,17 +272,30 @@ def test_few_threads_wait_for_a_node() -> None:
     run(main)
 
 
-def test_many_nodes_are_not_looked_at_more_often_than_a_few() -> None:
+async def looks(world: Carried, seconds: float) -> float:
+    """Return how many times in a second the carrier looks for replies."""
+    before = world.grid.pulls
+    await trio.sleep(seconds)
+    return (world.grid.pulls - before) / seconds
+
+
+def test_many_nodes_are_not_looked_at_more_often_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And less often while letters have no content, as those that wait for a node to say something."""
+    monkeypatch.setattr(grid_carrier, "_AWAKE", 0.5)
+
     async def main() -> None:
-        world = Carried(*members(*range(100)))
+        world = Carried(*members(*range(40)))
         world.grid.behave = {each.node_id: lambda _: [] for each in world.grid.nodes}
         async with world.running() as nursery:
             for info in world.grid.nodes:
-                nursery.start_soon(world.carrier.exchange, info.name, b"x")
-            await until(lambda: world.grid.pulls >= 1)
-            before = world.grid.pulls
-            await trio.sleep(1)
-            assert world.grid.pulls - before < 100
+                nursery.start_soon(world.carrier.exchange, info.name, EMPTY)
+            await until(lambda: world.grid._pushed == 40)
+            idle = await looks(world, 1)
+            nursery.start_soon(world.carrier.exchange, "member-0", CONTENT)
+            await trio.sleep(0.1)
+            busy = await looks(world, 0.5)
+            assert idle < 20
+            assert idle < busy < 100
 
     run(main)
 

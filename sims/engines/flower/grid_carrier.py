@@ -7,6 +7,7 @@ a part of a reply, or something that Flower cannot read, keeps up nothing but it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -20,11 +21,16 @@ from flwr.serverapp import Grid
 from secagg.errors import SecaggError
 from secagg.net.event_log import EventLog, printable
 from secagg.net.tunnel import member_of_node
+from secagg.net.tunnel_letters import INSTANCE_BYTES, Letter
 from sims.engines.flower import LETTER, MESSAGE_TYPE, RECORD
 
 GONE: Final = 120.0  # seconds without an answer after which the SuperLink is given up
 _POLL: Final = 0.1  # seconds between two looks for replies of a node
-_LOOKS: Final = 50  # looks in a second, at most, at all nodes together
+# Looks in a second, at most, at all nodes together. Each costs the SuperLink some milliseconds.
+_LOOKS: Final = 50
+_IDLE_LOOKS: Final = 10
+_AWAKE: Final = 10.0  # seconds since the last letter with content after which the nodes are idle
+_EMPTY: Final = len(Letter(bytes(INSTANCE_BYTES)).encode())  # bytes of a letter without content
 _PATIENCE: Final = 300.0  # seconds after which a letter without a reply is lost
 _FAILED: Final = 2.0  # seconds to wait after a call that has failed
 _SILENT: Final = 10.0  # seconds without an answer of the SuperLink after which the log says so
@@ -88,9 +94,10 @@ class GridCarrier:
     """Carries letters to the nodes of a `Grid`. Implements `Carrier`.
 
     Flower's own `send_and_receive` looks for replies every three seconds; this looks ten times a second, or
-    less often if there are many nodes. All letters that wait are pushed in one call. A node is called by its
-    registered name, or by its id if it has none; a node whose name stands for no client is left alone, and so
-    is a second node of the same client. The SuperLink is given up after `gone` seconds without an answer.
+    less often if there are many nodes or only empty letters. All letters that wait are pushed in one call. A
+    node is called by its registered name, or by its id if it has none; a node whose name stands for no client
+    is left alone, and so is a second node of the same client. The SuperLink is given up after `gone` seconds
+    without an answer.
     """
 
     def __init__(self, grid: Grid, log: EventLog, *, poll: float = _POLL, gone: float = GONE) -> None:
@@ -104,6 +111,8 @@ class GridCarrier:
         self._replies: dict[int, _Replies] = {}  # by node id
         self._unreadable: set[int] = set()  # ids of nodes of which the log has told that
         self._wake = trio.Event()
+        self._awake_until = -math.inf
+        self._stirred = trio.Event()  # a letter with content was sent, or has come
         self._asked: float | None = None  # when the SuperLink was called that has not answered since
 
     # --- nodes ---
@@ -152,6 +161,7 @@ class GridCarrier:
         carried = _Carried(self._ids[node], letter)
         self._waiting.append(carried)
         self._wake.set()
+        self._stir(letter)
         try:
             with trio.move_on_after(_PATIENCE):
                 await carried.done.wait()
@@ -223,11 +233,29 @@ class GridCarrier:
     async def _pull_from(self, node_id: int, replies: _Replies) -> None:
         """Look for the replies of a node as long as some are expected."""
         while replies.sent:
-            pause = max(self._poll, len(self._replies) / _LOOKS)
-            await trio.sleep(pause * uniform(0.5, 1.5))  # not at all nodes at once
+            await self._pause()
             if replies.sent and not await self._pull(node_id, replies):
                 await trio.sleep(_FAILED)
         replies.is_pulling = False
+
+    def _stir(self, letter: bytes | None) -> None:
+        if letter is not None and len(letter) > _EMPTY:
+            self._awake_until = trio.current_time() + _AWAKE
+            self._stirred.set()
+            self._stirred = trio.Event()
+
+    async def _pause(self) -> None:
+        """Wait until a node is looked at again."""
+        if trio.current_time() > self._awake_until:
+            with trio.move_on_after(self._interval(_IDLE_LOOKS)) as idle:
+                await self._stirred.wait()
+            if idle.cancelled_caught:
+                return
+        await trio.sleep(self._interval(_LOOKS))
+
+    def _interval(self, looks: int) -> float:
+        # Random, so that not all nodes are looked at at once.
+        return max(self._poll, len(self._replies) / looks) * uniform(0.5, 1.5)
 
     async def _pull(self, node_id: int, replies: _Replies) -> bool:
         """Take the replies of a node that have come. Return False if Flower fails to read them. Then all are
@@ -247,7 +275,9 @@ class GridCarrier:
                 return False
             self._asked = None
             for message in found:
-                replies.take(message.metadata.reply_to_message_id, _letter_of(message))
+                letter = _letter_of(message)
+                self._stir(letter)
+                replies.take(message.metadata.reply_to_message_id, letter)
         replies.pulled = frozenset()
         return True
 
