@@ -49,6 +49,7 @@ class Sent:
 @pytest.fixture(autouse=True)
 def _no_server_app(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid_carrier, "Message", Sent)
+    monkeypatch.setattr(grid_carrier, "_IDLE_LOOKS", 1000)
 
 
 class Info:
@@ -282,6 +283,7 @@ async def looks(world: Carried, seconds: float) -> float:
 def test_many_nodes_are_not_looked_at_more_often_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """And less often while letters have no content, as those that wait for a node to say something."""
     monkeypatch.setattr(grid_carrier, "_AWAKE", 0.5)
+    monkeypatch.setattr(grid_carrier, "_IDLE_LOOKS", 10)
 
     async def main() -> None:
         world = Carried(*members(*range(40)))
