@@ -38,6 +38,8 @@ def _add_engines(parser: argparse.ArgumentParser) -> None:
     either.add_argument("--flower", metavar="HOST:PORT", help=text)
     text = "get letters from a ClientApp, or another program, on this socket (default None)"
     either.add_argument("--relay", type=Path, metavar="SOCKET", help=text)
+    text = "a group whose members may use the socket, as the account of the SuperNode (default None)"
+    group.add_argument("--relay-group", metavar="GROUP", help=text)
     text = "what the SuperLink's certificate is verified with; None: those of the system (default None)"
     group.add_argument("--root-certificates", type=Path, metavar="FILE", help=text)
     text = "the key of the node, which is registered with the SuperLink (default None)"
@@ -84,10 +86,12 @@ def _engine(args: argparse.Namespace) -> "OpenEngine | None":
         raise ConfigError(
             "--root-certificates, --auth-supernode-private-key and --insecure belong to --flower HOST:PORT"
         )
+    if args.relay is None and args.relay_group is not None:
+        raise ConfigError("--relay-group belongs to --relay SOCKET: name the socket, too")
     if args.relay is not None:
         from sims.engines.flower.relay import RelayNode
 
-        return lambda log: RelayNode(args.relay, log)
+        return lambda log: RelayNode(args.relay, log, group=args.relay_group)
     if args.flower is None:
         return None
     from sims.engines.flower.versions import check_flower

@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -171,6 +171,18 @@ class SuperLink:
             assert time.monotonic() < end, (self.directory / "superlink.log").read_text()[-3000:]
             time.sleep(0.2)
 
+    @property
+    def server_apps(self) -> list[int]:
+        """The ids of the processes of ServerApps that this SuperLink has started. They outlive it."""
+        ours = {b"flwr-serverapp", self.address.encode()}
+        found = []
+        for each in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # it has just ended
+                words = each.read_bytes().split(b"\0")
+                if ours <= {word.rpartition(b"/")[2] for word in words}:
+                    found.append(int(each.parent.name))
+        return found
+
     def close(self) -> None:
         for process in reversed(self.started):
             for number in (signal.SIGTERM, signal.SIGKILL):
@@ -182,6 +194,9 @@ class SuperLink:
                 except subprocess.TimeoutExpired:
                     continue
             process.wait()
+        for server_app in self.server_apps:
+            with suppress(ProcessLookupError):
+                os.kill(server_app, signal.SIGKILL)
 
 
 @contextmanager

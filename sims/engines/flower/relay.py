@@ -12,6 +12,7 @@ import socket
 import struct
 from contextlib import suppress
 from pathlib import Path
+from shutil import chown
 from typing import Final
 
 import trio
@@ -27,47 +28,112 @@ _SIZE: Final = struct.Struct(">Q")
 _MOST: Final = WINDOW + (1 << 16)  # bytes of a letter
 _PATIENCE: Final = 30.0  # seconds in which a program sends its letter, and takes the reply
 _TAKEN: Final = 60.0  # seconds that a ClientApp waits for a client
+_AT_ONCE: Final = 4  # programs that are served at a time: as many letters as the server leaves with a node
+_BACKLOG: Final = 16  # programs that wait for that
+_PROBE: Final = 2.0  # seconds in which an earlier process accepts a connection; a busy one may not
+_FAILED: Final = 1.0  # seconds to wait when no connection can be accepted
 
 
 class RelayNode:
     """Takes letters from programs that connect to the socket at `path`. Implements `NodeEngine`. Only the
-    user of this process can connect."""
+    user of this process can connect, and the members of `group` if one is given."""
 
-    def __init__(self, path: Path, log: EventLog) -> None:
+    def __init__(self, path: Path, log: EventLog, *, group: str | None = None) -> None:
         self.dialer = TunnelDialer(hold=_HOLD)
         self._path = path
         self._log = log
+        self._group = group
+        self._room = trio.Semaphore(_AT_ONCE)  # a program is not read before there is some
 
     async def run(self) -> None:
         """Serve the socket until the task is cancelled. Raise `ConfigError` if it cannot be made."""
         listener = await self._listen()
+        own = _inode(self._path)
         try:
-            await trio.serve_listeners(self._serve, [listener])
+            async with trio.open_nursery() as nursery:
+                await self._accept_all(listener, nursery)
         finally:
-            self._path.unlink(missing_ok=True)
+            # Another process may have put a socket of its own there. While ours is open, no other file can
+            # have its number.
+            if own is not None and _inode(self._path) == own:
+                self._path.unlink(missing_ok=True)
+            listener.socket.close()
+
+    async def _accept_all(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
+        """Accept a connection only when there is room for it, so that those that wait take no memory."""
+        while True:
+            await self._room.acquire()
+            try:
+                stream = await listener.accept()
+            except OSError as error:  # too many open files, for instance
+                self._room.release()
+                self._log.write("relay", problem=error.strerror or type(error).__name__)
+                await trio.sleep(_FAILED)
+            except BaseException:
+                self._room.release()
+                raise
+            else:
+                nursery.start_soon(self._serve, stream)
 
     async def _listen(self) -> trio.SocketListener:
         endpoint = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)
         try:
             if self._path.is_socket():
+                await self._check_unused()
                 self._path.unlink()  # of an earlier process
-            await endpoint.bind(str(self._path))
+            await self._bind(endpoint)
         except OSError as error:
+            endpoint.close()
             raise ConfigError(f"--relay {self._path}: cannot be made ({error.strerror or error})") from None
-        finally:
-            os.umask(before)
-        endpoint.listen(16)
+        except BaseException:
+            endpoint.close()
+            raise
         self._log.write("relay", socket=str(self._path))
         return trio.SocketListener(endpoint)
 
+    async def _check_unused(self) -> None:
+        """Raise `ConfigError` if a process listens at the socket that exists."""
+        with trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, trio.move_on_after(_PROBE):
+            try:
+                await probe.connect(str(self._path))
+            except (ConnectionRefusedError, FileNotFoundError):
+                return
+        raise ConfigError(
+            f"--relay {self._path}: another process listens there: end it, or name another socket here"
+        )
+
+    async def _bind(self, endpoint: trio.socket.SocketType) -> None:
+        before = os.umask(0o177)
+        try:
+            await endpoint.bind(str(self._path))
+        finally:
+            os.umask(before)
+        if self._group is not None:
+            self._let_in(self._group)
+        endpoint.listen(_BACKLOG)
+
+    def _let_in(self, group: str) -> None:
+        try:
+            chown(self._path, group=group)
+            self._path.chmod(0o660)
+        except (LookupError, OSError) as error:
+            self._path.unlink(missing_ok=True)
+            why = error.strerror if isinstance(error, OSError) else "there is no such group"
+            raise ConfigError(
+                f"--relay-group {group}: the socket cannot be given to it ({why}): name a group of which the "
+                "user of this process is a member"
+            ) from None
+
     async def _serve(self, stream: trio.SocketStream) -> None:
-        async with stream:
-            with suppress(trio.BrokenResourceError, trio.TooSlowError):
-                with trio.fail_after(_PATIENCE):
-                    letter = await _receive(stream)
-                if letter is not None:
-                    await self._answer(stream, letter)
+        try:
+            async with stream:
+                with suppress(trio.BrokenResourceError, trio.TooSlowError):
+                    with trio.fail_after(_PATIENCE):
+                        letter = await _receive(stream)
+                    if letter is not None:
+                        await self._answer(stream, letter)
+        finally:
+            self._room.release()
 
     async def _answer(self, stream: trio.SocketStream, letter: bytes) -> None:
         try:
@@ -97,6 +163,15 @@ async def _receive(stream: trio.SocketStream) -> bytes | None:
         if size > _MOST:
             return None
     return bytes(content[_SIZE.size : size])
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one with the same name; None if there is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def take_to_client(path: str, letter: bytes) -> bytes:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 import trio
 
 from secagg.errors import MalformedMessage, ParameterError, WrongEventLoop
+from secagg.net import tunnel_stream
 from secagg.net.connection import host_of
 from secagg.net.open_client_and_server import open_server
 from secagg.net.settings import ENGINE
 from secagg.net.tunnel import TunnelListener, member_of_node, open_tunnel
 from secagg.net.tunnel_dialer import TunnelDialer, carried
-from secagg.net.tunnel_letters import FAREWELL, INSTANCE_BYTES, KEY_BYTES, Letter, Segment, parse_letter
-from secagg.net.tunnel_stream import FIRST_LIMIT, TunnelStream
+from secagg.net.tunnel_letters import (
+    FAREWELL,
+    INSTANCE_BYTES,
+    KEY_BYTES,
+    MAX_DATA,
+    Letter,
+    Segment,
+    parse_letter,
+)
+from secagg.net.tunnel_stream import _MAX_STREAMS, FIRST_LIMIT, WINDOW, TunnelStream
 from tests.engines.fake_engine import FakeEngine, FakeNode
 from tests.secagg.net.rig import World, run
 from tests.secagg.net.tunnel_rig import EngineSite
@@ -273,6 +283,67 @@ def test_a_node_cannot_have_many_letters() -> None:
             assert len(engine.letters) == 4
 
     run(main)
+
+
+# The start of a TLS record that never ends: the server reads it all, and grants the stream its window.
+RECORD = bytes([22, 3, 1, 0x40, 0]) + bytes(FIRST_LIMIT - 5)
+FLOOD = 12  # letters
+
+
+class Hoarder:
+    """A node whose streams have as many bytes as the server allows, all but one of which nobody can read: one
+    before them is left out. It opens another stream with each letter."""
+
+    def __init__(self) -> None:
+        self.letters = 0
+
+    async def run(self, engine: FakeEngine, name: str) -> None:
+        while self.letters < FLOOD:
+            carried = await engine.queues[name].get.receive()
+            self.letters += 1
+            carried.reply = self._reply(parse_letter(carried.letter, sender=0)).encode()
+            carried.done.set()
+
+    def _reply(self, letter: Letter) -> Letter:
+        start = FIRST_LIMIT + 1
+        more = [
+            Segment(key=each.key, start=start, data=bytes(min(each.limit, MAX_DATA) - start))
+            for each in letter.segments
+            if each.limit > start
+        ]
+        opened = Segment(key=self.letters.to_bytes(KEY_BYTES), data=RECORD, is_first=True)
+        return Letter(letter.instance, letter.number, (*more, opened), has_more=True)
+
+
+def hoarded() -> int:
+    """Return the bytes that a server holds of a node which it does not know yet."""
+    site = EngineSite(World(clients=2), FakeEngine({"mallory"}))
+
+    async def main() -> int:
+        hoarder = Hoarder()
+        async with site.server(), trio.open_nursery() as nursery:
+            tracemalloc.start()
+            try:
+                nursery.start_soon(hoarder.run, site.engine, "mallory")
+                while hoarder.letters < FLOOD:
+                    await trio.sleep(1)
+                    site.engine.letters.clear()
+                return tracemalloc.get_traced_memory()[0]
+            finally:
+                tracemalloc.stop()
+                nursery.cancel_scope.cancel()
+
+    return run(main)
+
+
+def test_a_server_holds_few_windows_of_a_stranger() -> None:
+    """The guard: `_MAX_STREAMS` of a node. All of them are in handshakes that do not go on."""
+    assert WINDOW < hoarded() < (_MAX_STREAMS + 1) * WINDOW
+
+
+def test_without_a_limit_of_streams_a_stranger_takes_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tunnel_stream, "_MAX_STREAMS", 10_000)
+    assert hoarded() > 2 * _MAX_STREAMS * WINDOW
 
 
 def test_one_loss_is_one_loss() -> None:
