@@ -274,7 +274,8 @@ def test_segments_that_wait_for_an_earlier_one_are_bounded(monkeypatch: pytest.M
 
 
 def test_a_node_takes_little_memory() -> None:
-    """Whatever it sends before it has authenticated, for as long as it likes."""
+    """Whatever it sends before its streams are accepted, for as long as it likes. `test_tunnel_ends` has a
+    server that accepts them."""
 
     async def main() -> int:
         engine = FakeEngine({MALLORY})
