@@ -175,7 +175,9 @@ def test_an_aborted_job_goes_on_in_the_next_one(tmp_path: Path, sites: list[Nvfl
             site.kill(member)
             site.start(member)
         else:  # as soon as NVFlare has ended the process of the job
-            site.agents[member].forget_server(JOB)
+            site.agents[member].end_job(JOB)
+            letters = [content for target, content in site.cells.requests if target == f"site-{member}"]
+            site.agents[member].answer(JOB, letters[-1])  # one that was on its way
     site.aborted.clear()
     site.on_round = lambda _report: None
     assert site.serve("job-2")

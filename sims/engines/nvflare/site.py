@@ -41,7 +41,7 @@ class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
         if event_type == EventType.SYSTEM_START:
             self._start(fl_ctx.get_engine())
         elif event_type == EventType.JOB_COMPLETED and self._agent is not None:
-            self._agent.forget_server(str(fl_ctx.get_prop(FLContextKey.CURRENT_JOB_ID)))
+            self._agent.end_job(str(fl_ctx.get_prop(FLContextKey.CURRENT_JOB_ID)))
         elif event_type == EventType.SYSTEM_END and self._agent is not None:
             self._agent.close()
 

@@ -8,7 +8,6 @@ a restarted site joins the next session.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -164,6 +163,7 @@ class SiteAgent:
         self._lock = threading.Lock()
         self._run: SiteRun | None = None
         self._heard = 0.0  # when the last letter came
+        self._ended = ""  # the last job that NVFlare has ended here
         self._is_closed = False
 
     def answer(self, job: str, letter: bytes) -> bytes:
@@ -203,16 +203,17 @@ class SiteAgent:
 
     def _leave(self, run: SiteRun, job: str) -> None:
         """Leave a run that is over, or whose server is gone, in favour of another job."""
-        if run.outcome(0) is None and self._clock() - self._heard < _QUIET:
+        is_live = run.job != self._ended and self._clock() - self._heard < _QUIET
+        if run.outcome(0) is None and is_live:
             raise StateError(f"job {job} has to wait: this site still takes part in job {run.job}")
         self._run = None
         run.close()
 
-    def forget_server(self, job: str) -> None:
-        """Let another job begin at once: NVFlare has ended the site's process of `job`."""
+    def end_job(self, job: str) -> None:
+        """Let another job begin at once, even if letters of `job` still come: NVFlare has ended the site's
+        process of `job`, or noticed that it is gone, which ends all of the job."""
         with self._lock:
-            if self._run is not None and self._run.job == job:
-                self._heard = -math.inf
+            self._ended = job
 
     def close(self) -> None:
         """Leave the run, and take part in no other."""
