@@ -147,11 +147,12 @@ def members(*numbers: int) -> list[Info]:
 class Carried:
     """A carrier over a fake grid, and its log."""
 
-    def __init__(self, *nodes: Info, gone: float = 60.0) -> None:
+    def __init__(self, *nodes: Info, gone: float = 60.0, apart: bool = True) -> None:
         self.grid = FakeGrid(*nodes)
         self.lines: list[tuple[str, dict[str, Fact]]] = []
         log = EventLog(lambda text, facts: self.lines.append((text, dict(facts))))
         self.carrier = GridCarrier(cast(Any, self.grid), log, poll=0.01, gone=gone)
+        self.carrier._apart = apart
 
     def reasons(self, text: str) -> list[str]:
         return [str(facts["reason"]) for each, facts in self.lines if each == text]
@@ -180,6 +181,45 @@ async def until(true: Callable[[], bool]) -> None:
 
 def run(main: Callable[[], Any]) -> None:
     trio.run(main)
+
+
+# --- one pull for all nodes, as long as it works ---
+
+
+def test_one_pull_is_enough_for_nodes_that_reply() -> None:
+    async def main() -> None:
+        world = Carried(*members(0, 1, 2), apart=False)
+        async with world.running() as nursery:
+            for _ in range(3):
+                for number in range(3):
+                    nursery.start_soon(world.expect, f"member-{number}", b"x", b"x")
+                await trio.sleep(0.1)
+            assert set(world.carrier._replies) <= {grid_carrier._ALL}
+        assert not world.carrier._apart
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", ["stalls", "fails"])
+def test_a_reply_that_holds_up_all_does_so_once(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr(grid_carrier, "_STALL", 0.2)
+    monkeypatch.setattr(grid_carrier, "_FAILED", 0.01)
+
+    def fail(_message_id: str) -> list[Reply]:
+        raise ValueError("protobuf")
+
+    async def main() -> None:
+        world = Carried(*members(0, 1, 2), apart=False)
+        world.grid.behave[102] = world.grid.stall if how == "stalls" else fail
+        async with world.running() as nursery:
+            await world.expect("member-2", b"x", None)
+            nursery.start_soon(world.carrier.exchange, "member-2", b"y")
+            for number in range(5):
+                await world.expect("member-0", b"%d" % number, b"%d" % number)
+                await world.expect("member-1", b"%d" % number, b"%d" % number)
+        assert len(world.reasons("letter lost")) >= 1
+
+    run(main)
 
 
 # --- one node ---

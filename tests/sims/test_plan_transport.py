@@ -49,8 +49,8 @@ def test_stages_are_counted(
     assert found["stages_per_sum"] == stages // 3
     assert found["stages_per_round"] == stages
     assert found["setup_stages"] == setup
-    assert found["seconds_per_round"] == pytest.approx(0.6 * (stages + setup / 21))
-    assert found["seconds"] == pytest.approx(0.6 * (22 * stages + 2 * setup + 2))
+    assert found["seconds_per_round"] == pytest.approx(1.0 * (stages + setup / 21))
+    assert found["seconds"] == pytest.approx(1.0 * (22 * stages + 2 * setup + 2))
 
 
 @pytest.mark.parametrize("trust", ["curious_server", "malicious_server"])
@@ -70,10 +70,10 @@ def test_a_connection_takes_exchanges_of_an_engine_only(capsys: pytest.CaptureFi
 
 def test_the_lines_say_how_long_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, "rfa", "--transport", "flower", "--rounds", "40")
-    assert "up to 6 stages of about 0.6 s each: 3.7 s a round and 2.5 min for 40 rounds" in lines
-    assert "train for less than 3.7 s" in lines
+    assert "up to 6 stages of about 1 s each: 6.1 s a round and 4.1 min for 40 rounds" in lines
+    assert "train for less than 6.1 s" in lines
     assert "With tls (connections of secagg serve and join), a round would take 0.061 s" in lines
-    assert "evaluation     a sum of its own, where there is one: 1.2 s a round more" in lines
+    assert "evaluation     a sum of its own, where there is one: 2 s a round more" in lines
 
 
 def test_a_relay_is_compared_with_our_own_node(capsys: pytest.CaptureFixture[str]) -> None:

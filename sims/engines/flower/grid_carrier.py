@@ -1,8 +1,9 @@
 """Carries letters through a Flower `Grid`, the public API of a ServerApp.
 
 `Grid.pull_messages` takes replies from the SuperLink, and then waits in the calling thread until all of their
-parts are there, which their nodes may never send. So each node has a pull of its own. A node that sends only
-a part of a reply, or something that Flower cannot read, keeps up nothing but its own letters.
+parts are there, which their nodes may never send. One pull for all nodes is the cheapest. As soon as it once
+takes long or fails, each node has a pull of its own from then on. A node that sends only a part of a reply,
+or something that Flower cannot read, then keeps up nothing but its own letters.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _LOOKS: Final = 50
 _IDLE_LOOKS: Final = 10
 _AWAKE: Final = 10.0  # seconds since the last letter with content after which the nodes are idle
 _EMPTY: Final = len(Letter(bytes(INSTANCE_BYTES)).encode())  # bytes of a letter without content
+_STALL: Final = 10.0  # seconds that a pull for all nodes may take
+_ALL: Final = -1  # in place of a node's id: all nodes
 _PATIENCE: Final = 300.0  # seconds after which a letter without a reply is lost
 _FAILED: Final = 2.0  # seconds to wait after a call that has failed
 _SILENT: Final = 10.0  # seconds without an answer of the SuperLink after which the log says so
@@ -55,6 +58,7 @@ class _Carried:
     node_id: int
     letter: bytes = field(repr=False)
     message_id: str = ""
+    pull: int = _ALL  # the id of the node whose pull looks for the reply
     reply: bytes | None = field(default=None, repr=False)
     done: trio.Event = field(default_factory=trio.Event)
     given_up: bool = False  # no reply is needed any more
@@ -66,7 +70,7 @@ class _Carried:
 
 @dataclass
 class _Replies:
-    """The letters whose replies are expected from a node, by message id, and the pull that looks for them."""
+    """The letters whose replies one pull looks for, by message id, and this pull."""
 
     sent: dict[str, _Carried] = field(default_factory=dict)
     is_pulling: bool = False  # whether a task looks for them
@@ -108,7 +112,8 @@ class GridCarrier:
         self._ids: dict[str, int] = {}
         self._cautions: set[str] = set()
         self._waiting: list[_Carried] = []
-        self._replies: dict[int, _Replies] = {}  # by node id
+        self._apart = False  # whether each node has a pull of its own
+        self._replies: dict[int, _Replies] = {}  # by node id, or `_ALL`
         self._unreadable: set[int] = set()  # ids of nodes of which the log has told that
         self._wake = trio.Event()
         self._awake_until = -math.inf
@@ -171,7 +176,7 @@ class GridCarrier:
 
     def _give_up(self, carried: _Carried) -> None:
         carried.given_up = True
-        if (replies := self._replies.get(carried.node_id)) is not None:
+        if (replies := self._replies.get(carried.pull)) is not None:
             replies.forget(carried.message_id)
 
     async def run(self) -> None:
@@ -224,11 +229,12 @@ class GridCarrier:
 
     def _expect(self, carried: _Carried, nursery: trio.Nursery) -> None:
         self._replies = {node_id: each for node_id, each in self._replies.items() if not each.is_over}
-        replies = self._replies.setdefault(carried.node_id, _Replies())
+        carried.pull = carried.node_id if self._apart else _ALL
+        replies = self._replies.setdefault(carried.pull, _Replies())
         replies.sent[carried.message_id] = carried
         if not replies.is_pulling:
             replies.is_pulling = True
-            nursery.start_soon(self._pull_from, carried.node_id, replies)
+            nursery.start_soon(self._pull_from, carried.pull, replies)
 
     async def _pull_from(self, node_id: int, replies: _Replies) -> None:
         """Look for the replies of a node as long as some are expected."""
@@ -258,10 +264,12 @@ class GridCarrier:
         return max(self._poll, len(self._replies) / looks) * uniform(0.5, 1.5)
 
     async def _pull(self, node_id: int, replies: _Replies) -> bool:
-        """Take the replies of a node that have come. Return False if Flower fails to read them. Then all are
-        lost, because the SuperLink gives a reply only once."""
+        """Take the replies of a node, or of all, that have come. Return False if Flower fails to read them,
+        or if those of all take long. Then they are lost, because the SuperLink gives a reply only once."""
         wanted = replies.pulled = frozenset(replies.sent)
-        with trio.CancelScope() as replies.scope:
+        limit = _STALL if node_id == _ALL else math.inf
+        found: list[Message] = []
+        with trio.CancelScope(deadline=trio.current_time() + limit) as replies.scope:
             try:
                 found = await trio.to_thread.run_sync(
                     lambda: list(self._grid.pull_messages(sorted(wanted))),
@@ -269,24 +277,35 @@ class GridCarrier:
                     limiter=replies.threads,
                 )
             except Exception as error:
-                self._tell_unreadable(node_id, error)
-                for message_id in wanted:
-                    replies.take(message_id, None)
+                self._lose(node_id, replies, wanted, type(error).__name__)
                 return False
             self._asked = None
-            for message in found:
-                letter = _letter_of(message)
-                self._stir(letter)
-                replies.take(message.metadata.reply_to_message_id, letter)
+        if replies.scope.cancelled_caught and trio.current_time() >= replies.scope.deadline:
+            self._lose(node_id, replies, wanted, "it takes long")
+            return False
+        for message in found:
+            letter = _letter_of(message)
+            self._stir(letter)
+            replies.take(message.metadata.reply_to_message_id, letter)
         replies.pulled = frozenset()
         return True
 
-    def _tell_unreadable(self, node_id: int, error: Exception) -> None:
-        if node_id not in self._unreadable and len(self._unreadable) < _MOST_CAUTIONS:
-            self._unreadable.add(node_id)
+    def _lose(self, node_id: int, replies: _Replies, wanted: Iterable[str], why: str) -> None:
+        self._tell_unreadable(node_id, why)
+        self._apart = True
+        for message_id in list(replies.sent) if node_id == _ALL else wanted:
+            replies.take(message_id, None)
+
+    def _tell_unreadable(self, node_id: int, why: str) -> None:
+        if node_id in self._unreadable or len(self._unreadable) == _MOST_CAUTIONS:
+            return
+        self._unreadable.add(node_id)
+        if node_id == _ALL:
+            reason = f"Flower fails to get a reply ({why}): from now on, the replies of each node apart"
+        else:
             name = next((name for name, each in self._ids.items() if each == node_id), str(node_id))
-            reason = f"Flower fails to get a reply of the node {_shown(name)} ({type(error).__name__})"
-            self._log.write("letter lost", reason=reason)
+            reason = f"Flower fails to get a reply of the node {_shown(name)} ({why})"
+        self._log.write("letter lost", reason=reason)
 
     # --- the SuperLink ---
 
