@@ -13,14 +13,24 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
-from typing import Final, TextIO, TypeAlias
+from typing import Final, Protocol, TextIO, TypeAlias
 
-from secagg.net.event_log import Fact
+from secagg.net.event_log import EventLog, Fact
 from sims.config_problems import ConfigError
 
 Clock: TypeAlias = Callable[[], datetime]
 _MODE: Final = 0o640
 _SPECIAL: Final = "it is a special file, and a log needs an ordinary one"
+
+
+class LogSection(Protocol):
+    """A table of a configuration that may name a log."""
+
+    @property
+    def log(self) -> Path | None: ...
+
+    @property
+    def model_fields_set(self) -> set[str]: ...
 
 
 def _now() -> datetime:
@@ -69,6 +79,17 @@ def open_log(path: Path | None) -> Iterator[LogWriter]:
     finally:
         with suppress(OSError):  # `LogWriter` has reported the failure.
             stream.close()
+
+
+@contextmanager
+def event_log_of(section: LogSection) -> Iterator[EventLog]:
+    """Yield the log that `section` names, else Python's logging. The log None is standard output, and also
+    the default of a section, which suits commands but neither programs nor engines."""
+    if "log" not in section.model_fields_set:
+        yield EventLog()
+        return
+    with open_log(section.log) as writer:
+        yield EventLog(writer)
 
 
 def check_log(path: Path | None) -> None:

@@ -45,7 +45,6 @@ from sims.deploy.client_setup import ClientSetup, client_setup
 from sims.deploy.config import (
     STDOUT,
     THROUGH_ENGINE,
-    ClientSection,
     DeploySection,
     JoinConfig,
     ScenarioDeployment,
@@ -53,7 +52,7 @@ from sims.deploy.config import (
 )
 from sims.deploy.finished_run import FinishedRun
 from sims.deploy.join import JoinRunner
-from sims.deploy.log import open_log
+from sims.deploy.log import event_log_of
 from sims.deploy.model_files import trained_module
 from sims.deploy.process_control import single_error, start_watching
 from sims.deploy.run_terms import RunTerms, run_terms, terms_of
@@ -93,7 +92,7 @@ def training_terms(
     `make_module`  returns the untrained model: its class, or a function. Weights are drawn from `seed`.
     `clients`      most clients of a round.
     `algorithm`, `training`  the tables of a scenario with these names, as mappings.
-    `more`         `seed`, and the tables `channel`, `privacy`, `server` and `cohort`. The table `model` has
+    `more`         `seed`, and the tables `channel`, `privacy`, `server`, `cohort` and `model`. The last has
                    only `start`, the run directory or model.npz with whose weights the run starts.
 
     Raises `ConfigError` if something is invalid.
@@ -122,13 +121,6 @@ def _start(model: Table) -> dict[str, str]:
                 "make_module returns, so give it the parameters, for instance with functools.partial"
             )
     return {key: str(value) if isinstance(value, Path) else value for key, value in model.items()}
-
-
-def _open_log(stack: ExitStack, section: DeploySection | ClientSection) -> EventLog:
-    """Return the log that `section` names, else Python's logging. The log None is standard output, and also
-    the default, which suits commands but not programs."""
-    is_named = "log" in section.model_fields_set
-    return EventLog(stack.enter_context(open_log(section.log))) if is_named else EventLog()
 
 
 # --- server ---
@@ -185,7 +177,7 @@ class ServedTraining:
     The iterator ends when the last round is over and the clients have the final model, or `linger` seconds
     later. It raises the error that ended the run. The run goes on in other threads, whether or not the
     reports are read. `close`, or the end of the block, stops a run that is not over. `address` is where the
-    server listens, as "host:port": with `listen="127.0.0.1:0"`, this is the only way to learn the port.
+    server listens, as "host:port", with the port that it got if `listen` has port 0.
     """
 
     def __init__(
@@ -194,7 +186,7 @@ class ServedTraining:
         self._terms = terms
         self._reports: queue.SimpleQueue[RoundReport | None] = queue.SimpleQueue()
         with ExitStack() as stack:
-            log = _open_log(stack, section)
+            log = stack.enter_context(event_log_of(section))
             opened = open_server_run(section, terms, credentials, log, self._reports.put, carrier)
             self._server = stack.enter_context(opened)
             serving = _Serving(self._server, lambda: credentials.registry, log, self._reports.put)
@@ -375,9 +367,8 @@ def _with_ledger(config: JoinConfig, training: RunClient) -> ClientSetup:
 
 def _take_part(setup: ClientSetup, stop: threading.Event | None) -> None:
     with ExitStack() as stack:
-        log = _open_log(stack, setup.config.client)
-        ledger = stack.enter_context(setup.open_ledger())
-        runner = JoinRunner(setup, ledger, log, sessions=0)
+        log = stack.enter_context(event_log_of(setup.config.client))
+        runner = JoinRunner(setup, stack.enter_context(setup.open_ledger()), log, sessions=0)
         loop = stack.enter_context(EventLoopThread(lambda: _watched(runner, log), name="the client"))
         try:
             loop.call(_run_until, stop, runner)

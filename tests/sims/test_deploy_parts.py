@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from io import StringIO
@@ -31,7 +31,7 @@ from secagg.sum_spec import Count, LInf, Part, SumSpec, Table, Total
 from sims.config_problems import ConfigError
 from sims.deploy.client_values import Source, answer_of, open_source
 from sims.deploy.config import AskSection, InputSection
-from sims.deploy.log import LogWriter, open_log
+from sims.deploy.log import LogWriter, event_log_of, open_log
 from sims.deploy.process_control import allow_connections, run_watched
 from sims.deploy.repeatable_query_nonce import NONCE_BYTES, fresh, without_nonce
 from sims.deploy.sum_schedule import ScheduledSum, SumSchedule, round_after
@@ -138,6 +138,30 @@ def test_without_a_standard_output_there_is_no_log(
     with open_log(None) as log:
         log("started", {})
     assert capsys.readouterr().err.startswith("secagg: there is no log: standard output is closed")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table of a configuration, which names a log or does not."""
+
+    log: Path | None
+    model_fields_set: set[str]
+
+
+def test_a_program_logs_with_python_unless_its_section_names_a_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for event, section in {
+        "one": Section(None, set()),
+        "two": Section(tmp_path / "log", {"log"}),
+        "three": Section(None, {"log"}),
+    }.items():
+        with event_log_of(section) as log:
+            log.write(event)
+    assert [each.getMessage() for each in caplog.records] == ["one"]
+    assert '"two"' in (tmp_path / "log").read_text()
+    assert '"three"' in capsys.readouterr().out
 
 
 # --- totals ---

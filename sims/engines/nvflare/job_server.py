@@ -14,7 +14,7 @@ from protocols.run import RoundReport
 from secagg.net.event_log import EventLog
 from secagg.net.tunnel import Carrier
 from sims.deploy.finished_run import FinishedRun
-from sims.deploy.log import open_log
+from sims.deploy.log import event_log_of
 from sims.deploy.process_control import single_error, start_watching
 from sims.deploy.renewal import LiveServerCredentials
 from sims.deploy.training_server import load_deployment, open_server_run
@@ -41,9 +41,7 @@ def serve_job(
     section, terms, credentials = load_deployment(path)
     carrier = carrier_for(credentials.registry.members)
     with ExitStack() as stack:
-        # Without a log of its own, the server writes to that of NVFlare.
-        is_named = "log" in section.model_fields_set
-        log = EventLog(stack.enter_context(open_log(section.log))) if is_named else EventLog()
+        log = stack.enter_context(event_log_of(section))  # by default, that of NVFlare
         opened = open_server_run(section, terms, credentials, log, on_round, carrier)
         server = stack.enter_context(opened)
         try:
