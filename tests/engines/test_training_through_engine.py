@@ -93,6 +93,7 @@ def test_other_terms_are_refused_in_words_on_both_sides(tmp_path: Path) -> None:
     assert all(facts["clients"] == 3 for facts in log.facts("round"))
 
 
+@pytest.mark.slow  # the server waits for the client
 def test_a_node_with_the_name_of_another_client_is_refused(tmp_path: Path) -> None:
     site = EngineSite(tmp_path, clients=4, min_cohort=3)
     site.engine.names = {"member-0", "member-1", "member-2", "member-9"}
