@@ -94,7 +94,7 @@ def _engine(args: argparse.Namespace) -> "OpenEngine | None":
         return lambda log: RelayNode(args.relay, log, group=args.relay_group)
     if args.flower is None:
         return None
-    from sims.engines.flower.versions import check_flower
+    from sims.engines.versions import check_flower
 
     check_flower()
     from sims.engines.flower.fleet_node import open_node, read_node_settings

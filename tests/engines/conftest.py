@@ -1,4 +1,4 @@
-"""Ray for the tests that use it, started once, and the figures that tests have measured, shown at the end."""
+"""Ray, the process of an NVFlare site, and the figures that tests have measured, shown at the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def ray() -> Iterator[None]:
-    """A Ray on this machine, to which the process is connected."""
+    """A Ray on this machine, started once, to which the process is connected."""
     if find_spec("ray") is None:
         pytest.skip("ray is not installed")
     from sims.runtime.ray.cluster import connect, disconnect
@@ -18,6 +18,16 @@ def ray() -> Iterator[None]:
     cluster = connect("local")
     yield
     disconnect(cluster)
+
+
+@pytest.fixture
+def nvflare_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that start the component of a site: it changes a class of NVFlare in its process, which is
+    changed back. And sites answer letters soon, although they have nothing to send."""
+    from nvflare.private.fed.client.admin import FedAdminAgent
+
+    monkeypatch.setattr(FedAdminAgent, "register_processor", FedAdminAgent.register_processor)
+    monkeypatch.setattr("sims.engines.nvflare.site_agent.HOLD", 0.05)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

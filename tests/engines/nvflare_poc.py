@@ -32,6 +32,8 @@ if command == "submit":
     print(session.submit_job(argument))
 elif command == "download":
     print(session.download_job_result(argument))
+elif command == "cat":
+    print(session.cat_target(argument, file="startup/fed_client.json"))
 elif command == "detail":
     print(session.get_job_meta(argument).get("job_deploy_detail"))
 else:
@@ -199,6 +201,10 @@ class Poc:
     def deployment(self, job: str) -> str:
         """Return what the parties have said when a job was deployed to them."""
         return self._as_admin("detail", job)
+
+    def file_of(self, site: str) -> str:
+        """Return the answer to an administrator who asks for a file of a site."""
+        return self._as_admin("cat", site)
 
     def _as_admin(self, command: str, argument: str) -> str:
         """Run a command in a process of its own: warnings in NVFlare are no errors there."""

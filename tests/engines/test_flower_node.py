@@ -27,7 +27,7 @@ from sims.config_problems import ConfigError
 from sims.engines.flower import LETTER, RECORD, fleet_node
 from sims.engines.flower.fleet_api import FleetApi, FleetError, FleetMessage
 from sims.engines.flower.fleet_node import FleetNode, read_node_settings
-from sims.engines.flower.versions import check_flower
+from sims.engines.versions import check_flower
 from tests.engines.fake_superlink import RUN, Answer, FakeSuperLink, Parcel, fake_superlink
 
 HERE = Address("127.0.0.1", 9092)

@@ -157,6 +157,12 @@ def test_sites_refuse_a_job_with_code_of_its_own(poc: Poc) -> None:
     assert ledger_sizes(poc) == before
 
 
+def test_a_site_shows_no_file_to_an_administrator(poc: Poc) -> None:
+    """NVFlare's own answer is the file. With the component of a site, no part of it knows such requests."""
+    assert "service" in (poc.kit("site-1") / "startup" / "fed_client.json").read_text()
+    assert poc.file_of("site-1").strip() == "invalid_request"
+
+
 def test_a_job_cannot_give_a_site_another_configuration(poc: Poc) -> None:
     job, before = job_of(poc, "arguments"), ledger_sizes(poc)
     path = job / "app" / "config" / "config_fed_client.json"

@@ -1,7 +1,7 @@
 """Sends the requests of a node to a SuperLink, and bounds what comes back.
 
 Flower's own client reads a response whole, unpacks it, and follows redirects. A SuperLink is trusted with
-nothing, so here a response has a longest size and time, is not unpacked, and leads nowhere else.
+nothing, so here the body of a response has a longest size and time, is not unpacked, and leads nowhere else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import httpx
 
 from secagg.net.tunnel_letters import MAX_DATA
 
-PATIENCE: Final = 60.0  # seconds for a whole response
+PATIENCE: Final = 60.0  # seconds for the body of a response, and without a sign of its head
 _MOST: Final = MAX_DATA + (1 << 16)  # bytes of an object, which may be a letter
 _MOST_WITHOUT_OBJECT: Final = 1 << 16
 _PULL_OBJECT: Final = "/v1/fleet/pull-object"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import logging
+import re
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import trio
@@ -14,6 +16,7 @@ HOLD: Final = 5.0  # seconds for which a site keeps a letter
 _PATIENCE: Final = 2 * HOLD  # seconds without a sign of a reply after which it is lost
 _AWAY: Final = 2.0  # seconds for which a site that cannot be reached is left alone
 _LETTERS: Final = 4  # on their way to a site at a time
+_logger: Final = logging.getLogger(__name__)
 
 
 class CellCarrier:
@@ -54,14 +57,37 @@ class CellCarrier:
 
 def sites_of(members: Collection[int], known: Collection[str]) -> list[str]:
     """Return the names of the sites of all `members`. NVFlare tells a job only the names of the sites that
-    were there when it began (`known`); the others are named alike, such as "site-3" beside "site-1".
+    were there when it began (`known`); the others are named alike, such as "site-3" beside "site-1". Sites
+    that no member can have, or that stand for the same member, are named in the log.
 
     >>> sites_of([1, 2, 3], ["site-1", "site-3"])
     ['site-1', 'site-2', 'site-3']
+    >>> sites_of([4, 5, 10], ["site-04"])
+    ['site-04', 'site-05', 'site-10']
     """
-    found = {member_of_node(name): name for name in known}
-    some = next(((member, name) for member, name in found.items() if member is not None), None)
-    if some is None:
+    found: dict[int, str] = {}
+    for name in sorted(known):
+        member = member_of_node(name)
+        if member is None or member not in members:
+            _logger.warning("site %r is the site of no member: its name must end with a member id", name)
+        elif member in found:
+            _logger.warning(
+                "sites %r and %r are both of member %d: only the first is used", found[member], name, member
+            )
+        else:
+            found[member] = name
+    if not found:
         return sorted(known)
-    prefix = some[1].removesuffix(str(some[0]))
-    return [found.get(member, f"{prefix}{member}") for member in sorted(members)]
+    guessed = {member: _alike(found, member) for member in sorted(members) if member not in found}
+    if guessed:
+        _logger.info("sites that are not there yet: %s", ", ".join(guessed.values()))
+    return [found.get(member) or guessed[member] for member in sorted(members)]
+
+
+def _alike(found: Mapping[int, str], member: int) -> str:
+    """Return the name that the site of `member` has if it is named like the first of those that are there."""
+    name = found[min(found)]
+    digits = re.search(r"[0-9]*$", name)
+    assert digits is not None
+    width = len(digits[0]) if digits[0].startswith("0") else 0
+    return f"{name[: digits.start()]}{member:0{width}d}"

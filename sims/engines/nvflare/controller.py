@@ -20,7 +20,7 @@ from secagg.errors import SecaggError
 from sims.engines.nvflare.carrier import CellCarrier, sites_of
 from sims.engines.nvflare.job_server import serve_job
 from sims.engines.nvflare.local_files import DEFAULT_SCENARIO, server_config
-from sims.engines.nvflare.versions import check_nvflare
+from sims.engines.versions import check_nvflare
 
 TASK: Final = "secagg"  # lasts as long as the run does at a site
 STATE: Final = "secagg_state"  # in the result of a task: how the run ended at a site

@@ -18,7 +18,7 @@ from sims.engines.nvflare.cells import LETTER, OUTCOME, ask, serve_requests
 from sims.engines.nvflare.controller import ERROR, STATE, TASK
 from sims.engines.nvflare.local_files import site_config
 from sims.engines.nvflare.site_agent import ENDED, REFUSED, SiteAgent, SiteOutcome
-from sims.engines.nvflare.versions import check_nvflare
+from sims.engines.versions import check_nvflare
 
 _STOPPED: Final = "stopped"
 _NOT_INSTALLED: Final = SiteOutcome(

@@ -20,7 +20,7 @@ from sims.engines.nvflare.controller import TASK, SecaggController
 from sims.engines.nvflare.executor import SecaggExecutor
 from sims.engines.nvflare.local_files import DEFAULT_SCENARIO
 from sims.engines.nvflare.startup_kit import install_in_simulation
-from sims.engines.nvflare.versions import check_nvflare
+from sims.engines.versions import check_nvflare
 
 # Packages that server and sites have installed. NVFlare would copy them into the job, as code of its own.
 _INSTALLED: Final = ["sims", "secagg", "protocols", "fl"]

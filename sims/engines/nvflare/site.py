@@ -18,8 +18,9 @@ from sims.config_problems import ConfigError
 from sims.engines.nvflare.carrier import HOLD
 from sims.engines.nvflare.cells import LETTER, OUTCOME, serve_requests
 from sims.engines.nvflare.local_files import site_config
+from sims.engines.nvflare.server_requests import bound_server, check_bounded
 from sims.engines.nvflare.site_agent import SiteAgent, SiteOutcome
-from sims.engines.nvflare.versions import check_nvflare
+from sims.engines.versions import check_nvflare
 
 _KILLED: Final = -9  # what NVFlare reports of a job process that was killed
 _REPORT_SECONDS: Final = 5.0
@@ -33,6 +34,7 @@ class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
 
     def __init__(self) -> None:
         super().__init__()
+        bound_server()
         self._agent: SiteAgent | None = None
         self._engine: Any = None
         self._began = time.time()
@@ -50,10 +52,13 @@ class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
         self._engine = engine
 
         def config() -> Path:
-            check_nvflare()
+            self._check()
             return site_config(site, workspace)
 
-        self._warn_of_version()
+        try:
+            self._check()
+        except ConfigError as error:  # say at once what every job will say
+            self.logger.error("this site takes part in no job: %s", error)
         agent = SiteAgent(config, on_begin=self._report_killed)
         self._agent = agent
 
@@ -63,12 +68,10 @@ class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
 
         serve_requests(engine.get_cell(), {LETTER: agent.answer, OUTCOME: outcome_of})
 
-    def _warn_of_version(self) -> None:
-        """Say at once what every job will say: that this site takes part in none."""
-        try:
-            check_nvflare()
-        except ConfigError as error:
-            self.logger.error("this site takes part in no job: %s", error)
+    def _check(self) -> None:
+        """Raise `ConfigError` if this site can take part in no job."""
+        check_nvflare()
+        check_bounded(self._engine.admin_agent)
 
     def _report_killed(self, job: str) -> None:
         """Tell the server that the site's process of this job was killed, if the job is older than this one.

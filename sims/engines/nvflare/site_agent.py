@@ -19,13 +19,12 @@ from typing import Final
 import trio
 
 from secagg.errors import SERVER, Closed, SecaggError, StateError
-from secagg.net.event_log import EventLog
 from secagg.net.event_loop_thread import EventLoopThread
 from secagg.net.tunnel_dialer import TunnelDialer
 from secagg.net.tunnel_letters import parse_letter
 from sims.deploy.client_setup import ClientSetup, load_client_setup
 from sims.deploy.join import JoinRunner
-from sims.deploy.log import open_log
+from sims.deploy.log import event_log_of
 from sims.deploy.process_control import single_error, start_watching
 from sims.engines.nvflare.carrier import HOLD
 from sims.process_resources import forbid_core_dumps
@@ -33,6 +32,7 @@ from sims.process_resources import forbid_core_dumps
 ENDED: Final = "ended"  # the run is over, and this site has its outcome
 REFUSED: Final = "refused"  # this site does not take part
 _QUIET: Final = 120.0  # seconds without a letter after which the server of a run is gone
+_SHORT: Final = 1.0  # seconds in which a run that does not train is left
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,11 @@ class SiteRun:
         self._outcome = SiteOutcome(REFUSED, type(error).__name__, str(error))
         unforeseen = None if isinstance(error, SecaggError) else error
         logging.getLogger(__name__).warning(
-            "this site leaves job %s: %s: %s", self.job, type(error).__name__, error, exc_info=unforeseen
+            "this site leaves job %s: %s: %s. Once it is corrected, restart the site: the job goes on",
+            self.job,
+            type(error).__name__,
+            error,
+            exc_info=unforeseen,
         )
 
 
@@ -133,9 +137,7 @@ def _load(path: Path) -> ClientSetup:
 async def _join(setup: ClientSetup, engine: LetterBox) -> None:
     section = setup.config.client
     with ExitStack() as stack:
-        # Without a log of its own, the client writes to that of NVFlare.
-        is_named = "log" in section.model_fields_set
-        log = EventLog(stack.enter_context(open_log(section.log))) if is_named else EventLog()
+        log = stack.enter_context(event_log_of(section))  # by default, that of NVFlare
         ledger = stack.enter_context(setup.open_ledger())
         if setup.training is not None:
             stack.callback(setup.training.close)
@@ -162,6 +164,7 @@ class SiteAgent:
         self._on_begin = on_begin
         self._lock = threading.Lock()
         self._run: SiteRun | None = None
+        self._leaving: threading.Thread | None = None  # ends with the last run that was left
         self._heard = 0.0  # when the last letter came
         self._ended = ""  # the last job that NVFlare has ended here
         self._is_closed = False
@@ -195,6 +198,8 @@ class SiteAgent:
                 raise Closed("this site is about to stop")
             if self._run is not None and self._run.job != job:
                 self._leave(self._run, job)
+            if self._leaving is not None and self._leaving.is_alive():
+                raise StateError(f"job {job} has to wait: this site still trains for the one before")
             self._heard = self._clock()
             if self._run is not None:
                 return self._run, False
@@ -202,12 +207,15 @@ class SiteAgent:
             return self._run, True
 
     def _leave(self, run: SiteRun, job: str) -> None:
-        """Leave a run that is over, or whose server is gone, in favour of another job."""
+        """Leave a run that is over, or whose server is gone, in favour of another job. If it still trains,
+        that takes as long as its step, for which neither NVFlare's threads nor its events are to wait."""
         is_live = run.job != self._ended and self._clock() - self._heard < _QUIET
         if run.outcome(0) is None and is_live:
             raise StateError(f"job {job} has to wait: this site still takes part in job {run.job}")
         self._run = None
-        run.close()
+        self._leaving = threading.Thread(target=run.close, name=f"leaving job {run.job}", daemon=True)
+        self._leaving.start()
+        self._leaving.join(_SHORT)
 
     def end_job(self, job: str) -> None:
         """Let another job begin at once, even if letters of `job` still come: NVFlare has ended the site's
@@ -222,3 +230,5 @@ class SiteAgent:
             run, self._run = self._run, None
         if run is not None:
             run.close()
+        if self._leaving is not None:
+            self._leaving.join()

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from secagg.net.atomic_files import PUBLIC
 from sims.config_problems import CONFIG, ConfigError, shown
-from sims.engines.nvflare.versions import check_nvflare
+from sims.engines.versions import check_nvflare
 
 _RESOURCES: Final = "resources.json"
 _AUTHORISATION: Final = "authorization.json"
@@ -28,8 +28,9 @@ _CONTROLLER: Final = "sims.engines.nvflare.controller.SecaggController"
 _EXECUTOR: Final = "sims.engines.nvflare.executor.SecaggExecutor"
 _SITE: Final = {"id": "secagg_site", "path": "sims.engines.nvflare.site.SecaggSite", "args": {}}
 # Rights to run code at a site that is not installed there: "bring your own code", which is a job with Python
-# files, and Flower apps, which Flower's server ships to the sites.
-_OWN_CODE: Final = ("byoc", "server-predeployed-flwr")
+# files, and Flower apps, which Flower's server ships to the sites. The third is to read the site's files.
+_SHELL: Final = "shell_commands"
+_FORBIDDEN: Final = ("byoc", "server-predeployed-flwr", _SHELL)
 _EVERY_RIGHT: Final = "*"
 # Files that only the kit of a server, or only that of a site, has.
 _SERVER_START: Final = Path("startup", "fed_server.json")
@@ -38,8 +39,8 @@ _SITE_START: Final = Path("startup", "fed_client.json")
 
 def install_on_site(kit: Path) -> None:
     """Let a site take part: its parent process answers for it, and jobs may name the executor. Jobs with
-    code of their own are forbidden: it would run under the same account as the site's keys and data. Logs
-    stay at the site: they say why it refuses, and may quote its files."""
+    code of their own are forbidden: it would run under the same account as the site's keys and data. Logs and
+    files stay at the site: logs say why it refuses, and may quote its files."""
     check_nvflare()
     _check_kind(kit, _SERVER_START, "the kit of a server: add --server")
     resources, authorisation = _read(kit, _RESOURCES), _read(kit, _AUTHORISATION)
@@ -47,7 +48,7 @@ def install_on_site(kit: Path) -> None:
     resources["allow_log_streaming"] = False
     _enforce(resources, _EXECUTOR, kit)
     permissions = authorisation.get("permissions")
-    authorisation["permissions"] = dict(_without_own_code(_checked_roles(permissions, kit)))
+    authorisation["permissions"] = dict(_without_forbidden(_checked_roles(permissions, kit)))
     _write(kit, _RESOURCES, resources)
     _write(kit, _AUTHORISATION, authorisation)
 
@@ -128,17 +129,26 @@ def _checked_roles(permissions: object, kit: Path) -> dict[str, Any]:
     return permissions
 
 
-def _without_own_code(permissions: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rights of each role, without those to bring code. A role that has no table, but one condition
-    such as "any" for all rights, gets a table with all of them: NVFlare has no other way to except some."""
+def _without_forbidden(permissions: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rights of each role, without those to bring code and to read files. A role that has no table,
+    but one condition such as "any" for all rights, gets a table with all of them: NVFlare has no other way to
+    except some."""
     tables = [rights for rights in permissions.values() if isinstance(rights, dict)]
     everything = _every_right(right for rights in tables for right in rights)
+    forbidden = {*_FORBIDDEN, *_commands_of(_SHELL)}
     for role, rights in permissions.items():
         named = rights if isinstance(rights, dict) else {_EVERY_RIGHT: rights}
         if _EVERY_RIGHT in named:  # it takes precedence over all that are named
             named = dict.fromkeys(everything, named[_EVERY_RIGHT])
-        kept = {right: condition for right, condition in named.items() if _plain(right) not in _OWN_CODE}
-        yield role, {**kept, **dict.fromkeys(_OWN_CODE, "none")}
+        kept = {right: condition for right, condition in named.items() if _plain(right) not in forbidden}
+        yield role, {**kept, **dict.fromkeys(_FORBIDDEN, "none")}
+
+
+def _commands_of(category: str) -> list[str]:
+    """Return the commands of a category, to each of which a role may have the right by itself."""
+    from nvflare.security.security import COMMAND_CATEGORIES
+
+    return [str(command) for command, found in COMMAND_CATEGORIES.items() if found == category]
 
 
 def _every_right(named: Iterable[str]) -> list[str]:
