@@ -12,10 +12,19 @@ from typing import Any, Final
 Answer = dict[str, Any]
 ROOT: Final = Path(__file__).parents[2]
 
+# Instructions that all x86-64 processors have. With others, the last bits of a trained model differ between kinds of
+# processors; noise depends on all of them, and so does the direction in which a value is rounded.
+SAME_BITS: Final = {
+    "ATEN_CPU_CAPABILITY": "default",
+    "MKL_CBWR": "COMPATIBLE",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
+    "OPENBLAS_CORETYPE": "Nehalem",
+}
+
 
 def secagg(*arguments: str) -> Answer:
     """Its exit status, and the JSON it prints, if any."""
-    environment = {**os.environ, "COLUMNS": "110", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, **SAME_BITS, "COLUMNS": "110", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-m", "secagg", *arguments, "--json"],
         capture_output=True,

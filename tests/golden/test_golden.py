@@ -1,5 +1,6 @@
 """Small runs and commands give what was recorded: models, metrics, ledgers, audits and plans.
 
+They use only instructions that all x86-64 processors have, so that the bits do not depend on the machine.
 `python -m tests.golden.record` records anew. With SECAGG_GOLDEN_EXACT=1, floats and hashes of trained models
 have to be the same to the last bit.
 """
