@@ -54,12 +54,14 @@ def free_port() -> int:
         return port
 
 
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = LONGEST) -> Any:
+def wait_until(
+    condition: Callable[[], Any], what: str, seconds: float = LONGEST, *, pause: float = 0.2
+) -> Any:
     """Return what `condition` returns, as soon as it is true."""
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.2)
+        time.sleep(pause)
     return found
 
 

@@ -6,6 +6,7 @@ The cells are those of one process here; test_nvflare_simulator.py and test_nvfl
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,15 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 from protocols.run import RoundReport
 from secagg.errors import StateError
 from secagg.net.tunnel_letters import Letter
+from sims.audit.audit_run import audit_run
 from sims.engines.nvflare.site_agent import ENDED, REFUSED
+from tests.engines.engine_site import Kill
 from tests.engines.nvflare_cells import JOB, NvflareSite
 from tests.engines.nvflare_poc import wait_until
+from tests.engines.test_training_through_engine import STAGES, check_never_rejoined
 from tests.sims.test_training_catalogue import CLOSE
 from tests.sims.test_training_hosts import ALGORITHMS as HOSTED
+from tests.sims.test_training_hosts import MALICIOUS
 from tests.sims.training_processes import SimulatedRun
 
 NAMES = ("fedavg", "rfa", "fedgeomed+", "fedbc", "lp-proj-1", "fedalt")
@@ -118,6 +123,50 @@ def test_a_killed_site_takes_part_again_after_a_restart(
     assert clients[1:3] == [4, 3]
     assert clients[4:] == [4, 4]  # with the keys of a new session
     assert np.array_equal(site.model("final-2.npz"), site.model())
+
+
+def kill_after(site: NvflareSite, kill: Kill, killed: threading.Event) -> None:
+    """Kill a site when its own log has an event for the `times`-th time."""
+    log, words = site / "site.log", f'"event": "{kill.event}"'
+    wait_until(lambda: log.exists() and log.read_text().count(words) >= kill.times, words, 60.0, pause=0.002)
+    site.kill(kill.member)
+    killed.set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("trust", ["curious_server", MALICIOUS])
+def test_a_site_that_is_killed_at_a_stage_drops_out_and_comes_back(
+    tmp_path: Path, sites: list[NvflareSite], caplog: pytest.LogCaptureFixture, stage: str, trust: str
+) -> None:
+    caplog.set_level("INFO", "secagg.net")
+    kill, killed = STAGES[stage], threading.Event()
+    site = site_with(sites, tmp_path, clients=5, rounds=8, trust=trust)
+    site.change("train.toml", "min_cohort = 5", "min_cohort = 4\npatience = { silence = 4.0, grace = 0.5 }")
+    site.change(f"join-{kill.member}.toml", "[client]", '[client]\nlog = "site.log"')
+
+    def connections() -> int:
+        return [each.getMessage() for each in caplog.records].count(f"connected member={kill.member}")
+
+    def on_round(report: RoundReport) -> None:
+        if report.number == 4:
+            assert killed.wait(60.0)
+            before = connections()
+            site.start(kill.member)
+            wait_until(lambda: connections() > before, "the site connects again", 60.0)
+
+    site.on_round = on_round
+    killer = threading.Thread(target=kill_after, args=(site, kill, killed))
+    killer.start()
+    assert site.run()
+    killer.join()
+    clients = [report.clients for report in site.reports]
+    assert clients[4] == 4
+    assert clients[-1] == 5  # with the keys of a new session
+    ledger = site / f"client-{kill.member}.ledger"
+    check_never_rejoined(ledger, least=1 if stage in ("advertise", "share") else 2)
+    assert np.array_equal(site.model(f"final-{kill.member}.npz"), site.model())
+    assert audit_run(site / "run").integrity.problems == ()
 
 
 @pytest.mark.slow
