@@ -137,6 +137,10 @@ def transport_lines(plan: "CostPlan", cost: "TransportCost") -> Iterator[str]:
         f"each: {_seconds(cost.seconds_per_round)} a round and {_seconds(cost.seconds)} for "
         f"{counted(cost.rounds, 'round')}, besides training, computation and the bytes above"
     )
+    yield (
+        f"                 {_seconds(cost.seconds_with_session)} for a round that starts a session, because "
+        "clients dropped out before it, or cohort.per_round draws others"
+    )
     if not all(each.private for each in plan.sums):
         evaluation = cost.stages_per_sum * carried.seconds
         yield f"  evaluation     a sum of its own, where there is one: {_seconds(evaluation)} a round more"

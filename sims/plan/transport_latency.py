@@ -88,6 +88,11 @@ class TransportCost:
         return (self.sum_stages + setup) * self.transport.seconds
 
     @property
+    def seconds_with_session(self) -> float:
+        """The seconds of a round that starts a session, because its clients are not those of the last one."""
+        return (self.sum_stages + self.setup_stages) * self.transport.seconds if self.sum_stages else 0.0
+
+    @property
     def seconds(self) -> float:
         """The seconds of all rounds, with the start of every session and of the connection."""
         if not self.sum_stages:
@@ -107,6 +112,7 @@ class TransportCost:
             "setup_stages": self.setup_stages,
             "connection_exchanges": self.transport.connection_exchanges,
             "seconds_per_round": self.seconds_per_round,
+            "seconds_with_session": self.seconds_with_session,
             "seconds": self.seconds,
             "message_bytes": self.message_bytes,
         }

@@ -110,6 +110,11 @@ def check_same(happened: Happened, expected: Happened, *, same_bits: bool) -> No
     assert [report[2] for report in happened.reports] == [report[2] for report in expected.reports]
 
 
+def _skip_unless_allowed(case: Case, trust: Trust) -> None:
+    if trust not in case.trusts():
+        pytest.skip(f"{case.name} lets a malicious server silence clients")
+
+
 @each_pair
 def test_bits_are_those_of_one_process(case: Case, kind: str, make: MakeChannel) -> None:
     assert both(case, kind, make).failures == [False] * 3
@@ -119,14 +124,16 @@ def test_bits_are_those_of_one_process(case: Case, kind: str, make: MakeChannel)
 def test_bits_are_those_of_one_process_against_a_malicious_server(
     case: Case, kind: str, make: MakeChannel
 ) -> None:
-    if Trust.MALICIOUS not in case.trusts():
-        pytest.skip(f"{case.name} lets a malicious server silence clients")
+    _skip_unless_allowed(case, Trust.MALICIOUS)
     assert both(case, kind, make, Trust.MALICIOUS).failures == [False] * 3
 
 
 @each_pair
-def test_somebody_drops_out_at_every_stage(case: Case, kind: str, make: MakeChannel) -> None:
-    stages = [stage for stage in Stage if stage not in (Stage.DEPOSIT, Stage.CONFIRM)]
+@pytest.mark.parametrize("trust", Trust)
+def test_somebody_drops_out_at_every_stage(case: Case, kind: str, make: MakeChannel, trust: Trust) -> None:
+    _skip_unless_allowed(case, trust)
+    left_out = {Stage.DEPOSIT, *(() if trust is Trust.MALICIOUS else (Stage.CONFIRM,))}
+    stages = [stage for stage in Stage if stage not in left_out]
 
     def dropouts(member: int, stage: Stage, number: int, sum_index: int) -> bool:
         """In round i, client i leaves at the i-th stage of the first sum, for the rest of the round."""
@@ -135,8 +142,8 @@ def test_somebody_drops_out_at_every_stage(case: Case, kind: str, make: MakeChan
         return sum_index > 0 or ORDER.index(stage) >= ORDER.index(stages[number])
 
     more: dict[str, Any] = {"rounds": len(stages) + 1, "dropouts": dropouts, "each_round": True}
-    happened = play(case, make, Trust.CURIOUS, **more)
-    expected = play(case, HOSTS[kind].in_one_process, Trust.CURIOUS, **more)
+    happened = play(case, make, trust, **more)
+    expected = play(case, HOSTS[kind].in_one_process, trust, **more)
     # A client whose connection broke is not invited to the next sum, for which noise is then planned anew.
     check_same(happened, expected, same_bits=case.same_bits or kind != "processes")
     assert not happened.failures[-1]

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("ray", reason="ray is not installed")
@@ -17,6 +18,9 @@ pytest.importorskip("ray", reason="ray is not installed")
 import ray
 from ray import exceptions
 
+from benchmarks.ray_rounds import WAYS, RaySetting, measure
+from benchmarks.ray_tasks import RoundTask
+from protocols.run import Run
 from secagg.errors import ParameterError
 from secagg.keys import KEY_BYTES, Identity, public_key
 from secagg.local_session import Stage
@@ -66,6 +70,58 @@ def test_an_actor_is_killed_in_each_of_ten_rounds(secure: bool) -> None:
     assert {len(pids) for pids in channel.pids} == {4, 5}
     channel.close()
     assert survivors([ProcessId.of(pids[-1]) for pids in channel.pids]) == []
+
+
+@SLOW
+@each_kind
+def test_actors_of_two_hundred_clients_are_killed_in_each_of_ten_rounds(secure: bool) -> None:
+    """Each actor has half of the clients, which train on digits."""
+    task, killed = RoundTask("digits", 200), range(1, 11)
+    data = task.data(None)
+
+    def kill(slot: int) -> None:
+        kill_host(channel, slot)
+
+    kills = {(number, 0, Stage.MASK): partial(kill, number % 2) for number in killed}
+    setting = Setting(sums=4, dropout=0.5, log=Lines(kills))
+    channel = on_ray(task.algorithm(), task.crowd(data), setting, secure=secure, clients=task.factory(data))
+    run = Run(task.algorithm(), channel, task.algorithm().start(task.start()))
+    reports = [run.round() for _ in range(12)]
+    channel.close()
+    assert [each.completed for each in reports] == [True] * 12
+    assert [each.clients for each in reports] == [200, *([100] * len(killed)), 200]
+    assert np.abs(run.model - task.start()).max() > 0.01
+
+
+@SLOW
+@pytest.mark.parametrize(
+    ("index", "stage"), [(-1, Stage.ADVERTISE), (-1, Stage.SHARE), (0, Stage.CONFIRM)], ids=str
+)
+def test_an_actor_is_killed_where_only_sessions_have_a_stage(index: int, stage: Stage) -> None:
+    log = Lines({(1, index, stage): lambda: kill_host(channel, 1)})
+    more: dict[str, Any] = {"dropout": 0.34, "actors": 3, "each_round": True}
+    channel = opened(FEDAVG, secure=True, trust=Trust.MALICIOUS, log=log, **more)
+    run = run_of(FEDAVG, channel)
+    clients = [run.round().clients for _ in range(3)]
+    channel.close()
+    assert not log.at  # it was killed
+    assert clients == [CLIENTS, CLIENTS if stage is Stage.CONFIRM else CLIENTS - 2, CLIENTS]
+
+
+@SLOW
+def test_nothing_is_kept_for_an_actor_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its node is gone, and there is no room for another one."""
+    log = Lines({(1, 0, Stage.MASK): lambda: kill_host(channel, 1)})
+    channel = opened(FEDAVG, secure=True, dropout=0.34, actors=3, log=log)
+    run = run_of(FEDAVG, channel)
+    for _ in range(2):
+        run.round()
+    monkeypatch.setattr(actor_pool.ActorPool, "_room", lambda *_all: 0)
+    assert [run.round().clients for _ in range(3)] == [CLIENTS - 2] * 3
+    pool = channel._pool
+    assert pool is not None
+    assert pool.slots[1].queued == []
+    channel.close()
 
 
 def lost_reply() -> Exception:
@@ -252,6 +308,14 @@ def test_what_all_actors_need_is_sent_once(secure: bool, monkeypatch: pytest.Mon
         shared.append(len(wire.shared))
     assert shared[0] == shared[1] >= sums
     assert secure or shared[0] == sums
+
+
+@SLOW
+def test_measured_rounds_have_one_model_and_bars() -> None:
+    report = measure(RaySetting(task=RoundTask("digits", 20), turns=1, rounds=1), lambda *_: None)
+    assert report.seconds.keys() == report.first.keys() == set(WAYS)
+    assert report.bars.keys() == {"ray plain / plain", "ray secure / processes"}
+    assert report.difference < 1e-6
 
 
 @SLOW

@@ -12,8 +12,8 @@ from typing import Any, Final
 Answer = dict[str, Any]
 ROOT: Final = Path(__file__).parents[2]
 
-# Instructions that all x86-64 processors have. With others, the last bits of a trained model differ between kinds of
-# processors; noise depends on all of them, and so does the direction in which a value is rounded.
+# Instructions that all x86-64 processors have. With others, the last bits of a trained model differ between
+# kinds of processors; noise depends on all of them, and so does the direction in which a value is rounded.
 SAME_BITS: Final = {
     "ATEN_CPU_CAPABILITY": "default",
     "MKL_CBWR": "COMPATIBLE",

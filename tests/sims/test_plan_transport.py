@@ -50,6 +50,7 @@ def test_stages_are_counted(
     assert found["stages_per_round"] == stages
     assert found["setup_stages"] == setup
     assert found["seconds_per_round"] == pytest.approx(1.0 * (stages + setup / 21))
+    assert found["seconds_with_session"] == pytest.approx(1.0 * (stages + setup))
     assert found["seconds"] == pytest.approx(1.0 * (22 * stages + 2 * setup + 2))
 
 

@@ -250,8 +250,11 @@ class ActorPool:
         return self._ray.put(content)
 
     def queue(self, index: int, command: ActorCommand) -> None:
-        """Send a command that needs no reply together with the next one to the actor of a slot."""
-        self.slots[index].queued.append(command)
+        """Send a command that needs no reply together with the next one to the actor of a slot, if it has
+        one. The next actor begins with no commands."""
+        slot = self.slots[index]
+        if slot.actor is not None:
+            slot.queued.append(command)
 
     def queue_event(self, index: int, member: int, event: ClientEvent) -> None:
         """Queue an event for one client. Clients with equal events share a command."""
@@ -260,7 +263,7 @@ class ActorPool:
         if isinstance(last, DeliverEvent) and last.event == event:
             last.members.append(member)
         else:
-            queued.append(DeliverEvent(event, [member]))
+            self.queue(index, DeliverEvent(event, [member]))
 
     def call(self, commands: Mapping[int, ActorCommand], apart: Sequence[Any] = ()) -> dict[int, Any]:
         """Send commands by slot index, all at once, with references from `share`. Return the replies, by slot
