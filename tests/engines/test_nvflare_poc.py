@@ -142,6 +142,7 @@ def test_a_killed_site_takes_part_again(poc: Poc, record_property: RecordPropert
     counts = run.counts()
     assert 4 in counts  # without the killed site
     assert None not in counts
+    assert not any("refused: the cell" in poc.output(site) for site in SITES)
     assert counts[-1] == len(SITES)
     check_never_rejoined(poc.local("site-4") / "site-4.ledger")
     record_property("seconds per stage", round(run.seconds_per_stage(), 3))

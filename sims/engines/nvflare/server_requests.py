@@ -1,7 +1,7 @@
 """What others may ask of a site's parent process: less than NVFlare lets them.
 
 NVFlare does not look at who has sent a request to a site: another site could end it, or delete its jobs. So a
-site takes requests from the cell of the server only, and lets its own processes of jobs say how far these are.
+site takes requests from the cell of the server only, and lets its own processes of jobs say how far they are.
 
 NVFlare leaves three checks to its server. The server says in a request whether the site's policy is to be
 asked at all. It checks the paths of the commands that show files (`cat` and others), which the site then
