@@ -130,7 +130,7 @@ def test_a_killed_site_takes_part_again_after_a_restart(
     assert np.array_equal(site.model("final-2.npz"), site.model())
 
 
-# The message that is lost when a site is killed at a stage, and for the how manieth time.
+# By stage: the message with which a site's end begins to lose them, and its number among those of its kind.
 LOST: dict[str, tuple[type[m.Message], int]] = {
     "advertise": (m.Advertisement, 1),
     "share": (m.Shares, 1),
