@@ -1,11 +1,12 @@
 """Which versions of the engines are known to work.
 
 The Fleet API of Flower is internal, and parts of NVFlare are used that it does not document: any minor
-version may change them.
+version may change them. Versions before a release (`dev`, `a`, `b`, `rc`) are refused.
 """
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -13,6 +14,7 @@ from sims.config_problems import ConfigError
 
 FLOWER_VERSIONS: Final = ("1.41", "1.42")
 NVFLARE_VERSIONS: Final = ("2.9",)
+_RELEASE: Final = re.compile(r"([0-9]+\.[0-9]+)(\.[0-9]+)*(\.post[0-9]+)?(\+[a-z0-9.]+)?")
 _RELAY: Final = "or use a stock SuperNode with secagg join --relay, which needs only Flower's public API"
 
 
@@ -22,8 +24,8 @@ def check_flower(installed: str | None = None) -> str:
     found = installed or _installed("Flower", "flwr", extra="flower")
     if not _is_known(found, FLOWER_VERSIONS):
         raise ConfigError(
-            f"Flower {found} is installed, and its Fleet API is known only of {_named(FLOWER_VERSIONS)}: "
-            f"install one of these (pip install 'secagg[flower]'), {_RELAY}"
+            f"Flower {found} is installed, and its Fleet API is known only of releases "
+            f"{_named(FLOWER_VERSIONS)}: install one of these (pip install 'secagg[flower]'), {_RELAY}"
         )
     return found
 
@@ -34,8 +36,8 @@ def check_nvflare(installed: str | None = None) -> str:
     found = installed or _installed("NVFlare", "nvflare", extra="nvflare")
     if not _is_known(found, NVFLARE_VERSIONS):
         raise ConfigError(
-            f"NVFlare {found} is installed, and only {_named(NVFLARE_VERSIONS)} is known to work: install it "
-            "with pip install 'secagg[nvflare]'"
+            f"NVFlare {found} is installed, and only releases {_named(NVFLARE_VERSIONS)} are known to work: "
+            "install one with pip install 'secagg[nvflare]'"
         )
     return found
 
@@ -48,7 +50,10 @@ def _installed(engine: str, package: str, *, extra: str) -> str:
 
 
 def _is_known(found: str, minor_versions: tuple[str, ...]) -> bool:
-    return ".".join(found.split(".")[:2]) in minor_versions
+    """Return whether `found` is a release of `minor_versions`: what comes before one may have other code, and
+    holes that the release has closed."""
+    release = _RELEASE.fullmatch(found)
+    return release is not None and release[1] in minor_versions
 
 
 def _named(minor_versions: tuple[str, ...]) -> str:

@@ -26,7 +26,8 @@ def nvflare_process(monkeypatch: pytest.MonkeyPatch) -> None:
     changed back. And sites answer letters soon, although they have nothing to send."""
     from nvflare.private.fed.client.admin import FedAdminAgent
 
-    monkeypatch.setattr(FedAdminAgent, "register_processor", FedAdminAgent.register_processor)
+    for name in ("register_processor", "_dispatch_request"):
+        monkeypatch.setattr(FedAdminAgent, name, getattr(FedAdminAgent, name))
     monkeypatch.setattr("sims.engines.nvflare.site_agent.HOLD", 0.05)
 
 

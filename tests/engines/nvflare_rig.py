@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +45,14 @@ class FakeContext:
         return lambda *_args, **_more: None
 
 
+def new_agent(cell: str = "site-1") -> FedAdminAgent:
+    """Return an agent of NVFlare that is not registered with its cell."""
+    made = FedAdminAgent.__new__(FedAdminAgent)
+    made.processors, made.auditor, made.cell = {}, None, FakeCells().cell(cell)
+    made.app_ctx = SimpleNamespace(new_context=lambda: nullcontext(SimpleNamespace()))
+    return made
+
+
 class FakeSite:
     """A started `SecaggSite`, and the reports of killed processes that it has sent."""
 
@@ -53,7 +62,7 @@ class FakeSite:
             cells,
             "site-1",
             args=SimpleNamespace(workspace=str(workspace)),
-            admin_agent=agent or SimpleNamespace(processors={}),
+            admin_agent=agent or new_agent(),
             get_client_name=lambda: "site-1",
             client=SimpleNamespace(send_request_before_shutdown=self._report),
         )

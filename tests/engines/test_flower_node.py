@@ -392,7 +392,7 @@ def test_insecure_is_for_this_machine_only() -> None:
         )
 
 
-@pytest.mark.parametrize("other", ["1.40.0", "1.43.0", "2.0.0", "1.4"])
+@pytest.mark.parametrize("other", ["1.40.0", "1.43.0", "2.0.0", "1.4", "1.42.0.dev1", "1.42.0rc1"])
 def test_other_versions_of_flower_are_refused(other: str) -> None:
     with pytest.raises(ConfigError, match=other):
         check_flower(other)

@@ -6,9 +6,9 @@ The cells are those of one process here; test_nvflare_simulator.py and test_nvfl
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,15 @@ import pytest
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from protocols.run import RoundReport
+from secagg import messages as m
+from secagg.client import ClientMachine
 from secagg.errors import StateError
+from secagg.events import Answer, ClientStep
+from secagg.local_session import Stage
 from secagg.net.tunnel_letters import Letter
 from sims.audit.audit_run import audit_run
 from sims.engines.nvflare.site_agent import ENDED, REFUSED
+from sims.records.run_file_names import SUMS
 from tests.engines.engine_site import Kill
 from tests.engines.nvflare_cells import JOB, NvflareSite
 from tests.engines.nvflare_poc import wait_until
@@ -125,46 +130,120 @@ def test_a_killed_site_takes_part_again_after_a_restart(
     assert np.array_equal(site.model("final-2.npz"), site.model())
 
 
-def kill_after(site: NvflareSite, kill: Kill, killed: threading.Event) -> None:
-    """Kill a site when its own log has an event for the `times`-th time."""
+# By stage: the message with which a site's end begins to lose them, and its number among those of its kind.
+LOST: dict[str, tuple[type[m.Message], int]] = {
+    "advertise": (m.Advertisement, 1),
+    "share": (m.Shares, 1),
+    "mask": (m.MaskedInput, 2),
+    "confirm": (m.Confirmation, 2),
+    "reveal": (m.Reveal, 2),
+}
+KILLS = [
+    (stage, trust)
+    for stage in dict.fromkeys([*LOST, *STAGES])
+    for trust in ("curious_server", MALICIOUS)
+    if (stage, trust) != ("confirm", "curious_server")  # which has no such stage
+]
+
+
+def lose(
+    site: NvflareSite, member: int, lost: type[m.Message], times: int, patch: pytest.MonkeyPatch
+) -> Event:
+    """Remove the cell of a site as soon as its client has made its `times`-th message `lost`: nothing of it
+    arrives. Return an event that is set then."""
+    left, done = [times], Event()
+
+    def note(machine: ClientMachine, frames: Iterable[bytes]) -> None:
+        if machine.member == member and lost in {m.message_type(each, sender=member) for each in frames}:
+            left[0] -= 1
+            if left[0] == 0:
+                site.cells.remove(f"site-{member}")
+                done.set()
+
+    def receive(machine: ClientMachine, frame: bytes, **more: Any) -> ClientStep:
+        step = received(machine, frame, **more)
+        note(machine, step.frames)
+        return step
+
+    def answer(machine: ClientMachine, sum_index: int, values: Any) -> Answer:
+        made = answered(machine, sum_index, values)
+        note(machine, [made.frame])
+        return made
+
+    received, answered = ClientMachine.receive, ClientMachine.answer
+    patch.setattr(ClientMachine, "receive", receive)
+    patch.setattr(ClientMachine, "answer", answer)
+    return done
+
+
+def wait_for_event(site: NvflareSite, kill: Kill) -> None:
+    """Wait until a site's own log has an event for the `times`-th time."""
     log, words = site / "site.log", f'"event": "{kill.event}"'
     wait_until(lambda: log.exists() and log.read_text().count(words) >= kill.times, words, 60.0, pause=0.002)
-    site.kill(kill.member)
-    killed.set()
+
+
+def shortfalls(site: NvflareSite) -> list[str]:
+    """Return the stages in which the server had one message less than in the stage before it, or than clients
+    were invited."""
+    found, count = [], 0
+    for entry in map(json.loads, (site / "run" / SUMS).read_text().splitlines()):
+        count = entry["members"] if entry["entry"] == "session" else count
+        for stage in (each.value for each in Stage if each.value in entry["frames_up"]):
+            found += [stage] * (entry["frames_up"][stage] == count - 1)
+            count = entry["frames_up"][stage]
+    return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("trust", ["curious_server", MALICIOUS])
+@pytest.mark.parametrize(("stage", "trust"), KILLS)
 def test_a_site_that_is_killed_at_a_stage_drops_out_and_comes_back(
-    tmp_path: Path, sites: list[NvflareSite], caplog: pytest.LogCaptureFixture, stage: str, trust: str
+    tmp_path: Path,
+    sites: list[NvflareSite],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: str,
+    trust: str,
 ) -> None:
     caplog.set_level("INFO", "secagg.net")
-    kill, killed = STAGES[stage], threading.Event()
-    site = site_with(sites, tmp_path, clients=5, rounds=8, trust=trust)
-    site.change("train.toml", "min_cohort = 5", "min_cohort = 4\npatience = { silence = 4.0, grace = 0.5 }")
+    kill, killed = STAGES.get(stage, Kill(1, "", 0)), Event()
+    site = site_with(sites, tmp_path, clients=5, rounds=6, trust=trust)
+    site.change("train.toml", "min_cohort = 5", "min_cohort = 4\npatience = { grace = 2.0 }")
     site.change(f"join-{kill.member}.toml", "[client]", '[client]\nlog = "site.log"')
+    lost = lose(site, kill.member, *LOST[stage], monkeypatch) if stage in LOST else None
 
-    def connections() -> int:
-        return [each.getMessage() for each in caplog.records].count(f"connected member={kill.member}")
+    def kill_site() -> None:
+        if lost is None:
+            wait_for_event(site, kill)
+        else:
+            assert lost.wait(60.0)
+        site.kill(kill.member)
+        killed.set()
+
+    def times(words: str) -> int:
+        return sum(each.getMessage().startswith(words) for each in caplog.records)
 
     def on_round(report: RoundReport) -> None:
-        if report.number == 4:
+        if report.number == 2:
             assert killed.wait(60.0)
-            before = connections()
+            before = times(f"connected member={kill.member}")
             site.start(kill.member)
-            wait_until(lambda: connections() > before, "the site connects again", 60.0)
+            wait_until(lambda: times(f"connected member={kill.member}") > before, "the site is back", 60.0)
 
     site.on_round = on_round
-    killer = threading.Thread(target=kill_after, args=(site, kill, killed))
+    killer = Thread(target=kill_site)
     killer.start()
     assert site.run()
     killer.join()
+    assert [report.completed for report in site.reports] == [True] * 6
     clients = [report.clients for report in site.reports]
-    assert clients[4] == 4
+    assert clients[2] == 4
     assert clients[-1] == 5  # with the keys of a new session
-    ledger = site / f"client-{kill.member}.ledger"
-    check_never_rejoined(ledger, least=1 if stage in ("advertise", "share") else 2)
+    assert times(f"left member={kill.member} ") >= 1
+    if stage in LOST:
+        assert shortfalls(site) == [stage]
+    check_never_rejoined(
+        site / f"client-{kill.member}.ledger", least=1 if stage in ("advertise", "share") else 2
+    )
     assert np.array_equal(site.model(f"final-{kill.member}.npz"), site.model())
     assert audit_run(site / "run").integrity.problems == ()
 

@@ -89,15 +89,29 @@ def test_a_job_cannot_hand_arguments_to_a_site(kind: Any) -> None:
 
 # --- the version of NVFlare ---
 
+UNRELEASED = [
+    "2.9.0dev0",
+    "2.9.0.dev1",
+    "2.9.0a1",
+    "2.9.0b2",
+    "2.9.0rc1",
+    "2.9.1.rc1",
+    "2.9.0.post1.dev2",
+    "2.9rc1",
+]
+
 
 def test_the_installed_version_is_supported() -> None:
     assert check_nvflare().startswith("2.9.")
-    assert check_nvflare("2.9.7") == "2.9.7"
+    for other in ("2.9.7", "2.9", "2.9.0.post1", "2.9.0+nv1"):
+        assert check_nvflare(other) == other
 
 
-@pytest.mark.parametrize("other", ["2.8.0", "2.10.0", "2.90.0", "3.0", "2"])
+@pytest.mark.parametrize("other", ["2.8.0", "2.10.0", "2.90.0", "3.0", "2", *UNRELEASED])
 def test_another_version_is_refused_in_words(other: str) -> None:
-    with pytest.raises(ConfigError, match=rf"NVFlare {re.escape(other)} is installed, and only 2\.9\.\*"):
+    with pytest.raises(
+        ConfigError, match=rf"NVFlare {re.escape(other)} is installed, and only releases 2\.9\.\*"
+    ):
         check_nvflare(other)
 
 

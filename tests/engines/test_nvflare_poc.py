@@ -6,10 +6,12 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -18,11 +20,14 @@ pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from protocols.serialisation import Vector
 from sims.engines.nvflare.job import SecaggRecipe
+from sims.records.run_file_names import SUMS
 from tests.engines.nvflare_poc import SERVER, Poc, wait_until
+from tests.engines.test_training_through_engine import check_never_rejoined
 from tests.sims.deploy_site import ROOT
 
 pytestmark = pytest.mark.slow
 
+RecordProperty: TypeAlias = Callable[[str, object], None]
 SITES = [f"site-{number}" for number in range(1, 6)]
 EXAMPLE = ROOT / "examples" / "federation"
 ROUNDS = 10
@@ -64,10 +69,19 @@ class ServedRun:
         """Return how many rounds are over."""
         return max(len(self.lines()) - 1, 0)
 
+    def sums(self) -> list[dict[str, Any]]:
+        """Return the records of all sums, also of those that have failed."""
+        entries = map(json.loads, (self.directory / SUMS).read_text().splitlines())
+        return [each for each in entries if each["entry"] == "sum"]
+
     def counts(self) -> list[int | None]:
         """Return over how many sites each total was; None if there is no total."""
-        entries = map(json.loads, (self.directory / "sums.jsonl").read_text().splitlines())
-        return [each["count"] for each in entries if each["entry"] == "sum"]
+        return [each["count"] for each in self.sums()]
+
+    def seconds_per_stage(self) -> float:
+        """Return the median over all sums of the seconds that each of their stages took."""
+        whole = [each for each in self.sums() if each["count"] is not None]
+        return float(median(each["seconds"] / len(each["frames_up"]) for each in whole))
 
     def model(self) -> Vector:
         return model_in(self.directory / "model.npz")
@@ -116,7 +130,7 @@ def ledger_sizes(poc: Poc) -> list[int]:
     return [(poc.local(site) / f"{site}.ledger").stat().st_size for site in SITES]
 
 
-def test_a_killed_site_takes_part_again(poc: Poc) -> None:
+def test_a_killed_site_takes_part_again(poc: Poc, record_property: RecordProperty) -> None:
     """RFA with noise, ten rounds. One site is killed with all its processes and started again."""
     run = ServedRun(poc.local(SERVER) / "run")
     job = poc.submit(job_of(poc, "secagg"))
@@ -125,7 +139,14 @@ def test_a_killed_site_takes_part_again(poc: Poc) -> None:
     poc.start("site-4")
     assert poc.wait_for_end(job) == "FINISHED:COMPLETED"
     assert run.rounds() == ROUNDS
-    assert run.counts()[-1] == len(SITES)
+    counts = run.counts()
+    assert 4 in counts  # without the killed site
+    assert None not in counts
+    assert not any("refused: the cell" in poc.output(site) for site in SITES)
+    assert counts[-1] == len(SITES)
+    check_never_rejoined(poc.local("site-4") / "site-4.ledger")
+    record_property("seconds per stage", round(run.seconds_per_stage(), 3))
+    assert run.seconds_per_stage() < 1.0  # tasks would wait for task_request_interval, which is 2
     check_models(poc, run, "final.npz")
     assert list(poc.download(job).rglob("model.safetensors"))
     assert accuracy(run.model()) > 0.5
