@@ -117,7 +117,7 @@ class EngineSite(TrainingSite):
             await self._run_until_killed(member, self.kill)
         await self._run_once(member, self.engine.node(self.node_names[member]))
 
-    async def _run_until_killed(self, member: int, kill: Kill) -> None:
+    async def _run_until_killed(self, member: int, kill: Kill | StageKill) -> None:
         node = self.engine.node(self.node_names[member])
         async with trio.open_nursery() as nursery:
             if isinstance(kill, Kill):

@@ -324,7 +324,7 @@ async def leave_long_replies(one: Relay) -> None:
         given += 1
         return bytes(LONG)
 
-    one.node.dialer.answer = long_answer  # type: ignore[method-assign]
+    one.node.dialer.answer = long_answer  # type: ignore[method-assign, assignment]
     for _ in range(relay._AT_ONCE):
         stream = await one.connect()
         await stream.send_all(relay._SIZE.pack(len(letter(1))) + letter(1))
