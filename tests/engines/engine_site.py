@@ -93,6 +93,12 @@ class EngineSite(TrainingSite):
         for member in self.clients:
             self.write(f"join-{member}.toml", (self / f"join-{member}.toml").read_text() + CLIENT_PATIENCE)
 
+    def be_patient(self) -> None:
+        """Let no connection count as lost because this machine is busy."""
+        self.change("train.toml", "silence = 4.0\ngrace = 0.5", "silence = 30.0\ngrace = 10.0")
+        for member in self.clients:
+            self.change(f"join-{member}.toml", "silence = 4.0", "silence = 30.0")
+
     def train(self, until: Callable[[Diary], bool] | None = None) -> Diary:
         assert until is None
         log = Diary()

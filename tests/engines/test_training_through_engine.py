@@ -71,6 +71,7 @@ def test_a_killed_client_drops_out_and_comes_back(tmp_path: Path, trust: str, st
     """It drops out in exactly this stage. Nothing fails: one round is over the others."""
     opening, hit = STAGE_KILLS[stage]
     site = EngineSite(tmp_path, clients=5, min_cohort=4, rounds=4, trust=trust)
+    site.be_patient()  # the server notices at once that the killed process was replaced
     site.kill = StageKill(1, stage, opening)
     if stage is Stage.ADVERTISE:
         site.late = {1: "session"}
