@@ -80,10 +80,11 @@ class Answer:
 @dataclass
 class FakeSuperLink:
     """`parcels` are what its node finds. `answers` are sent in place of the true ones, by the last part of
-    the path."""
+    the path, and before them those `once`, one after another."""
 
     parcels: list[Parcel] = field(default_factory=list)
     answers: dict[str, Answer] = field(default_factory=dict)
+    once: dict[str, list[Answer]] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
     pushed: dict[str, bytes] = field(default_factory=dict)
     sent: int = 0  # bytes of bodies
@@ -131,6 +132,15 @@ class FakeSuperLink:
             object_found=content is not None, object_available=content is not None, object_content=content
         )
 
+    def other_answer(self, path: str) -> Answer | None:
+        """Return what is sent in place of the true answer, if anything is."""
+        name = path.rsplit("/", 1)[-1]
+        return self.once[name].pop(0) if self.once.get(name) else self.answers.get(name)
+
+    def count(self, call: str) -> int:
+        """Return how often the node has made this call."""
+        return sum(path.endswith(f"/{call}") for path in self.paths)
+
     def letters(self) -> list[bytes]:
         """Return the letters in what the node has pushed."""
         contents = self.pushed.values()
@@ -151,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         content = self.rfile.read(int(self.headers.get("content-length", 0)))
         self.link.paths.append(self.path)
-        answer = self.link.answers.get(self.path.rsplit("/", 1)[-1])
+        answer = self.link.other_answer(self.path)
         if answer is None:
             answer = Answer(body=self.link.answer(self.path, content).SerializeToString())
         with suppress(OSError):  # the node hangs up

@@ -36,11 +36,13 @@ LINK: Final = "here"  # the name of the SuperLink in Flower's configuration
 
 class SuperLink:
     """A SuperLink in `directory`, with its certificates, the keys of its nodes, and its processes. Without
-    TLS and node authentication if `insecure`; its processes then use the installed package alone."""
+    TLS and node authentication if `insecure`. Its processes use the package of this repository, or only the
+    `installed` one."""
 
-    def __init__(self, directory: Path, *, insecure: bool = False) -> None:
+    def __init__(self, directory: Path, *, insecure: bool = False, installed: bool = False) -> None:
         self.directory = directory
         self.insecure = insecure
+        self.installed = installed
         self.port = free_port()
         self.home = directory / "flower-home"
         self.home.mkdir()
@@ -61,7 +63,7 @@ class SuperLink:
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         return {
             **inherited,
-            **({} if self.insecure else {"PYTHONPATH": str(ROOT)}),
+            **({} if self.installed else {"PYTHONPATH": str(ROOT)}),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "FLWR_HOME": str(self.home),
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -200,21 +202,9 @@ class SuperLink:
 
 
 @contextmanager
-def superlink(directory: Path) -> Iterator[SuperLink]:
+def superlink(directory: Path, *, insecure: bool = False, installed: bool = False) -> Iterator[SuperLink]:
     """Run a SuperLink, and end it with all that it and the test have started."""
-    with _opened(SuperLink(directory)) as link:
-        yield link
-
-
-@contextmanager
-def insecure_superlink(directory: Path) -> Iterator[SuperLink]:
-    """The same without TLS and node authentication, for the installed package."""
-    with _opened(SuperLink(directory, insecure=True)) as link:
-        yield link
-
-
-@contextmanager
-def _opened(link: SuperLink) -> Iterator[SuperLink]:
+    link = SuperLink(directory, insecure=insecure, installed=installed)
     try:
         link.open()
         yield link

@@ -24,7 +24,9 @@ grace = 2.0
 
 [deploy.deadlines]
 join = 60.0
+{deadlines}
 """
+DEADLINES: Final = "share = {0}\nmask = {0}\nconfirm = {0}\nreveal = {0}"
 LOG: Final = "server.jsonl"
 
 
@@ -38,6 +40,7 @@ class FlowerSite(TrainingSite):
         clients: int = 5,
         min_cohort: int | None = None,
         silence: float = 30.0,
+        deadline: float | None = None,
         name: str = "member",
         **settings: Any,
     ) -> None:
@@ -48,7 +51,8 @@ class FlowerSite(TrainingSite):
         text = text.replace('listen = "127.0.0.1:0"', f'listen = "engine"\nlog = "{LOG}"')
         text = text.replace(f"min_cohort = {clients}", f"min_cohort = {min_cohort or clients}")
         text = text.replace("linger = 20.0", "linger = 120.0")
-        self.write("train.toml", text + PATIENCE.format(silence=silence))
+        deadlines = "" if deadline is None else DEADLINES.format(deadline)
+        self.write("train.toml", text + PATIENCE.format(silence=silence, deadlines=deadlines))
         for member in self.clients:
             more = f"\n[patience]\nsilence = {silence}\n"
             self.write(f"join-{member}.toml", (self / f"join-{member}.toml").read_text() + more)
@@ -104,18 +108,25 @@ class FlowerSite(TrainingSite):
     def log(self) -> list[Mapping[str, Any]]:
         return _entries(self / LOG)
 
-    def wait_for(self, member: int, event: str, times: int = 1, seconds: float = 240.0) -> None:
+    def wait_for(
+        self, member: int, event: str, times: int = 1, seconds: float = 240.0, **facts: object
+    ) -> None:
+        """Wait until the log of a client has an event with these facts, so many times."""
         end = time.monotonic() + seconds
-        while sum(each["event"] == event for each in self.log_of(member)) < times:
+        while sum(_is(each, event, facts) for each in self.log_of(member)) < times:
             assert time.monotonic() < end, f"no {event!r}: {self.log_of(member)[-5:]}, {self.log[-5:]}"
             time.sleep(0.01)
 
+    def wait_for_server(self, event: str, seconds: float = 240.0, **facts: object) -> None:
+        """Wait until the server's log has an event with these facts."""
+        end = time.monotonic() + seconds
+        while not any(_is(each, event, facts) for each in self.log):
+            assert time.monotonic() < end, f"no {event!r}: {self.log[-5:]}"
+            time.sleep(0.1)
+
     def wait_for_refusal(self, node: str, seconds: float = 120.0) -> None:
         """Wait until the server has refused a connection through a node."""
-        end = time.monotonic() + seconds
-        while not any(each["event"] == "refused" and each.get("host") == node for each in self.log):
-            assert time.monotonic() < end, f"{node} is not refused: {self.log[-5:]}"
-            time.sleep(0.1)
+        self.wait_for_server("refused", seconds, host=node)
 
     def wait_for_end(self, seconds: float = 600.0) -> None:
         """Wait until the run has finished, and all clients have ended."""
@@ -133,6 +144,10 @@ class FlowerSite(TrainingSite):
         records = [json.loads(line) for line in (self / "run" / SUMS).read_text().splitlines()]
         sums = [each for each in records if each["entry"] == "sum" and each["count"] is not None]
         return float(median(each["seconds"] / len(each["frames_up"]) for each in sums))
+
+
+def _is(entry: Mapping[str, Any], event: str, facts: Mapping[str, object]) -> bool:
+    return entry["event"] == event and facts.items() <= entry.items()
 
 
 def _entries(path: Path) -> list[Mapping[str, Any]]:

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from sims.records.run_directory import FINISHED
-from tests.engines.flower_rig import insecure_superlink
+from sims.records.run_file_names import METRICS, RUN
+from tests.engines.flower_rig import SuperLink, superlink
 from tests.sims.deploy_site import ROOT
 
 pytestmark = pytest.mark.slow
@@ -73,6 +74,11 @@ def check_evaluated(where: Path) -> None:
 def test_ray(examples: Path) -> None:
     here = examples / "ray"
     run("-m", "secagg", "simulate", "ray-rfa.toml", where=here)
+    done = here / "results" / "ray-rfa"
+    assert json.loads((done / RUN).read_text())["status"] == FINISHED
+    rounds = [json.loads(line) for line in (done / METRICS).read_text().splitlines()]
+    assert [(each["round"], each["completed"]) for each in rounds] == [(n, True) for n in range(21)]
+    assert rounds[-1]["measured"]["common"]["mean_accuracy"] > 0.5
     assert "Ray" in run("-m", "secagg", "audit", "results/ray-rfa", where=here)
 
 
@@ -87,22 +93,28 @@ def test_nvflare(examples: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("flwr") is None, reason="flwr is not installed")
-def test_flower(examples: Path) -> None:
+@pytest.mark.parametrize("insecure", [False, True], ids=["between hosts", "on one machine"])
+def test_flower(examples: Path, insecure: bool) -> None:
     here = examples / "flower"
     run("../federation/prepare.py", "federation", where=here)
     federation = here / "federation"
-    with insecure_superlink(here) as link:
-        sites = [
-            link.start(
-                f"site-{site}",
-                *(sys.executable, "-m", "secagg", "join", f"federation/site-{site}/secagg.toml"),
-                *("--flower", link.address, "--insecure"),
-            )
-            for site in SITES
-        ]
+    with superlink(here, insecure=insecure, installed=True) as link:
+        sites = [start_site(link, site) for site in SITES]
         link.run_app({"scenario": str(federation / "server" / "secagg.toml")})
         for process in sites:
             assert process.wait(PATIENCE) == 0
         link.wait_for_status(federation / "server" / "run", FINISHED)
     check_trained(federation / "server", [federation / f"site-{site}" for site in SITES])
     check_evaluated(here)
+
+
+def start_site(link: SuperLink, site: int) -> subprocess.Popen[bytes]:
+    """Start a site as the documentation says, and register its node if the SuperLink wants that."""
+    security = ["--insecure"]
+    if not link.insecure:
+        key = link.new_key(f"site-{site}")
+        link.register(f"site-{site}", as_name=f"member-{site}")
+        security = ["--root-certificates", "flower-ca.pem", "--auth-supernode-private-key", str(key)]
+    config = f"federation/site-{site}/secagg.toml"
+    secagg = (sys.executable, "-m", "secagg")
+    return link.start(f"site-{site}", *secagg, "join", config, "--flower", link.address, *security)

@@ -55,7 +55,7 @@ def api(link: FakeSuperLink) -> Iterator[FleetApi]:
 def test_a_letter_is_pulled_and_its_reply_is_pushed(link: FakeSuperLink, api: FleetApi) -> None:
     letter, reply = os.urandom(3_000_000), os.urandom(2_000_000)
     link.parcels = [Parcel.of_letter(letter)]
-    api.heartbeat()
+    assert api.heartbeat()
     message = api.pull()
     assert message is not None
     assert (message.run, message.letter) == (RUN, letter)
@@ -226,8 +226,8 @@ class LettersApi:
     def deactivate(self) -> None:
         pass
 
-    def heartbeat(self) -> None:
-        pass
+    def heartbeat(self) -> bool:
+        return True
 
     def close(self) -> None:
         pass

@@ -24,6 +24,7 @@ from sims.engines.flower import relay
 from sims.engines.flower.relay import RelayNode, take_to_client
 
 SOON = 5.0  # seconds, of which a test needs a fraction
+LONG = 4 << 20  # bytes of a reply: more than a socket holds
 ONE = b"1" * INSTANCE_BYTES
 OWN_GROUP = grp.getgrgid(os.getgid()).gr_name
 
@@ -309,6 +310,80 @@ def test_a_program_that_is_silent_makes_room(path: Path, monkeypatch: pytest.Mon
             for _ in range(relay._AT_ONCE):
                 await one.connect()
             await one.check_serves()
+
+    trio.run(main)
+
+
+async def leave_long_replies(one: Relay) -> None:
+    """Fill all places with programs that do not read their replies."""
+    answer, given = one.node.dialer.answer, 0
+
+    async def long_answer(_letter: bytes) -> bytes:
+        nonlocal given
+        await trio.lowlevel.checkpoint()
+        given += 1
+        return bytes(LONG)
+
+    one.node.dialer.answer = long_answer  # type: ignore[method-assign, assignment]
+    for _ in range(relay._AT_ONCE):
+        stream = await one.connect()
+        await stream.send_all(relay._SIZE.pack(len(letter(1))) + letter(1))
+    with trio.fail_after(SOON):
+        while given < relay._AT_ONCE:  # noqa: ASYNC110
+            await trio.sleep(0.005)
+    one.node.dialer.answer = answer  # type: ignore[method-assign]
+
+
+def test_a_program_that_does_not_read_its_reply_makes_room(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "_PATIENCE", 0.2)
+
+    async def main() -> None:
+        one = Relay(path)
+        async with one.running():
+            await leave_long_replies(one)
+            await one.check_serves()
+
+    trio.run(main)
+
+
+def test_programs_that_do_not_read_their_replies_do_not_hold_up_the_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "_LAST", 0.1)
+
+    async def main() -> None:
+        one = Relay(path)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.node.run)
+            await one.wait_until_ready()
+            await leave_long_replies(one)
+            began = trio.current_time()
+            nursery.cancel_scope.cancel()
+        assert trio.current_time() - began < SOON
+        for each in one.streams:
+            each.socket.close()
+
+    trio.run(main)
+
+
+def test_a_reply_is_sent_when_the_relay_ends(path: Path) -> None:
+    """A program that reads gets the whole of it."""
+
+    async def main() -> None:
+        one = Relay(path)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.node.run)
+            await one.wait_until_ready()
+            await leave_long_replies(one)
+            nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True), trio.fail_after(SOON):
+                await trio.sleep(0.05)
+                for each in one.streams:
+                    async with each:
+                        got = b"".join([chunk async for chunk in each])
+                    assert len(got) == relay._SIZE.size + LONG
 
     trio.run(main)
 

@@ -109,10 +109,10 @@ class FleetApi:
     def deactivate(self) -> None:
         _checked(self._client.DeactivateNode, fleet.DeactivateNodeRequest(node_id=self._node.node_id))
 
-    def heartbeat(self) -> None:
+    def heartbeat(self) -> bool:
+        """Be online for longer, or again. Return False if the SuperLink does not know this node."""
         request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT)
-        if not _checked(self._client.SendNodeHeartbeat, request).success:
-            raise FleetError("the SuperLink does not know this node any more")
+        return bool(_checked(self._client.SendNodeHeartbeat, request).success)
 
     def pull(self) -> FleetMessage | None:
         """Return the next message, with all of its content; None if there is none."""

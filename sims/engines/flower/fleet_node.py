@@ -72,12 +72,16 @@ class FleetNode:
                 await trio.to_thread.run_sync(self._leave, abandon_on_cancel=True)
 
     async def _activate(self) -> None:
-        attempt, first = 0, trio.current_time()
+        attempt, refused_since = 0, math.inf
         while True:
             try:
                 node_id = await trio.to_thread.run_sync(self._api.activate, abandon_on_cancel=True)
             except FleetError as error:
-                long = trio.current_time() > first + _STILL_ONLINE
+                # Only refusals in a row say something about the key: an earlier process of this node may have
+                # been alive shortly before the SuperLink could be reached.
+                now = trio.current_time()
+                refused_since = min(refused_since, now) if error.status in _NOT_ACTIVATED else math.inf
+                long = now > refused_since + _STILL_ONLINE
                 self._check_refused(error, *(_NOT_ACTIVATED if long else ()))
                 self._log.write("unreachable", reason=f"{self._address}: {error}{_hint(error)}")
                 attempt = min(attempt + 1, _MOST_DOUBLINGS)
@@ -99,14 +103,25 @@ class FleetNode:
         self._api.close()
 
     async def _beat(self) -> None:
+        """Send heartbeats. Activate the node again only if the SuperLink does not know it: it refuses that to
+        a node that counts as online, and a heartbeat is enough for one that counts as offline."""
         while True:
             await trio.sleep(HEARTBEAT * _EARLY)
+            if not await self._send_heartbeat():
+                self._log.write("unreachable", reason=f"{self._address}: this node is not known any more")
+                await self._activate()
+
+    async def _send_heartbeat(self) -> bool:
+        """Send a heartbeat, again and again if it fails. Return whether the SuperLink knows this node."""
+        failures = 0
+        while True:
             try:
-                await trio.to_thread.run_sync(self._api.heartbeat, abandon_on_cancel=True)
+                return await trio.to_thread.run_sync(self._api.heartbeat, abandon_on_cancel=True)
             except FleetError as error:
                 self._check_refused(error)
                 self._log.write("unreachable", reason=f"{self._address}: {error}")
-                await self._activate()
+                failures = min(failures + 1, _MOST_DOUBLINGS)
+                await trio.sleep(backoff(failures))
 
     async def _receive(self, nursery: trio.Nursery) -> None:
         last, failures = trio.current_time(), 0

@@ -7,6 +7,7 @@ client, with its keys, ledger and data, is another process (`secagg join --relay
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import struct
@@ -27,6 +28,7 @@ _HOLD: Final = 10.0  # seconds; meanwhile a ClientApp waits
 _SIZE: Final = struct.Struct(">Q")
 _MOST: Final = WINDOW + (1 << 16)  # bytes of a letter
 _PATIENCE: Final = 30.0  # seconds in which a program sends its letter, and takes the reply
+_LAST: Final = 2.0  # seconds in which it takes the reply once the task is cancelled
 _TAKEN: Final = 60.0  # seconds that a ClientApp waits for a client
 _AT_ONCE: Final = 4  # programs that are served at a time: as many letters as the server leaves with a node
 _BACKLOG: Final = 16  # programs that wait for that
@@ -44,6 +46,8 @@ class RelayNode:
         self._log = log
         self._group = group
         self._room = trio.Semaphore(_AT_ONCE)  # a program is not read before there is some
+        self._sends: set[trio.CancelScope] = set()
+        self._end_of_sends = math.inf
 
     async def run(self) -> None:
         """Serve the socket until the task is cancelled. Raise `ConfigError` if it cannot be made."""
@@ -51,6 +55,7 @@ class RelayNode:
         own = _inode(self._path)
         try:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._limit_sends)
                 await self._accept_all(listener, nursery)
         finally:
             # Another process may have put a socket of its own there. While ours is open, no other file can
@@ -143,11 +148,30 @@ class RelayNode:
             self.dialer.lose_streams()
             return
         try:
-            with trio.fail_after(_PATIENCE), trio.CancelScope(shield=True):
-                await stream.send_all(_SIZE.pack(len(reply)) + reply)
+            await self._send(stream, reply)
         except (trio.BrokenResourceError, trio.TooSlowError):
             self.dialer.lose_streams()
             raise
+
+    async def _send(self, stream: trio.SocketStream, reply: bytes) -> None:
+        """Send a reply, also when the task is cancelled: the server waits for it."""
+        # The limit belongs to the shield: that of a scope around a shield has no effect inside.
+        end = min(trio.current_time() + _PATIENCE, self._end_of_sends)
+        with trio.fail_at(end, shield=True) as scope:
+            self._sends.add(scope)
+            try:
+                await stream.send_all(_SIZE.pack(len(reply)) + reply)
+            finally:
+                self._sends.discard(scope)
+
+    async def _limit_sends(self) -> None:
+        """When the task is cancelled, give replies that are being sent a last moment."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._end_of_sends = trio.current_time() + _LAST
+            for scope in self._sends:
+                scope.deadline = min(scope.deadline, self._end_of_sends)
 
 
 async def _receive(stream: trio.SocketStream) -> bytes | None:
