@@ -137,10 +137,12 @@ def restart(site: FlowerSite) -> None:
 
 
 def check_others_went_on(site: FlowerSite) -> None:
-    """Only node 3 has left a session, no sum or round has failed, some rounds after it are over the others,
-    and the last one is over all clients."""
+    """Only node 3 was missing or has left a session, no sum or round has failed, some rounds after that are
+    over the others, and the last one is over all clients."""
     events = [each["event"] for each in site.log]
-    assert {each["member"] for each in site.log if each["event"] == "left"} == {3}
+    assert {each["member"] for each in site.log if each["event"] == "left"} <= {
+        3
+    }  # the session may end before
     assert not {"aborted", "failed", "round failed"} & set(events)
     gone = min(events.index(each) for each in ("missing", "left") if each in events)
     clients = [each["clients"] for each in site.log[gone:] if each["event"] == "round"]
