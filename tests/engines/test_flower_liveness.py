@@ -27,6 +27,7 @@ HERE = Address("127.0.0.1", 9092)
 BEAT = HEARTBEAT * fleet_node._EARLY
 SOON = 2.0  # seconds: a heartbeat that is as late does not put a node offline
 UNREACHABLE, REFUSED = 0, 412  # the status of an error
+HANGS: Any = object()  # in place of a result: there is no response
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,10 @@ def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def run_sync(call: Callable[..., T], *args: object, **_: object) -> T:
         await trio.lowlevel.checkpoint()
-        return call(*args)
+        found = call(*args)
+        if found is HANGS:
+            await trio.sleep_forever()
+        return found
 
     monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
 
@@ -145,6 +149,27 @@ def test_the_first_retry_comes_before_the_node_counts_as_offline(link: FakeSuper
     assert link.count("send-node-heartbeat") >= 2
     run_for(2 * HEARTBEAT, FleetApi(link.address, insecure=True))
     assert link.count("send-node-heartbeat") >= 2 + 3
+
+
+class SilentApi(ScriptedApi):
+    """Does not respond to its first heartbeats."""
+
+    def __init__(self, silent: int) -> None:
+        super().__init__()
+        self.silent = silent
+        self.beats: list[float] = []
+
+    def heartbeat(self) -> bool:
+        self.beats.append(trio.current_time())
+        return HANGS if len(self.beats) <= self.silent else True
+
+
+def test_a_heartbeat_without_a_response_is_sent_again() -> None:
+    """In time: a node counts as offline after two heartbeats that are missing."""
+    api = SilentApi(silent=1)
+    run_for(2 * HEARTBEAT, api)
+    assert len(api.beats) >= 2
+    assert api.beats[1] - api.beats[0] < 2 * HEARTBEAT - BEAT - SOON
 
 
 def test_a_node_that_is_not_known_is_activated_again(link: FakeSuperLink) -> None:

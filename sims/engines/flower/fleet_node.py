@@ -32,6 +32,7 @@ _REFUSED: Final = (401, 403)  # HTTP: the SuperLink does not accept the signatur
 # The answer to a node whose key it does not know, and to one of which an earlier process counts as online.
 _NOT_ACTIVATED: Final = (412,)
 _EARLY: Final = 0.7  # heartbeats are sent before they are due
+_HANGS: Final = 4.0  # seconds without a response, after which a heartbeat is sent again
 _STILL_ONLINE: Final = 75.0  # seconds, at most, that a killed process counts as online
 _MOST_DOUBLINGS: Final = 4  # of the time between two attempts
 _LAST: Final = 5.0  # seconds for calls that go on when the task is cancelled
@@ -115,13 +116,16 @@ class FleetNode:
         """Send a heartbeat, again and again if it fails. Return whether the SuperLink knows this node."""
         failures = 0
         while True:
+            reason = f"no response to a heartbeat within {_HANGS:g} seconds"
             try:
-                return await trio.to_thread.run_sync(self._api.heartbeat, abandon_on_cancel=True)
+                with trio.move_on_after(_HANGS):
+                    return await trio.to_thread.run_sync(self._api.heartbeat, abandon_on_cancel=True)
             except FleetError as error:
                 self._check_refused(error)
-                self._log.write("unreachable", reason=f"{self._address}: {error}")
-                failures = min(failures + 1, _MOST_DOUBLINGS)
-                await trio.sleep(backoff(failures))
+                reason = str(error)
+            self._log.write("unreachable", reason=f"{self._address}: {reason}")
+            failures = min(failures + 1, _MOST_DOUBLINGS)
+            await trio.sleep(backoff(failures))
 
     async def _receive(self, nursery: trio.Nursery) -> None:
         last, failures = trio.current_time(), 0
