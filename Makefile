@@ -33,7 +33,7 @@ test: lint
 	$(BIN)/pytest -n 2 $(COVERING:%=--ignore=%)
 
 # The same tests, each once, and the long ones, which run without the tracer: it would treble their time. `protocols`
-# must be covered in all branches, and `sims` in nine lines of ten.
+# must be covered in all branches, and `sims` in nine lines of ten, apart from the code for engines.
 COVERING_ALL := $(COVERING) tests/protocols tests/sims tests/golden
 
 test-all: lint
