@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 from collections.abc import Callable, Iterator
@@ -132,6 +133,7 @@ class Federation:
 def started() -> Iterator[Federation]:
     with closing(Federation()) as made:
         yield made
+    gc.collect()  # of the sockets that NVFlare leaves open, here and not in other tests
 
 
 @pytest.fixture
