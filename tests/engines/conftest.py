@@ -22,12 +22,19 @@ def ray() -> Iterator[None]:
 
 @pytest.fixture
 def nvflare_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that start the component of a site: it changes a class of NVFlare in its process, which is
+    """For tests that start the component of a site: it changes classes of NVFlare in its process, which are
     changed back. And sites answer letters soon, although they have nothing to send."""
+    from nvflare.fuel.f3.cellnet.core_cell import CoreCell
     from nvflare.private.fed.client.admin import FedAdminAgent
+    from nvflare.private.fed.client.client_engine import ClientEngine
 
-    for name in ("register_processor", "_dispatch_request"):
-        monkeypatch.setattr(FedAdminAgent, name, getattr(FedAdminAgent, name))
+    for kind, name in (
+        (FedAdminAgent, "register_processor"),
+        (FedAdminAgent, "_dispatch_request"),
+        (ClientEngine, "_handle_aux_message"),
+        (CoreCell, "process_message"),
+    ):
+        monkeypatch.setattr(kind, name, getattr(kind, name))
     monkeypatch.setattr("sims.engines.nvflare.site_agent.HOLD", 0.05)
 
 

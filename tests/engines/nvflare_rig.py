@@ -11,8 +11,12 @@ from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.registry import Registry
 from nvflare.private.defs import CellChannelTopic
 from nvflare.private.fed.client.admin import FedAdminAgent
+from nvflare.private.fed.client.client_engine import ClientEngine
 
 from secagg.net.tunnel_letters import Letter
 from sims.engines.nvflare.cells import LETTER, ask
@@ -45,11 +49,28 @@ class FakeContext:
         return lambda *_args, **_more: None
 
 
-def new_agent(cell: str = "site-1") -> FedAdminAgent:
-    """Return an agent of NVFlare that is not registered with its cell."""
+def new_engine(workspace: Path) -> ClientEngine:
+    """Return an engine of NVFlare's parent process that runs no job, without its threads."""
+    made = ClientEngine.__new__(ClientEngine)
+    made.client = SimpleNamespace(client_name="site-1", components={})
+    made.args = SimpleNamespace(workspace=str(workspace))
+    made.client_executor = SimpleNamespace(run_processes={})
+    made.client_executor.get_run_processes_keys = lambda: list(made.client_executor.run_processes)
+    made.new_context = lambda: nullcontext(FLContext())
+    return made
+
+
+def new_agent(cell: str = "site-1", workspace: Path = Path("nowhere")) -> FedAdminAgent:
+    """Return an agent of NVFlare whose cell has no connections, but calls it and its engine."""
+    core = CoreCell.__new__(CoreCell)
+    core.req_reg = Registry()
     made = FedAdminAgent.__new__(FedAdminAgent)
-    made.processors, made.auditor, made.cell = {}, None, FakeCells().cell(cell)
-    made.app_ctx = SimpleNamespace(new_context=lambda: nullcontext(SimpleNamespace()))
+    made.processors, made.auditor, made.app_ctx = {}, None, new_engine(workspace)
+    made.cell = SimpleNamespace(
+        core_cell=core, get_fqcn=lambda: cell, register_request_cb=core.register_request_cb
+    )
+    made.register_cell_cb()
+    made.app_ctx.initialize_comm(made.cell)
     return made
 
 
@@ -58,6 +79,7 @@ class FakeSite:
 
     def __init__(self, workspace: Path, cells: FakeCells, agent: FedAdminAgent | None = None) -> None:
         self.reports: list[Any] = []
+        self.component = SecaggSite()
         context = FakeContext(
             cells,
             "site-1",
@@ -66,7 +88,6 @@ class FakeSite:
             get_client_name=lambda: "site-1",
             client=SimpleNamespace(send_request_before_shutdown=self._report),
         )
-        self.component = SecaggSite()
         self.component.handle_event(EventType.SYSTEM_START, context)
         self._context = context
 

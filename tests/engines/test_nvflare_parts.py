@@ -271,14 +271,17 @@ def test_sites_without_a_number_are_taken_as_they_are() -> None:
         ([1, 2], ["site-1", "rome"], ["site-1", "site-2"], "'rome' is the site of no member"),
         ([1, 2], ["b-1", "a-1", "a-2"], ["a-1", "a-2"], "'a-1' and 'b-1' are both of member 1"),
         ([4, 5, 10], ["site-04"], ["site-04", "site-05", "site-10"], "not there yet: site-05, site-10"),
+        ([1, 2, 3, 4], ["hub-1", "site-2", "site-4"], ["hub-1", "site-2", "site-3", "site-4"], "yet: site-3"),
+        ([1, 2, 10], ["a-01", "a-10"], ["a-01", "a-02", "a-10"], "yet: a-02"),
+        ([1, 2, 3, 4], ["a-01", "a-2", "a-4"], ["a-01", "a-2", "a-3", "a-4"], "yet: a-3"),
     ],
 )
 def test_sites_that_do_not_fit_are_named(
     caplog: pytest.LogCaptureFixture, members: list[int], known: list[str], found: list[str], words: str
 ) -> None:
-    caplog.set_level(logging.INFO)
     assert sites_of(members, known) == found
     assert words in caplog.text
+    assert {each.levelno for each in caplog.records} == {logging.WARNING}
 
 
 # --- the executor, without a parent process and with one ---

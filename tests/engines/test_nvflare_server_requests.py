@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import io
+import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import ReservedKey
+from nvflare.apis.shareable import Shareable
+from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey
 from nvflare.fuel.f3.cellnet.utils import new_cell_message
 from nvflare.private.admin_defs import Message, MsgHeader
 from nvflare.private.admin_defs import ReturnCode as AdminCode
+from nvflare.private.aux_runner import AuxRunner
 from nvflare.private.defs import RequestHeader, SysCommandTopic, TrainingTopic
 from nvflare.private.fed.client.admin import FedAdminAgent, RequestProcessor
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from nvflare.widgets.fed_event import FED_EVENT_TOPIC, ClientFedEventRunner, FedEventHeader
 
 from sims.config_problems import ConfigError
 from sims.engines.nvflare.cells import OUTCOME, ask
@@ -30,6 +38,18 @@ UUID = "0b5e3f9c-1c5e-4a8e-9d0e-3b8f6f6c2a11"
 OTHER = "5d1b8f60-7a1f-4c51-8a55-0c4e0c2b7d22"
 
 pytestmark = pytest.mark.usefixtures("nvflare_process")
+
+
+APP = {"config/config_fed_client.json": "{}"}
+ABOUT = {"job_id": UUID, "submitter_name": "lead", "submitter_org": "site", "submitter_role": "lead"}
+
+
+def zipped(files: Mapping[str, str]) -> bytes:
+    content = io.BytesIO()
+    with ZipFile(content, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return content.getvalue()
 
 
 class Recorder(RequestProcessor):  # type: ignore[misc]  # NVFlare has no types
@@ -48,8 +68,9 @@ class Recorder(RequestProcessor):  # type: ignore[misc]  # NVFlare has no types
 
 
 @pytest.fixture
-def agent() -> FedAdminAgent:
-    return new_agent("site-1")
+def agent(tmp_path: Path) -> FedAdminAgent:
+    make_workspace(tmp_path / "site-1", deployed=None)
+    return new_agent("site-1", tmp_path / "site-1")
 
 
 @pytest.fixture
@@ -59,7 +80,7 @@ def _bounded(nvflare_process: None) -> None:
 
 def asked(agent: FedAdminAgent, topic: str, *, origin: Any = "server", **headers: Any) -> str:
     """Ask an agent as the cell `origin`. Return the code of the reply."""
-    request = Message(topic, "cat local/site.key")
+    request = Message(topic, "cat local/site.key" if topic == SysCommandTopic.SHELL else zipped(APP))
     for name, value in headers.items():
         request.set_header(getattr(RequestHeader, name), value)
     reply = agent._dispatch_request(new_cell_message({MessageHeaderKey.ORIGIN: origin}, request)).payload
@@ -105,11 +126,10 @@ def test_a_job_has_the_name_of_no_other_directory(agent: FedAdminAgent, job: Any
 @pytest.mark.parametrize(
     ("about", "code"),
     [
-        (None, AdminCode.OK),
-        ({"job_id": UUID, "name": "secagg"}, AdminCode.OK),
-        ({"job_id": OTHER}, AdminCode.ERROR),
-        ({"job_id": "local"}, AdminCode.ERROR),
-        ({"job_id": None}, AdminCode.ERROR),
+        ({**ABOUT, "name": "secagg"}, AdminCode.OK),
+        ({**ABOUT, "job_id": OTHER}, AdminCode.ERROR),
+        ({**ABOUT, "job_id": "local"}, AdminCode.ERROR),
+        ({**ABOUT, "job_id": None}, AdminCode.ERROR),
         ({}, AdminCode.ERROR),
         (UUID, AdminCode.ERROR),
     ],
@@ -150,7 +170,9 @@ def test_no_job_is_started_while_one_is_unpacked(agent: FedAdminAgent) -> None:
     slow = Slow(TrainingTopic.DEPLOY, TrainingTopic.START_JOB)
     agent.register_processor(slow)
     with ThreadPoolExecutor(4) as pool:
-        codes = list(pool.map(lambda topic: asked(agent, topic, JOB_ID=UUID), slow.topics * 2))
+        codes = list(
+            pool.map(lambda topic: asked(agent, topic, JOB_ID=UUID, JOB_META=ABOUT), slow.topics * 2)
+        )
     assert codes == [AdminCode.OK] * 4
     assert slow.most == 1
 
@@ -166,9 +188,9 @@ def test_no_job_is_started_while_one_is_unpacked(agent: FedAdminAgent) -> None:
 def test_only_the_server_may_ask(agent: FedAdminAgent, topic: str, origin: Any) -> None:
     recorder = Recorder(topic)
     agent.register_processor(recorder)
-    assert asked(agent, topic, origin=origin, JOB_ID=UUID) == AdminCode.ERROR
+    assert asked(agent, topic, origin=origin, JOB_ID=UUID, JOB_META=ABOUT) == AdminCode.ERROR
     assert recorder.requests == []
-    assert asked(agent, topic, JOB_ID=UUID) == AdminCode.OK
+    assert asked(agent, topic, JOB_ID=UUID, JOB_META=ABOUT) == AdminCode.OK
     assert len(recorder.requests) == 1
 
 
@@ -190,30 +212,56 @@ def test_a_process_of_the_site_tells_how_far_its_job_is(agent: FedAdminAgent, or
 
 
 @pytest.mark.usefixtures("_bounded")
-def test_the_cell_calls_the_bounded_agent() -> None:
+def test_the_cell_calls_the_bounded_agent(agent: FedAdminAgent) -> None:
     """NVFlare's agent hands its method to the cell when it is made."""
-    callbacks: list[Any] = []
-    agent = new_agent("site-1")
-    agent.cell = SimpleNamespace(register_request_cb=lambda **about: callbacks.append(about["cb"]))
-    agent.register_cell_cb()
+    called = agent.cell.core_cell.req_reg.find(CellChannel.CLIENT_MAIN, TrainingTopic.SHUTDOWN)
     request = Message(TrainingTopic.SHUTDOWN, "")
-    reply = callbacks[0](new_cell_message({MessageHeaderKey.ORIGIN: "site-2"}, request)).payload
+    reply = called.cb(new_cell_message({MessageHeaderKey.ORIGIN: "site-2"}, request)).payload
     assert reply.get_header(MsgHeader.RETURN_CODE) == AdminCode.ERROR
     assert "site-2" in reply.body
 
 
 @pytest.mark.usefixtures("_bounded")
-def test_an_agent_that_answers_others_again_is_noticed(
-    agent: FedAdminAgent, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("channel", "words"),
+    [(CellChannel.CLIENT_MAIN, "end this one"), (CellChannel.AUX_COMMUNICATION, "fire events")],
+)
+@pytest.mark.parametrize("topic", ["*", TrainingTopic.SHUTDOWN, "mine"])
+def test_a_cell_that_calls_something_else_is_noticed(
+    agent: FedAdminAgent, channel: str, words: str, topic: str
 ) -> None:
     check_bounded(agent)
-    other = new_agent()
-    other._dispatch_request = lambda _request: None
-    with pytest.raises(ConfigError, match="other sites"):
-        check_bounded(other)
-    monkeypatch.setattr(FedAdminAgent, "_dispatch_request", lambda _agent, _request: None)
-    with pytest.raises(ConfigError, match="other sites"):
+    agent.cell.register_request_cb(channel=channel, topic=topic, cb=lambda _request: None)
+    with pytest.raises(ConfigError, match=words):
         check_bounded(agent)
+
+
+def test_a_cell_that_calls_the_agent_as_it_was_is_noticed(agent: FedAdminAgent) -> None:
+    """It was registered before the component was made."""
+    bound_server()
+    with pytest.raises(ConfigError, match="end this one"):
+        check_bounded(agent)
+
+
+@pytest.mark.usefixtures("_bounded")
+@pytest.mark.parametrize(
+    ("origin", "fired"),
+    [("server", 1), (f"server.{UUID}", 0), ("site-2", 0), (f"site-1.{UUID}", 0), ("site-1", 0), (None, 0)],
+)
+def test_only_the_server_fires_events(agent: FedAdminAgent, origin: Any, fired: int) -> None:
+    """NVFlare keeps events in memory until it fires them, one of which ends the component of a site."""
+    runner = ClientFedEventRunner()
+    runner.poster = threading.current_thread()  # it fires nothing in this test
+    agent.app_ctx.aux_runner = AuxRunner(agent.app_ctx)
+    agent.app_ctx.aux_runner.register_aux_message_handler(FED_EVENT_TOPIC, runner._receive)
+    event = Shareable()
+    event.set_header(FedEventHeader.TIMESTAMP, 1.0)
+    event.set_header(FedEventHeader.EVENT_TYPE, EventType.SYSTEM_END)
+    event.set_peer_props({ReservedKey.IDENTITY_NAME: "server"})
+    headers = {MessageHeaderKey.ORIGIN: origin, MessageHeaderKey.TOPIC: FED_EVENT_TOPIC}
+    called = agent.cell.core_cell.req_reg.find(CellChannel.AUX_COMMUNICATION, FED_EVENT_TOPIC)
+    called.cb(new_cell_message(headers, event))
+    assert len(runner.in_events) == fired
 
 
 def test_a_site_that_is_not_bounded_takes_part_in_no_job(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,22 @@ import pytest
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
+from nvflare.apis.fl_constant import WorkspaceConstants
+from nvflare.apis.workspace import Workspace
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from nvflare.fuel.sec.authz import AuthzContext, Person
+from nvflare.private.fed.utils.fed_utils import require_signed_jobs
 from nvflare.security.security import FLAuthorizer
 
 from sims.config_problems import ConfigError
 from sims.engines.nvflare.controller import SecaggController
 from sims.engines.nvflare.executor import SecaggExecutor
+from sims.engines.nvflare.server import SecaggServer
+from sims.engines.nvflare.site import SecaggSite
 from sims.engines.nvflare.startup_kit import install_in_simulation, install_on_server, install_on_site
 from tests.engines.nvflare_rig import write_kit
+
+CLIENT_START = WorkspaceConstants.CLIENT_STARTUP_CONFIG
 
 
 def test_a_site_gets_the_component_and_forbids_code_of_jobs(tmp_path: Path) -> None:
@@ -141,10 +149,11 @@ def test_the_default_kit_of_nvflare_allows_named_classes_only(tmp_path: Path) ->
 
 def test_a_server_allows_the_controller_only(tmp_path: Path) -> None:
     write_kit(tmp_path)
-    install_on_server(tmp_path)
+    for _ in range(2):
+        install_on_server(tmp_path)
     resources = json.loads((tmp_path / "local" / "resources.json").read_text())
     assert resources["class_allow_list"] == ["nvflare.A", "sims.engines.nvflare.controller.SecaggController"]
-    assert len(resources["components"]) == 1
+    assert [each["id"] for each in resources["components"]] == ["resource_manager", "secagg_server"]
     with pytest.raises(ConfigError, match="startup kit"):
         install_on_server(tmp_path / "elsewhere")
 
@@ -161,6 +170,56 @@ def test_the_kit_of_another_kind_is_left_as_it_is(tmp_path: Path, install: Any, 
     with pytest.raises(ConfigError, match="--server"):
         install(tmp_path)
     assert not (tmp_path / "local" / "resources.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("start", "has_authority"),
+    [({"require_signed_jobs": False}, True), ({"require_signed_jobs": False}, False), ({}, False)],
+)
+def test_a_site_that_would_take_unsigned_jobs_is_refused(
+    tmp_path: Path, start: Any, has_authority: bool
+) -> None:
+    write_start(tmp_path, start, has_authority)
+    assert not require_signed_jobs(Workspace(str(tmp_path)), CLIENT_START)
+    with pytest.raises(ConfigError, match="unsigned jobs"):
+        install_on_site(tmp_path)
+    assert not (tmp_path / "local" / "resources.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("start", "has_authority"),
+    [
+        ({}, True),
+        ({"require_signed_jobs": True}, True),
+        ({"require_signed_jobs": True}, False),
+        ({"require_signed_jobs": "no"}, True),  # NVFlare reads this as true
+    ],
+)
+def test_a_site_that_takes_signed_jobs_only_is_taken(tmp_path: Path, start: Any, has_authority: bool) -> None:
+    write_start(tmp_path, start, has_authority)
+    assert require_signed_jobs(Workspace(str(tmp_path)), CLIENT_START)
+    install_on_site(tmp_path)
+    assert json.loads((tmp_path / "startup" / CLIENT_START).read_text()) == start
+
+
+def write_start(kit: Path, start: Any, has_authority: bool) -> None:
+    write_kit(kit)
+    (kit / "startup").mkdir()
+    (kit / "startup" / CLIENT_START).write_text(json.dumps(start))
+    if has_authority:
+        (kit / "startup" / "rootCA.pem").write_text("")
+
+
+@pytest.mark.parametrize(
+    ("install", "kind"), [(install_on_site, SecaggSite), (install_on_server, SecaggServer)]
+)
+@pytest.mark.usefixtures("nvflare_process")
+def test_the_components_in_startup_kits_exist(tmp_path: Path, install: Any, kind: Any) -> None:
+    write_kit(tmp_path)
+    install(tmp_path)
+    added = json.loads((tmp_path / "local" / "resources.json").read_text())["components"][-1]
+    module, _, name = added["path"].rpartition(".")
+    assert type(getattr(import_module(module), name)(**added["args"])) is kind
 
 
 def test_the_names_in_startup_kits_are_those_of_the_classes(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -57,8 +56,8 @@ class CellCarrier:
 
 def sites_of(members: Collection[int], known: Collection[str]) -> list[str]:
     """Return the names of the sites of all `members`. NVFlare tells a job only the names of the sites that
-    were there when it began (`known`); the others are named alike, such as "site-3" beside "site-1". Sites
-    that no member can have, or that stand for the same member, are named in the log.
+    were there when it began (`known`); for the others, names like most of these are guessed, such as "site-3"
+    beside "site-1". The log names them, and sites that no member can have, or that stand for the same member.
 
     >>> sites_of([1, 2, 3], ["site-1", "site-3"])
     ['site-1', 'site-2', 'site-3']
@@ -80,14 +79,32 @@ def sites_of(members: Collection[int], known: Collection[str]) -> list[str]:
         return sorted(known)
     guessed = {member: _alike(found, member) for member in sorted(members) if member not in found}
     if guessed:
-        _logger.info("sites that are not there yet: %s", ", ".join(guessed.values()))
+        _logger.warning(
+            "guessed the names of sites that are not there yet: %s. A site with another name gets nothing "
+            "in this job",
+            ", ".join(guessed.values()),
+        )
     return [found.get(member) or guessed[member] for member in sorted(members)]
 
 
 def _alike(found: Mapping[int, str], member: int) -> str:
-    """Return the name that the site of `member` has if it is named like the first of those that are there."""
-    name = found[min(found)]
-    digits = re.search(r"[0-9]*$", name)
-    assert digits is not None
-    width = len(digits[0]) if digits[0].startswith("0") else 0
-    return f"{name[: digits.start()]}{member:0{width}d}"
+    """Return the name that the site of `member` has if it is named like most of those that are there."""
+    patterns = [_pattern(found[each]) for each in sorted(found)]
+
+    def votes(pattern: tuple[str, int]) -> tuple[int, int]:
+        alike = sum(prefix == pattern[0] for prefix, _width in patterns)
+        return alike, sum(_name(pattern, each) == name for each, name in found.items())
+
+    return _name(max(patterns, key=votes), member)
+
+
+def _pattern(name: str) -> tuple[str, int]:
+    """Return the part of a name before its number, and the width to which zeros pad the number."""
+    prefix = name.rstrip("0123456789")
+    digits = name.removeprefix(prefix)
+    return prefix, len(digits) if digits.startswith("0") else 0
+
+
+def _name(pattern: tuple[str, int], member: int) -> str:
+    prefix, width = pattern
+    return f"{prefix}{member:0{width}d}"

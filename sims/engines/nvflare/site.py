@@ -16,6 +16,7 @@ from nvflare.private.defs import CellChannel, CellChannelTopic, JobFailureMsgKey
 
 from sims.config_problems import ConfigError
 from sims.engines.nvflare.carrier import HOLD
+from sims.engines.nvflare.cell_links import bound_links, check_links
 from sims.engines.nvflare.cells import LETTER, OUTCOME, serve_requests
 from sims.engines.nvflare.local_files import site_config
 from sims.engines.nvflare.server_requests import bound_server, check_bounded
@@ -34,6 +35,7 @@ class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
 
     def __init__(self) -> None:
         super().__init__()
+        bound_links()
         bound_server()
         self._agent: SiteAgent | None = None
         self._engine: Any = None
@@ -72,6 +74,7 @@ class SecaggSite(FLComponent):  # type: ignore[misc]  # NVFlare has no types
         """Raise `ConfigError` if this site can take part in no job."""
         check_nvflare()
         check_bounded(self._engine.admin_agent)
+        check_links(self._engine.admin_agent.cell.core_cell)
 
     def _report_killed(self, job: str) -> None:
         """Tell the server that the site's process of this job was killed, if the job is older than this one.

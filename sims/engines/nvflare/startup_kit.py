@@ -27,6 +27,7 @@ _MODE: Final = "class_list_enforcement_mode"
 _CONTROLLER: Final = "sims.engines.nvflare.controller.SecaggController"
 _EXECUTOR: Final = "sims.engines.nvflare.executor.SecaggExecutor"
 _SITE: Final = {"id": "secagg_site", "path": "sims.engines.nvflare.site.SecaggSite", "args": {}}
+_SERVER: Final = {"id": "secagg_server", "path": "sims.engines.nvflare.server.SecaggServer", "args": {}}
 # Rights to run code at a site that is not installed there: "bring your own code", which is a job with Python
 # files, and Flower apps, which Flower's server ships to the sites. The third is to read the site's files.
 _SHELL: Final = "shell_commands"
@@ -35,6 +36,8 @@ _EVERY_RIGHT: Final = "*"
 # Files that only the kit of a server, or only that of a site, has.
 _SERVER_START: Final = Path("startup", "fed_server.json")
 _SITE_START: Final = Path("startup", "fed_client.json")
+_SIGNED: Final = "require_signed_jobs"  # if it is absent, NVFlare requires it of kits with the next
+_AUTHORITY: Final = "rootCA.pem"
 
 
 def install_on_site(kit: Path) -> None:
@@ -43,8 +46,9 @@ def install_on_site(kit: Path) -> None:
     files stay at the site: logs say why it refuses, and may quote its files."""
     check_nvflare()
     _check_kind(kit, _SERVER_START, "the kit of a server: add --server")
+    _check_signed(kit)
     resources, authorisation = _read(kit, _RESOURCES), _read(kit, _AUTHORISATION)
-    resources["components"] = [*_other_components(resources, kit), _SITE]
+    resources["components"] = [*_other_components(resources, kit, _SITE), _SITE]
     resources["allow_log_streaming"] = False
     _enforce(resources, _EXECUTOR, kit)
     permissions = authorisation.get("permissions")
@@ -54,10 +58,11 @@ def install_on_site(kit: Path) -> None:
 
 
 def install_on_server(kit: Path) -> None:
-    """Let jobs name the controller, and no class that is not listed."""
+    """Let jobs name the controller, and no class that is not listed. Let sites send in their own name."""
     check_nvflare()
     _check_kind(kit, _SITE_START, "the kit of a site: leave out --server")
     resources = _read(kit, _RESOURCES)
+    resources["components"] = [*_other_components(resources, kit, _SERVER), _SERVER]
     _enforce(resources, _CONTROLLER, kit)
     _write(kit, _RESOURCES, resources)
 
@@ -81,6 +86,17 @@ def install_in_simulation(workspace: Path) -> None:
 def _check_kind(kit: Path, other: Path, hint: str) -> None:
     if (kit / other).exists():
         raise ConfigError(f"{kit} is {hint}")
+
+
+def _check_signed(kit: Path) -> None:
+    """Refuse a site that takes unsigned jobs: the server says who has submitted them. Nothing is changed
+    here, because the files in `startup` may be signed themselves."""
+    start = kit / _SITE_START
+    if start.exists() and _read_table(start).get(_SIGNED, (start.parent / _AUTHORITY).exists()) is False:
+        raise ConfigError(
+            f"{start}: the site would take unsigned jobs, and believe its server who has submitted them: "
+            f"provision the kit without {_SIGNED} = false, and with {_AUTHORITY}"
+        )
 
 
 def _allow(resources: dict[str, Any], name: str) -> None:
@@ -113,11 +129,11 @@ def _is_class(entry: object) -> bool:
     return len(parts) > 1 and all(map(str.isidentifier, parts)) and parts[-1].lstrip("_")[:1].isupper()
 
 
-def _other_components(resources: dict[str, Any], kit: Path) -> list[dict[str, Any]]:
+def _other_components(resources: dict[str, Any], kit: Path, ours: dict[str, Any]) -> list[dict[str, Any]]:
     components = resources.get("components", [])
     if not isinstance(components, list) or not all(isinstance(each, dict) for each in components):
         raise _wrong(kit, _RESOURCES, "components must be a list of tables")
-    return [each for each in components if each.get("id") != _SITE["id"]]
+    return [each for each in components if each.get("id") != ours["id"]]
 
 
 def _checked_roles(permissions: object, kit: Path) -> dict[str, Any]:
@@ -172,6 +188,10 @@ def _read(kit: Path, name: str) -> dict[str, Any]:
     path = _in_force(kit, name)
     if path is None:
         raise ConfigError(f"{kit}: local/{name} is missing: name the directory of a startup kit")
+    return _read_table(path)
+
+
+def _read_table(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(CONFIG.read(path))
     except (ValueError, RecursionError) as error:
