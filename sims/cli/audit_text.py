@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         ByteTraffic,
         ClientLosses,
         GroupSteps,
+        Guarantee,
         Integrity,
         PrivacySpending,
         Release,
@@ -35,7 +36,7 @@ def lines(audit: "Audit", *, everything: bool = False) -> Iterator[str]:
     yield from (f"  {remark}" for remark in audit.remarks)
     yield from _section("Integrity", _integrity(audit.integrity))
     yield from _section("What the server learned", _learned(audit, everything=everything))
-    yield from _section("What it cost", _spending(audit.spending))
+    yield from _section("What it cost", _costs(audit))
     yield from _section("What is not private", (f"- {each.what}: {each.why}" for each in audit.exposures))
     yield from _section("Groups of sums", (line for group in audit.groups for line in _group(group)))
     yield from _section("Drop-outs and refusals", _losses(audit.losses, everything=everything))
@@ -156,6 +157,21 @@ def _so_far(rho: float, epsilon: float | None) -> str:
 
 
 # --- what it cost -----------------------------------------------------------------------------------
+
+
+def _costs(audit: "Audit") -> Iterator[str]:
+    yield _guarantee(audit.guarantee)
+    yield from _spending(audit.spending)
+
+
+def _guarantee(found: "Guarantee") -> str:
+    if found.epsilon is None:
+        return f"no epsilon holds for this run: {found.why}"
+    covered = ", ".join(found.covers)
+    return (
+        f"epsilon {found.epsilon:.4g} at delta {found.delta:g} (rho {found.rho:.4g}), for all sums together "
+        f"({covered}): {found.why}"
+    )
 
 
 def _spending(found: "PrivacySpending") -> Iterator[str]:
