@@ -175,10 +175,9 @@ class Guarantee:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacySpending:
-    """The privacy cost of the algorithm's sums, by the server's count and by the counts of the clients that
-    spent `most` and `least`. `of_budgets` maps the name of a privacy budget to the server's count:
-    "algorithm" and, if extra sums (which the training does not use) were released, "tail" (the cost of these,
-    at their own delta) and "together" (the cost of all sums, at `delta`)."""
+    """The privacy cost of all sums, by the server's count and by the counts of the clients that spent `most`
+    and `least`. `of_budgets` maps parts of the run to the server's count: "algorithm" and, if extra sums
+    (which the training does not use) were released, "tail" (the cost of these, at their own delta)."""
 
     adjacency: str  # which change of one client's input the cost is about, such as "zero-out"
     delta: float
@@ -189,7 +188,6 @@ class PrivacySpending:
     why: str  # the reason for `larger`, in a sentence
     max_rho: float | None  # clients refuse to spend more than this; None if there is no limit
     of_budgets: Mapping[str, Spent]
-    most_of_tail: Spent | None = None  # like `most`, for the extra sums
 
 
 @dataclass(frozen=True, kw_only=True)

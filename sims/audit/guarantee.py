@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from protocols.evaluation import ErrorHistogram, Scores
-from sims.audit.audit_result import Guarantee, PrivacySpending, Release, Spent
+from sims.audit.audit_result import Guarantee, PrivacySpending, Release
 from sims.audit.privacy_cost import PrivacyAccount
 from sims.text_format import counted
 
 TRAINING: Final = "training"
 EVALUATION: Final = "evaluation"
 TAIL: Final = "tail"
+_ROUNDED: Final = 1 + 1e-9  # clients round the cost of every sum up
 _PURPOSES: Final = (TRAINING, EVALUATION, TAIL)
 
 
@@ -26,10 +27,10 @@ def guarantee(
     outside = frozenset(extra)
     covers = _purposes((each for each in found if each.rho is not None), outside)
     unnoised = _purposes((each for each in found if each.rho is None), outside)
-    most = _most_spent(spending, account)
+    most = spending.most
     rho = math.fsum(each.rho for each in found if each.rho is not None)
-    if most is not None:
-        rho = max(rho, most.rho)
+    if most is not None and most.rho > rho * _ROUNDED:
+        rho = most.rho
     private = bool(covers) and not unnoised
     return Guarantee(
         epsilon=account.epsilon(rho) if private else None,
@@ -52,21 +53,6 @@ def _purpose(kind: str, extra: frozenset[str]) -> str:
     if kind in extra:
         return TAIL
     return EVALUATION if kind in (Scores.kind, ErrorHistogram.kind) else TRAINING
-
-
-def _most_spent(spending: PrivacySpending, account: PrivacyAccount) -> Spent | None:
-    """Return the cost for the client that spent most. If clients have recorded the tail by itself, the client
-    that spent most there may be another one; the sum of both costs is an upper bound."""
-    own = [each for each in (spending.most, spending.most_of_tail) if each is not None]
-    if not own:
-        return None
-    rho = math.fsum(each.rho for each in own)
-    return Spent(
-        rho=rho,
-        epsilon=account.epsilon(rho) if rho else None,
-        unnoised=sum(each.unnoised for each in own),
-        delta=account.delta,
-    )
 
 
 def _why(found: Sequence[Release], covers: Sequence[str], unnoised: Sequence[str]) -> str:

@@ -189,15 +189,12 @@ def _spending(found: "PrivacySpending") -> Iterator[str]:
     else:
         yield found.why
     if found.max_rho is not None:
-        yield f"clients spend rho {found.max_rho:.4g} in their life, and no more"
-    for name, words in (("tail", "what is asked beside the training"), ("together", "all of it together")):
-        if name in found.of_budgets:
+        yield f"clients spend rho {found.max_rho:.4g} in this run, for all that they are asked, and no more"
+    for name, words in (("algorithm", "of this, the training"), ("tail", "and what is asked beside it")):
+        if "tail" in found.of_budgets:
             own = found.of_budgets[name]
             at = "" if own.delta in (None, found.delta) else f" (at delta {own.delta:g})"
             yield f"{words}: {_spent(own)}{at}"
-    if found.most_of_tail is not None and "tail" in found.of_budgets:
-        most = _spent(found.most_of_tail)
-        yield f"by their own count, the client that spent most beside the training: {most}"
 
 
 def _spent(found: "Spent") -> str:

@@ -42,7 +42,7 @@ def spent(rho: float, unnoised: int = 0) -> Spent:
     return Spent(rho=rho, epsilon=None, unnoised=unnoised, delta=DELTA)
 
 
-def spending(most: Spent | None = None, most_of_tail: Spent | None = None) -> PrivacySpending:
+def spending(most: Spent | None = None) -> PrivacySpending:
     return PrivacySpending(
         adjacency="zero-out",
         delta=DELTA,
@@ -53,12 +53,11 @@ def spending(most: Spent | None = None, most_of_tail: Spent | None = None) -> Pr
         why="",
         max_rho=None,
         of_budgets={},
-        most_of_tail=most_of_tail,
     )
 
 
-def of(*found: Release, most: Spent | None = None, most_of_tail: Spent | None = None) -> Guarantee:
-    return guarantee(found, {TAIL_KIND}, spending(most, most_of_tail), ACCOUNT)
+def of(*found: Release, most: Spent | None = None) -> Guarantee:
+    return guarantee(found, {TAIL_KIND}, spending(most), ACCOUNT)
 
 
 def test_the_costs_of_all_purposes_are_added() -> None:
@@ -90,10 +89,9 @@ def test_without_noise_there_is_no_epsilon() -> None:
 
 def test_a_client_that_paid_for_failed_sums_counts() -> None:
     """Its record is larger than the sum of what was released."""
-    found = of(released("update", 0.25), released(TAIL_KIND, 0.5), most=spent(0.5), most_of_tail=spent(0.75))
-    assert found.rho == 1.25
-    assert found.most_spent is not None
-    assert found.most_spent.epsilon == found.epsilon == epsilon([1.25], delta=DELTA)
+    found = of(released("update", 0.25), released(TAIL_KIND, 0.5), most=spent(1.25))
+    assert (found.rho, found.most_spent) == (1.25, spent(1.25))
+    assert found.epsilon == epsilon([1.25], delta=DELTA)
 
 
 @given(
