@@ -18,6 +18,7 @@ from sims.audit.privacy_cost import (
     adjacency_of,
     canaries,
     delta_of,
+    participations_of,
     spending,
     wrong_charges,
 )
@@ -57,7 +58,9 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
     accounts = PrivacyAccount(adjacency, chosen)
     tail_delta = settings.get("tail", {}).get("delta") if delta is None else None
     budget_accounts = BudgetAccounts(
-        accounts, accounts if tail_delta is None else PrivacyAccount(adjacency, tail_delta)
+        accounts,
+        accounts if tail_delta is None else PrivacyAccount(adjacency, tail_delta),
+        participations_of(settings),
     )
     written = evidence.run.get("sums") or ()
     described = {row["kind"]: row for row in written}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -22,13 +21,13 @@ def guarantee(
     found: Sequence[Release], extra: Iterable[str], spending: PrivacySpending, account: PrivacyAccount
 ) -> Guarantee:
     """Return the guarantee of a run that released the sums `found`. `extra` are kinds of sums that the
-    training does not use. The costs of all sums are added, as one client may be in all of them, and converted
-    to epsilon at the delta of `account`."""
+    training does not use. The costs of all sums are added, as one client may be in all of them, or in as many
+    rounds as it may take part in, and converted to epsilon at the delta of `account`."""
     outside = frozenset(extra)
     covers = _purposes((each for each in found if each.rho is not None), outside)
     unnoised = _purposes((each for each in found if each.rho is None), outside)
     most = spending.most
-    rho = math.fsum(each.rho for each in found if each.rho is not None)
+    rho = spending.server.rho
     if most is not None and most.rho > rho * _ROUNDED:
         rho = most.rho
     private = bool(covers) and not unnoised
@@ -40,7 +39,7 @@ def guarantee(
         covers=covers,
         unnoised=unnoised,
         most_spent=most,
-        why=_why(found, covers, unnoised),
+        why=_why(found, covers, unnoised, spending.participations),
     )
 
 
@@ -55,7 +54,9 @@ def _purpose(kind: str, extra: frozenset[str]) -> str:
     return EVALUATION if kind in (Scores.kind, ErrorHistogram.kind) else TRAINING
 
 
-def _why(found: Sequence[Release], covers: Sequence[str], unnoised: Sequence[str]) -> str:
+def _why(
+    found: Sequence[Release], covers: Sequence[str], unnoised: Sequence[str], participations: int | None
+) -> str:
     if not found:
         return "no sum was released"
     if not covers:
@@ -66,4 +67,7 @@ def _why(found: Sequence[Release], covers: Sequence[str], unnoised: Sequence[str
             f"{counted(bare, 'sum')} of the {' and the '.join(unnoised)} without noise show the same clients "
             f"as the {counted(len(found) - bare, 'sum')} with noise"
         )
-    return f"all {counted(len(found), 'sum')} that were released have noise, and one client may be in all"
+    every = f"all {counted(len(found), 'sum')} that were released have noise"
+    if participations is None:
+        return f"{every}, and one client may be in all"
+    return f"{every}, and a client takes part in {counted(participations, 'round')} of the training at most"

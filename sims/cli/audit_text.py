@@ -179,7 +179,8 @@ def _spending(found: "PrivacySpending") -> Iterator[str]:
     if noisy:
         meaning = MEANINGS[found.adjacency]
         yield f"noise hides ({found.adjacency} adjacency): {meaning}; epsilon is at delta {found.delta:g}"
-    yield f"by the server's count, a client in every released sum: {_spent(found.server)}"
+    rounds = "" if found.participations is None else f" of {counted(found.participations, 'round')}"
+    yield f"by the server's count, a client in every released sum{rounds}: {_spent(found.server)}"
     if found.most is not None and found.least is not None:
         yield f"by their own count, the client that spent most: {_spent(found.most)}"
         if found.least != found.most:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from protocols.run import RoundReport, Run
 from secagg.local_session import Stage
 from sims.coordination.coordinator import Coordinator
+from sims.coordination.participation import Participations
 from sims.coordination.run_writer import Line, RunWriter, plain
 from sims.coordination.spending import Spending, epsilon_of, run_delta, spend_facts
 from sims.deploy.run_terms import RunTerms
@@ -48,8 +49,11 @@ class ServedSumLog:
 class ServedMetrics:
     """Makes the line of metrics of every round, and writes it with the checkpoint."""
 
-    def __init__(self, terms: RunTerms, writer: RunWriter) -> None:
+    def __init__(
+        self, terms: RunTerms, writer: RunWriter, participations: Participations | None = None
+    ) -> None:
         self._terms = terms
+        self._participations = participations
         self._writer = writer
         saved = None if writer.saved is None else writer.saved.training
         self._spending = Spending(terms.algorithm, (0, 0, 0) if saved is None else saved.spend)
@@ -161,7 +165,7 @@ class ServedMetrics:
         self._lines.append(line)
         state = PartState(
             server=run.save(),
-            clients={},
+            clients={} if self._participations is None else self._participations.save(),
             sessions=coordinator.sessions,
             spend=self._spending.saved,
             bytes_up=dict(self._bytes(coordinator, "bytes_up")),

@@ -42,11 +42,11 @@ def spent(rho: float, unnoised: int = 0) -> Spent:
     return Spent(rho=rho, epsilon=None, unnoised=unnoised, delta=DELTA)
 
 
-def spending(most: Spent | None = None) -> PrivacySpending:
+def spending(rho: float, most: Spent | None = None) -> PrivacySpending:
     return PrivacySpending(
         adjacency="zero-out",
         delta=DELTA,
-        server=spent(0.0),
+        server=spent(rho),
         most=most,
         least=None,
         larger="equal",
@@ -57,7 +57,8 @@ def spending(most: Spent | None = None) -> PrivacySpending:
 
 
 def of(*found: Release, most: Spent | None = None) -> Guarantee:
-    return guarantee(found, {TAIL_KIND}, spending(most), ACCOUNT)
+    rho = sum(each.rho or 0.0 for each in found)
+    return guarantee(found, {TAIL_KIND}, spending(rho, most), ACCOUNT)
 
 
 def test_the_costs_of_all_purposes_are_added() -> None:
