@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         StageBytes,
         SumKind,
     )
-    from sims.audit.table_of_runs import RunComparison
+    from sims.audit.table_of_runs import ComposedCost, RunComparison
 
 MOST_SHOWN = 10
 
@@ -310,8 +310,18 @@ def table(found: "RunComparison") -> Iterator[str]:
     for name, values in rows:
         cells = (f"{value:>{width}}" for value, width in zip(values, widths, strict=True))
         yield f"{name:<{first}}  {'  '.join(cells)}"
+    yield _together(found.together)
     if found.growth is not None:
         yield growth_line(found.growth)
+
+
+def _together(found: "ComposedCost") -> str:
+    if found.epsilon is None:
+        return f"together, if over the same clients: no epsilon, as {found.why}"
+    return (
+        f"together, if over the same clients: epsilon {found.epsilon:.4g} at delta {found.delta:g} (rho "
+        f"{found.rho:.4g}), as {found.why}"
+    )
 
 
 def _cell(value: float | str | None) -> str:
