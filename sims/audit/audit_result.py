@@ -106,8 +106,9 @@ class Release:
                the unit of the part; None for a part without noise. Empty if the parts of the sum are unknown.
     `rho`      the privacy cost for a client that contributed; `epsilon` is the same cost at the delta of the
                budget. Both are None if some part has no noise.
-    `rho_so_far`, `epsilon_so_far`  the cost of all noisy sums of the same budget up to this one. The sums of
-               the algorithm have one budget, and the extra sums (see `SumKind.extra`) have another.
+    `rho_so_far`, `epsilon_so_far`  the cost of all noisy sums of the same part of the run up to this one, for
+               a client that was in all of them, or in as many rounds as it may take part in. The sums of the
+               training are one part, and the extra sums (see `SumKind.extra`) another.
     """
 
     number: int
@@ -149,22 +150,46 @@ class Spent:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """The one privacy guarantee of a run for each of its clients: the cost of all released sums together,
+    whatever they are for. A run has an epsilon only if every released sum over its clients has noise.
+
+    `epsilon`     at `delta`; None if a released sum has a part without noise, or if nothing has noise.
+    `rho`         the cost (zCDP) from which epsilon follows; None if epsilon is.
+    `adjacency`   which change of one client's input the noise hides, such as "zero-out".
+    `covers`      what the sums with noise are for: "training", "evaluation" and "tail", the histograms of
+                  errors.
+    `unnoised`    the same of released sums without noise; if there are any, there is no epsilon.
+    `most_spent`  the cost for the client that spent most, by its own record; None if there is no record.
+    `why`         why the guarantee is what it is, in a sentence.
+    """
+
+    epsilon: float | None
+    delta: float
+    rho: float | None
+    adjacency: str
+    covers: tuple[str, ...]
+    unnoised: tuple[str, ...]
+    most_spent: Spent | None
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class PrivacySpending:
-    """The privacy cost of the algorithm's sums, by the server's count and by the counts of the clients that
-    spent `most` and `least`. `of_budgets` maps the name of a privacy budget to the server's count:
-    "algorithm" and, if extra sums (which the training does not use) were released, "tail" (the cost of these,
-    at their own delta) and "together" (the cost of all sums, at `delta`)."""
+    """The privacy cost of all sums, by the server's count and by the counts of the clients that spent `most`
+    and `least`. `of_budgets` maps parts of the run to the server's count: "algorithm" and, if extra sums
+    (which the training does not use) were released, "tail" (the cost of these, at their own delta)."""
 
     adjacency: str  # which change of one client's input the cost is about, such as "zero-out"
     delta: float
-    server: Spent  # by the server's ledger, for a client that is in every released total
+    server: Spent  # by the server's ledger, for a client in every total, of as many rounds as it may be in
     most: Spent | None  # by the client that spent most; None if the run has no record of it
     least: Spent | None  # by the client that spent least; None if the run has no record of it
     larger: str  # whose count is larger: "server", "clients" or "equal"
     why: str  # the reason for `larger`, in a sentence
     max_rho: float | None  # clients refuse to spend more than this; None if there is no limit
     of_budgets: Mapping[str, Spent]
-    most_of_tail: Spent | None = None  # like `most`, for the extra sums
+    participations: int | None = None  # rounds in which a client takes part at most; None for all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,6 +360,7 @@ class Audit:
     releases: tuple[Release, ...]
     stretches: tuple[RoundRange, ...]  # the releases, by ranges of rounds
     spending: PrivacySpending
+    guarantee: Guarantee
     exposures: tuple[Exposure, ...]
     groups: tuple[GroupSteps, ...]
     losses: ClientLosses

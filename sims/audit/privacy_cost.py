@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +18,6 @@ from sims.text_format import counted
 
 ALGORITHM: Final = "algorithm"
 TAIL: Final = "tail"
-TOGETHER: Final = "together"
 DELTA: Final = 1e-5  # used if neither the scenario nor the caller sets one
 _SAME: Final = 1e-9  # tolerance: a ledger rounds every charge up, by less than 2^-40
 
@@ -45,13 +45,36 @@ class PrivacyAccount:
 
 @dataclass(frozen=True)
 class BudgetAccounts:
-    """Two privacy accounts: `algorithm` for the sums of the training, `tail` for all other (extra) sums."""
+    """Two privacy accounts: `algorithm` for the sums of the training, `tail` for all other (extra) sums. A
+    client takes part in so many rounds of the training (`participations`) at most; if None, in all."""
 
     algorithm: PrivacyAccount
     tail: PrivacyAccount
+    participations: int | None = None
 
     def of(self, *, extra: bool) -> PrivacyAccount:
         return self.tail if extra else self.algorithm
+
+
+def participations_of(settings: Row) -> int | None:
+    """Return in how many rounds a client takes part at most, as the scenario says; None for all."""
+    found = (settings.get("privacy") or {}).get("participations")
+    return found if type(found) is int and found > 0 else None
+
+
+def rho_of_rounds(costs: Mapping[int, float], participations: int | None) -> float:
+    """Return the cost rho for a client in the rounds that cost most, of all `costs` (round -> rho): in as
+    many as it takes part in, or in all."""
+    most = len(costs) if participations is None else participations
+    return math.fsum(heapq.nlargest(most, costs.values()))
+
+
+def rho_of_releases(found: Iterable[Release], participations: int | None) -> float:
+    """Return the cost rho of sums with noise in the rounds that cost most, as `rho_of_rounds` does."""
+    costs: dict[int, float] = {}
+    for each in found:
+        costs[each.round] = costs.get(each.round, 0.0) + (each.rho or 0.0)
+    return rho_of_rounds(costs, participations)
 
 
 def delta_of(evidence: Evidence, settings: Row, given: float | None) -> tuple[float, str]:
@@ -83,16 +106,18 @@ def spending(
     budget_accounts: BudgetAccounts,
 ) -> PrivacySpending:
     """Return the privacy cost of the released sums `found`, by the server's ledger and by the clients' counts
-    in `spend.json`. Sums of the kinds in `extra`, which the training does not use, are counted separately."""
+    in `spend.json`. Sums of the kinds in `extra`, which the training does not use, are also counted apart."""
     accounts = budget_accounts.algorithm
     own = [release for release in found if release.kind not in extra]
     extra_releases = [release for release in found if release.kind in extra]
-    server = _spent(own, accounts)
+    often = budget_accounts.participations
+    rho, rho_of_tail = rho_of_releases(own, often), rho_of_releases(extra_releases, None)
+    server = _cost(rho + rho_of_tail, _unnoised(found), accounts)
     most, least = (_of_client(evidence.spend, which, accounts) for which in ("most", "least"))
     larger, why = _compared(server, most, records, evidence)
-    budgets = {ALGORITHM: server}
+    budgets = {ALGORITHM: _cost(rho, _unnoised(own), accounts)}
     if extra_releases:
-        budgets |= {TAIL: _spent(extra_releases, budget_accounts.tail), TOGETHER: _spent(found, accounts)}
+        budgets[TAIL] = _cost(rho_of_tail, _unnoised(extra_releases), budget_accounts.tail)
     return PrivacySpending(
         adjacency=str(adjacency_of(evidence, records)),
         delta=accounts.delta,
@@ -103,13 +128,12 @@ def spending(
         why=why,
         max_rho=None if evidence.spend is None else evidence.spend.get("max_rho"),
         of_budgets=budgets,
-        most_of_tail=_of_client((evidence.spend or {}).get("tail"), "most", budget_accounts.tail),
+        participations=often,
     )
 
 
-def _spent(found: Sequence[Release], accounts: PrivacyAccount) -> Spent:
-    costs = [release.rho for release in found if release.rho is not None]
-    return _cost(math.fsum(costs), len(found) - len(costs), accounts)
+def _unnoised(found: Iterable[Release]) -> int:
+    return sum(release.rho is None for release in found)
 
 
 def _cost(rho: float, unnoised: int, accounts: PrivacyAccount) -> Spent:
@@ -128,7 +152,7 @@ def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evi
     one client were in all of them. If the clients' count, `most`, is None, return "equal"."""
     if most is None:
         return "equal", "the run has no record of what clients have spent"
-    failed = [entry for entry in records.entries if not entry.extra and entry.contributors is None]
+    failed = [entry for entry in records.entries if entry.contributors is None]
     in_vain = sum(entry.logged is None or entry.logged.masked > 0 for entry in failed)
     same = math.isclose(server.rho, most.rho, rel_tol=_SAME, abs_tol=_SAME)
     if same and server.unnoised == most.unnoised:

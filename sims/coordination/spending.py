@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm
 from secagg.client_budget import Spend, sum_charge
-from secagg.noise.zcdp_cost import Adjacency
+from secagg.noise.zcdp_cost import Adjacency, charge
 from sims.records.sum_records import SumRecord
 from sims.scenario.settings import Settings
+
+_FORGIVEN_BITS: Final = 20  # clients forgive what rounding adds to the limit, as `client_budget` says
 
 
 class Spending:
@@ -18,7 +21,17 @@ class Spending:
 
     def __init__(self, algorithm: AnyAlgorithm, spend: tuple[int, int, int] = (0, 0, 0)) -> None:
         self._table = algorithm.table
+        self._limit = None if algorithm.max_rho is None else charge(algorithm.max_rho)
         self._spend = Spend(*spend)
+
+    @property
+    def spend(self) -> Spend:
+        """The cost for a client that was in all sums, or as much as clients spend at most, if that is less:
+        a client may take part in fewer rounds than there are."""
+        found, limit = self._spend, self._limit
+        if limit is None or found.charge <= limit + (limit >> _FORGIVEN_BITS):
+            return found
+        return replace(found, charge=limit)
 
     def add(self, record: SumRecord) -> None:
         """Add the cost of a sum, unless no client was asked or all refused: then no client was charged."""
@@ -29,27 +42,30 @@ class Spending:
         spec = self._table[record.kind]
         self.charge(sum_charge(spec, roster=record.invited, adjacency=Adjacency.ZERO_OUT))
 
-    def charge(self, charge: int | None) -> None:
+    def charge(self, cost: int | None) -> None:
         """Add the privacy cost of one sum, in units of 2^-40 rho; None for a sum without noise."""
-        self._spend = self._spend.plus(charge)
+        self._spend = self._spend.plus(cost)
 
     @property
     def saved(self) -> tuple[int, int, int]:
         return self._spend.charge, self._spend.noised, self._spend.unnoised
 
-    @property
-    def rho(self) -> float:
-        return self._spend.rho
 
-    @property
-    def unnoised(self) -> int:
-        return self._spend.unnoised
+def total(parts: Iterable[Spending]) -> Spend:
+    """Return the cost of all sums of a run, whatever they are for: they are over the same clients."""
+    spends = [each.spend for each in parts]
+    return Spend(
+        charge=sum(each.charge for each in spends),
+        noised=sum(each.noised for each in spends),
+        unnoised=sum(each.unnoised for each in spends),
+    )
 
-    def epsilon(self, delta: float | None) -> float | None:
-        """Return epsilon at `delta`; None if `delta` is None, if a sum had no noise, or before any sum."""
-        if delta is None or self._spend.unnoised or not self._spend.noised:
-            return None
-        return _epsilon(self.rho, delta)
+
+def epsilon_of(spend: Spend, delta: float | None) -> float | None:
+    """Return epsilon at `delta`; None if `delta` is None, if a sum had no noise, or before any sum."""
+    if delta is None or spend.unnoised or not spend.noised:
+        return None
+    return _epsilon(spend.rho, delta)
 
 
 @lru_cache(maxsize=1024)
@@ -64,10 +80,18 @@ def delta_of(settings: Settings, part: str = "training") -> float | None:
     return None if section is None else section.delta
 
 
+def run_delta(settings: Settings) -> float | None:
+    """Return the delta at which the epsilon of a whole run is stated: that of [privacy], or else that of
+    [tail]; None if neither has one."""
+    own = delta_of(settings)
+    return delta_of(settings, "tail") if own is None else own
+
+
 def spend_facts(
-    server: Spending, clients: Mapping[int, Spend], *, max_rho: float | None, delta: float | None
+    server: Spend, clients: Mapping[int, Spend], *, max_rho: float | None, delta: float | None
 ) -> dict[str, Any]:
-    """Return as JSON the privacy cost that the server computed, and the largest and smallest of a client."""
+    """Return as JSON the privacy cost that the server computed, and the largest and smallest of a client. All
+    of them are over all sums of the run."""
     by_cost = sorted(clients.items(), key=lambda item: (item[1].charge, item[1].unnoised))
     return {
         "adjacency": str(Adjacency.ZERO_OUT),

@@ -15,8 +15,9 @@ from typing import Any, Final
 from protocols.run import RoundReport, Run
 from secagg.local_session import Stage
 from sims.coordination.coordinator import Coordinator
+from sims.coordination.participation import Participations
 from sims.coordination.run_writer import Line, RunWriter, plain
-from sims.coordination.spending import Spending, delta_of, spend_facts
+from sims.coordination.spending import Spending, epsilon_of, run_delta, spend_facts
 from sims.deploy.run_terms import RunTerms
 from sims.records.checkpoint import PartState
 from sims.records.run_file_names import SPEND
@@ -48,8 +49,11 @@ class ServedSumLog:
 class ServedMetrics:
     """Makes the line of metrics of every round, and writes it with the checkpoint."""
 
-    def __init__(self, terms: RunTerms, writer: RunWriter) -> None:
+    def __init__(
+        self, terms: RunTerms, writer: RunWriter, participations: Participations | None = None
+    ) -> None:
         self._terms = terms
+        self._participations = participations
         self._writer = writer
         saved = None if writer.saved is None else writer.saved.training
         self._spending = Spending(terms.algorithm, (0, 0, 0) if saved is None else saved.spend)
@@ -124,14 +128,15 @@ class ServedMetrics:
             "observed": {},
             "seconds": {name: round(value, 2) for name, value in self._seconds().items()},
         }
-        delta = delta_of(self._terms.settings)
-        spend = spend_facts(self._spending, {}, max_rho=self._terms.algorithm.max_rho, delta=delta)
-        self._writer.finish(result, {SPEND: {**spend, "tail": None}}, run.model)
+        delta = run_delta(self._terms.settings)
+        spend = spend_facts(self._spending.spend, {}, max_rho=self._terms.algorithm.max_rho, delta=delta)
+        self._writer.finish(result, {SPEND: spend}, run.model)
 
     # --- lines ---
 
     def _line(self, found: Mapping[str, Any], coordinator: Coordinator, seconds: float) -> Line:
         sent = {way: sum(self._bytes(coordinator, way).values()) for way in self._sent}
+        spend = self._spending.spend
         return {
             "round": 0,
             "completed": True,
@@ -144,9 +149,9 @@ class ServedMetrics:
             "measured": None,
             **found,
             **sent,
-            "rho": self._spending.rho,
-            "epsilon": self._spending.epsilon(delta_of(self._terms.settings)),
-            "unnoised": self._spending.unnoised,
+            "rho": spend.rho,
+            "epsilon": epsilon_of(spend, run_delta(self._terms.settings)),
+            "unnoised": spend.unnoised,
             "tail": None,
             "seconds": round(seconds, 4),
         }
@@ -160,7 +165,7 @@ class ServedMetrics:
         self._lines.append(line)
         state = PartState(
             server=run.save(),
-            clients={},
+            clients={} if self._participations is None else self._participations.save(),
             sessions=coordinator.sessions,
             spend=self._spending.saved,
             bytes_up=dict(self._bytes(coordinator, "bytes_up")),
