@@ -231,12 +231,19 @@ class Algorithm(ABC, Generic[S, M]):
         sums = () if self.table is None else tuple(self.table.values())
         return privacy if sums and all(spec.is_private for spec in sums) else None
 
-    @cached_property
+    @property
     def max_rho(self) -> float | None:
         """The largest privacy loss (zCDP rho) of a client over all rounds; None if a sum has no noise."""
-        if self.budget is None or self.table is None:
-            return None
-        return self.budget.rounds * rho_of_round(self.table, self.clients, self.budget)
+        return None if self.budget is None else self.rho_of_noise
+
+    @cached_property
+    def rho_of_noise(self) -> float:
+        """The largest privacy loss (zCDP rho) of a client over all rounds by the sums with noise, even if
+        there are others without."""
+        privacy: PrivacyBudget | None = getattr(self, "privacy", None)
+        if privacy is None or self.table is None:
+            return 0.0
+        return privacy.rounds * rho_of_round(self.table, self.clients, privacy)
 
     def check_trust(self, trust: Trust) -> None:
         """Raise `ParameterError` if the server may be malicious and could single out one client in a sum. If

@@ -297,12 +297,12 @@ class WithEvaluation(Algorithm[S, M], Generic[S, M]):
         return self.measures.privacy
 
     @cached_property
-    def max_rho(self) -> float | None:
-        if self.budget is None:
-            return None
+    def rho_of_noise(self) -> float:
+        rho = self.algorithm.rho_of_noise
+        if self.privacy is None:
+            return rho
         evaluation = Table({each.query.kind: each.spec for each in self.measures.sums(self.clients)})
-        own = self.budget.rounds * rho_of_round(evaluation, self.clients, self.budget)
-        return own + (self.algorithm.max_rho or 0.0)
+        return rho + self.privacy.rounds * rho_of_round(evaluation, self.clients, self.privacy)
 
     def sums(self) -> tuple[Sum, ...]:
         measured = (replace(each, needed=0) for each in self.measures.sums(self.clients))

@@ -188,8 +188,8 @@ class WithServerOptimiser(Algorithm[Any, M], Generic[S, M]):
         return privacy
 
     @cached_property
-    def max_rho(self) -> float | None:
-        return self.algorithm.max_rho
+    def rho_of_noise(self) -> float:
+        return self.algorithm.rho_of_noise
 
     def sums(self) -> tuple[Sum, ...]:
         return self.algorithm.sums()

@@ -149,11 +149,35 @@ class Spent:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """The one privacy guarantee of a run for each of its clients: the cost of all released sums together,
+    whatever they are for. A run has an epsilon only if every released sum over its clients has noise.
+
+    `epsilon`     at `delta`; None if a released sum has a part without noise, or if nothing has noise.
+    `rho`         the cost (zCDP) from which epsilon follows; None if epsilon is.
+    `adjacency`   which change of one client's input the noise hides, such as "zero-out".
+    `covers`      what the sums with noise are for: "training", "evaluation" and "tail", the histograms of
+                  errors.
+    `unnoised`    the same of released sums without noise; if there are any, there is no epsilon.
+    `most_spent`  the cost for the client that spent most, by its own record; None if there is no record.
+    `why`         why the guarantee is what it is, in a sentence.
+    """
+
+    epsilon: float | None
+    delta: float
+    rho: float | None
+    adjacency: str
+    covers: tuple[str, ...]
+    unnoised: tuple[str, ...]
+    most_spent: Spent | None
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class PrivacySpending:
-    """The privacy cost of the algorithm's sums, by the server's count and by the counts of the clients that
-    spent `most` and `least`. `of_budgets` maps the name of a privacy budget to the server's count:
-    "algorithm" and, if extra sums (which the training does not use) were released, "tail" (the cost of these,
-    at their own delta) and "together" (the cost of all sums, at `delta`)."""
+    """The privacy cost of all sums, by the server's count and by the counts of the clients that spent `most`
+    and `least`. `of_budgets` maps parts of the run to the server's count: "algorithm" and, if extra sums
+    (which the training does not use) were released, "tail" (the cost of these, at their own delta)."""
 
     adjacency: str  # which change of one client's input the cost is about, such as "zero-out"
     delta: float
@@ -164,7 +188,6 @@ class PrivacySpending:
     why: str  # the reason for `larger`, in a sentence
     max_rho: float | None  # clients refuse to spend more than this; None if there is no limit
     of_budgets: Mapping[str, Spent]
-    most_of_tail: Spent | None = None  # like `most`, for the extra sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,6 +358,7 @@ class Audit:
     releases: tuple[Release, ...]
     stretches: tuple[RoundRange, ...]  # the releases, by ranges of rounds
     spending: PrivacySpending
+    guarantee: Guarantee
     exposures: tuple[Exposure, ...]
     groups: tuple[GroupSteps, ...]
     losses: ClientLosses

@@ -10,6 +10,7 @@ from typing import Any
 from sims.audit.audit_result import Audit, RunSummary
 from sims.audit.byte_comparison_and_growth import traffic
 from sims.audit.exposures import exposures
+from sims.audit.guarantee import guarantee
 from sims.audit.integrity import examined
 from sims.audit.privacy_cost import (
     BudgetAccounts,
@@ -63,6 +64,7 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
     kinds = kinds_of(written, records.entries)
     extra = {kind.kind for kind in kinds if kind.extra}
     learned = releases(records, described, budget_accounts)
+    spent = spending(evidence, records, extra, learned, budget_accounts)
     problems = [*found.integrity.problems, *wrong_charges(records, accounts)]
     remarks = [f"{name} is missing; what follows from it is left out" for name in evidence.missing]
     if remark and any(release.rho is not None for release in learned):
@@ -73,7 +75,8 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         kinds=kinds,
         releases=learned,
         stretches=round_ranges(learned, extra),
-        spending=spending(evidence, records, extra, learned, budget_accounts),
+        spending=spent,
+        guarantee=guarantee(learned, extra, spent, accounts),
         exposures=exposures(evidence, kinds, described, learned),
         groups=groups(evidence, kinds, records),
         losses=losses(evidence),

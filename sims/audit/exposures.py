@@ -22,7 +22,7 @@ def exposures(
     return (
         *_whole_run(evidence),
         *(each for kind in own for each in _of_kind(kind, described.get(kind.kind, {}), evidence)),
-        *_of_epsilon(own, found),
+        *_of_epsilon(found),
         *_always(evidence, own),
     )
 
@@ -68,23 +68,13 @@ def _of_kind(kind: SumKind, row: Row, evidence: Evidence) -> Iterator[Exposure]:
         )
 
 
-def _of_epsilon(own: Sequence[SumKind], found: Sequence[Release]) -> Iterator[Exposure]:
-    noisy = [release for release in found if release.rho is not None]
-    if not noisy:
-        return
-    extra = [kind for kind in own if kind.extra and kind.private]
-    of_algorithm = [release for release in noisy if release.kind not in {kind.kind for kind in extra}]
-    if extra:
-        names = " and ".join(kind.kind for kind in extra)
+def _of_epsilon(found: Sequence[Release]) -> Iterator[Exposure]:
+    bare = sum(release.rho is None for release in found)
+    if 0 < bare < len(found):
         yield Exposure(
-            what="the training itself, as far as the epsilon of the tail goes",
-            why=f"that epsilon covers {names} alone: sums of the algorithm have another budget, or none",
-        )
-    bare = len(found) - len(noisy)
-    if bare and of_algorithm:
-        yield Exposure(
-            what=f"{counted(bare, 'sum')} of {len(found):,} that epsilon says nothing about",
-            why=f"it covers the {counted(len(noisy), 'sum')} with noise; the others show the same clients",
+            what=f"{counted(bare, 'sum')} of {len(found):,} that no epsilon covers",
+            why=f"the {counted(len(found) - bare, 'sum')} with noise are over the same clients, so the run "
+            "has no epsilon",
         )
 
 

@@ -223,12 +223,9 @@ def _disagreements_with_scenario(run: Row, settings: Settings) -> Iterator[str]:
 
 def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
     """Yield a sentence if clients' privacy costs in `spend.json` are impossible, given the run's sums."""
-    spend: Row = evidence.spend or {}
-    for extra, own in ((False, spend), (True, spend.get("tail") or {})):
-        claimed = own.get("clients") or {}
-        if not {"most", "least"} <= claimed.keys():
-            continue
-        entries = [entry for entry in records.entries if entry.asked is not None and entry.extra is extra]
+    claimed = (evidence.spend or {}).get("clients") or {}
+    if {"most", "least"} <= claimed.keys():
+        entries = [entry for entry in records.entries if entry.asked is not None]
         yield from _impossible(claimed, entries, max(int(evidence.run["clients"]), 1))
 
 

@@ -17,7 +17,6 @@ from sims.text_format import counted
 
 ALGORITHM: Final = "algorithm"
 TAIL: Final = "tail"
-TOGETHER: Final = "together"
 DELTA: Final = 1e-5  # used if neither the scenario nor the caller sets one
 _SAME: Final = 1e-9  # tolerance: a ledger rounds every charge up, by less than 2^-40
 
@@ -83,16 +82,16 @@ def spending(
     budget_accounts: BudgetAccounts,
 ) -> PrivacySpending:
     """Return the privacy cost of the released sums `found`, by the server's ledger and by the clients' counts
-    in `spend.json`. Sums of the kinds in `extra`, which the training does not use, are counted separately."""
+    in `spend.json`. Sums of the kinds in `extra`, which the training does not use, are also counted apart."""
     accounts = budget_accounts.algorithm
     own = [release for release in found if release.kind not in extra]
     extra_releases = [release for release in found if release.kind in extra]
-    server = _spent(own, accounts)
+    server = _spent(found, accounts)
     most, least = (_of_client(evidence.spend, which, accounts) for which in ("most", "least"))
     larger, why = _compared(server, most, records, evidence)
-    budgets = {ALGORITHM: server}
+    budgets = {ALGORITHM: _spent(own, accounts)}
     if extra_releases:
-        budgets |= {TAIL: _spent(extra_releases, budget_accounts.tail), TOGETHER: _spent(found, accounts)}
+        budgets[TAIL] = _spent(extra_releases, budget_accounts.tail)
     return PrivacySpending(
         adjacency=str(adjacency_of(evidence, records)),
         delta=accounts.delta,
@@ -103,7 +102,6 @@ def spending(
         why=why,
         max_rho=None if evidence.spend is None else evidence.spend.get("max_rho"),
         of_budgets=budgets,
-        most_of_tail=_of_client((evidence.spend or {}).get("tail"), "most", budget_accounts.tail),
     )
 
 
@@ -128,7 +126,7 @@ def _compared(server: Spent, most: Spent | None, records: Records, evidence: Evi
     one client were in all of them. If the clients' count, `most`, is None, return "equal"."""
     if most is None:
         return "equal", "the run has no record of what clients have spent"
-    failed = [entry for entry in records.entries if not entry.extra and entry.contributors is None]
+    failed = [entry for entry in records.entries if entry.contributors is None]
     in_vain = sum(entry.logged is None or entry.logged.masked > 0 for entry in failed)
     same = math.isclose(server.rho, most.rho, rel_tol=_SAME, abs_tol=_SAME)
     if same and server.unnoised == most.unnoised:

@@ -52,8 +52,8 @@ def _measures(audit: Audit) -> Iterator[tuple[str, float | str | None]]:
     yield "sums without noise", audit.spending.server.unnoised
     yield "bytes up a client", None if traffic is None else round(traffic.up_per_client)
     yield "bytes down a client", None if traffic is None else round(traffic.down_per_client)
-    yield "epsilon", audit.spending.server.epsilon
-    yield "delta", audit.spending.delta if audit.spending.server.epsilon is not None else None
+    yield "epsilon", audit.guarantee.epsilon
+    yield "delta", audit.guarantee.delta if audit.guarantee.epsilon is not None else None
     yield "epsilon of the private tail", None if tail_cost is None else tail_cost.epsilon
     yield "refusals", len(audit.losses.refused)
     yield "exclusions", len(audit.losses.excluded)

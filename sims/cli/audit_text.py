@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         ByteTraffic,
         ClientLosses,
         GroupSteps,
+        Guarantee,
         Integrity,
         PrivacySpending,
         Release,
@@ -35,7 +36,7 @@ def lines(audit: "Audit", *, everything: bool = False) -> Iterator[str]:
     yield from (f"  {remark}" for remark in audit.remarks)
     yield from _section("Integrity", _integrity(audit.integrity))
     yield from _section("What the server learned", _learned(audit, everything=everything))
-    yield from _section("What it cost", _spending(audit.spending))
+    yield from _section("What it cost", _costs(audit))
     yield from _section("What is not private", (f"- {each.what}: {each.why}" for each in audit.exposures))
     yield from _section("Groups of sums", (line for group in audit.groups for line in _group(group)))
     yield from _section("Drop-outs and refusals", _losses(audit.losses, everything=everything))
@@ -158,6 +159,21 @@ def _so_far(rho: float, epsilon: float | None) -> str:
 # --- what it cost -----------------------------------------------------------------------------------
 
 
+def _costs(audit: "Audit") -> Iterator[str]:
+    yield _guarantee(audit.guarantee)
+    yield from _spending(audit.spending)
+
+
+def _guarantee(found: "Guarantee") -> str:
+    if found.epsilon is None:
+        return f"no epsilon holds for this run: {found.why}"
+    covered = ", ".join(found.covers)
+    return (
+        f"epsilon {found.epsilon:.4g} at delta {found.delta:g} (rho {found.rho:.4g}), for all sums together "
+        f"({covered}): {found.why}"
+    )
+
+
 def _spending(found: "PrivacySpending") -> Iterator[str]:
     noisy = found.server.rho or (found.most is not None and found.most.rho)
     if noisy:
@@ -173,15 +189,12 @@ def _spending(found: "PrivacySpending") -> Iterator[str]:
     else:
         yield found.why
     if found.max_rho is not None:
-        yield f"clients spend rho {found.max_rho:.4g} in their life, and no more"
-    for name, words in (("tail", "what is asked beside the training"), ("together", "all of it together")):
-        if name in found.of_budgets:
+        yield f"clients spend rho {found.max_rho:.4g} in this run, for all that they are asked, and no more"
+    for name, words in (("algorithm", "of this, the training"), ("tail", "and what is asked beside it")):
+        if "tail" in found.of_budgets:
             own = found.of_budgets[name]
             at = "" if own.delta in (None, found.delta) else f" (at delta {own.delta:g})"
             yield f"{words}: {_spent(own)}{at}"
-    if found.most_of_tail is not None and "tail" in found.of_budgets:
-        most = _spent(found.most_of_tail)
-        yield f"by their own count, the client that spent most beside the training: {most}"
 
 
 def _spent(found: "Spent") -> str:

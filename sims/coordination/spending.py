@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +19,10 @@ class Spending:
     def __init__(self, algorithm: AnyAlgorithm, spend: tuple[int, int, int] = (0, 0, 0)) -> None:
         self._table = algorithm.table
         self._spend = Spend(*spend)
+
+    @property
+    def spend(self) -> Spend:
+        return self._spend
 
     def add(self, record: SumRecord) -> None:
         """Add the cost of a sum, unless no client was asked or all refused: then no client was charged."""
@@ -37,19 +41,22 @@ class Spending:
     def saved(self) -> tuple[int, int, int]:
         return self._spend.charge, self._spend.noised, self._spend.unnoised
 
-    @property
-    def rho(self) -> float:
-        return self._spend.rho
 
-    @property
-    def unnoised(self) -> int:
-        return self._spend.unnoised
+def total(parts: Iterable[Spending]) -> Spend:
+    """Return the cost of all sums of a run, whatever they are for: they are over the same clients."""
+    spends = [each.spend for each in parts]
+    return Spend(
+        charge=sum(each.charge for each in spends),
+        noised=sum(each.noised for each in spends),
+        unnoised=sum(each.unnoised for each in spends),
+    )
 
-    def epsilon(self, delta: float | None) -> float | None:
-        """Return epsilon at `delta`; None if `delta` is None, if a sum had no noise, or before any sum."""
-        if delta is None or self._spend.unnoised or not self._spend.noised:
-            return None
-        return _epsilon(self.rho, delta)
+
+def epsilon_of(spend: Spend, delta: float | None) -> float | None:
+    """Return epsilon at `delta`; None if `delta` is None, if a sum had no noise, or before any sum."""
+    if delta is None or spend.unnoised or not spend.noised:
+        return None
+    return _epsilon(spend.rho, delta)
 
 
 @lru_cache(maxsize=1024)
@@ -64,10 +71,18 @@ def delta_of(settings: Settings, part: str = "training") -> float | None:
     return None if section is None else section.delta
 
 
+def run_delta(settings: Settings) -> float | None:
+    """Return the delta at which the epsilon of a whole run is stated: that of [privacy], or else that of
+    [tail]; None if neither has one."""
+    own = delta_of(settings)
+    return delta_of(settings, "tail") if own is None else own
+
+
 def spend_facts(
-    server: Spending, clients: Mapping[int, Spend], *, max_rho: float | None, delta: float | None
+    server: Spend, clients: Mapping[int, Spend], *, max_rho: float | None, delta: float | None
 ) -> dict[str, Any]:
-    """Return as JSON the privacy cost that the server computed, and the largest and smallest of a client."""
+    """Return as JSON the privacy cost that the server computed, and the largest and smallest of a client. All
+    of them are over all sums of the run."""
     by_cost = sorted(clients.items(), key=lambda item: (item[1].charge, item[1].unnoised))
     return {
         "adjacency": str(Adjacency.ZERO_OUT),

@@ -167,14 +167,15 @@ def _verdict(outcomes: Sequence[TrainingOutcome]) -> str:
 
 
 def _price(outcomes: Sequence[TrainingOutcome]) -> str:
-    """Return a text for the user: the epsilon of the histogram of clients' errors, if there is one, and that
-    only this histogram is differentially private; otherwise, that nothing is."""
+    """Return a text for the user: that no epsilon holds, as the training's sums have no noise, and what the
+    histogram of clients' errors, if there is one, would cost alone."""
     noisy = [each for each in outcomes if each.epsilon is not None]
     if not noisy:
         return "No sum had noise: nothing here is differentially private."
     first = noisy[0]
     return (
-        f"How errors spread was asked once for each, by a histogram with noise of the clients' own: epsilon "
-        f"{first.epsilon:.2f} at a delta of {first.delta:g}. That covers the histogram alone. The training's "
-        "sums have no noise: they hide a client among the others, and are not differentially private."
+        "No epsilon holds for these runs: the training's sums have no noise. They hide a client among the "
+        "others, and are not differentially private. How errors spread was asked once for each, by a "
+        f"histogram with noise of the clients' own, which alone would have an epsilon of {first.epsilon:.2f} "
+        f"at a delta of {first.delta:g}."
     )

@@ -16,7 +16,7 @@ from protocols.run import RoundReport, Run
 from secagg.local_session import Stage
 from sims.coordination.coordinator import Coordinator
 from sims.coordination.run_writer import Line, RunWriter, plain
-from sims.coordination.spending import Spending, delta_of, spend_facts
+from sims.coordination.spending import Spending, epsilon_of, run_delta, spend_facts
 from sims.deploy.run_terms import RunTerms
 from sims.records.checkpoint import PartState
 from sims.records.run_file_names import SPEND
@@ -124,14 +124,15 @@ class ServedMetrics:
             "observed": {},
             "seconds": {name: round(value, 2) for name, value in self._seconds().items()},
         }
-        delta = delta_of(self._terms.settings)
-        spend = spend_facts(self._spending, {}, max_rho=self._terms.algorithm.max_rho, delta=delta)
-        self._writer.finish(result, {SPEND: {**spend, "tail": None}}, run.model)
+        delta = run_delta(self._terms.settings)
+        spend = spend_facts(self._spending.spend, {}, max_rho=self._terms.algorithm.max_rho, delta=delta)
+        self._writer.finish(result, {SPEND: spend}, run.model)
 
     # --- lines ---
 
     def _line(self, found: Mapping[str, Any], coordinator: Coordinator, seconds: float) -> Line:
         sent = {way: sum(self._bytes(coordinator, way).values()) for way in self._sent}
+        spend = self._spending.spend
         return {
             "round": 0,
             "completed": True,
@@ -144,9 +145,9 @@ class ServedMetrics:
             "measured": None,
             **found,
             **sent,
-            "rho": self._spending.rho,
-            "epsilon": self._spending.epsilon(delta_of(self._terms.settings)),
-            "unnoised": self._spending.unnoised,
+            "rho": spend.rho,
+            "epsilon": epsilon_of(spend, run_delta(self._terms.settings)),
+            "unnoised": spend.unnoised,
             "tail": None,
             "seconds": round(seconds, 4),
         }

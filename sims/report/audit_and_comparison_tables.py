@@ -123,7 +123,7 @@ def _spent(name: str, spent: Spent) -> tuple[TableCell, ...]:
 
 def _budget(name: str) -> str:
     words = {"algorithm": "The training by itself", "tail": "The histogram of errors by itself"}
-    return (words | {"together": "Both together, for a client in all of it"}).get(name, name)
+    return words.get(name, name)
 
 
 def _canaries(audit: Audit) -> ReportTable:
@@ -291,9 +291,15 @@ def _completed(run: ReportedRun) -> TableCell:
 
 
 def _epsilons(runs: Sequence[ReportedRun]) -> Iterable[tuple[str, list[TableCell]]]:
+    yield "Epsilon of all sums together", [_guaranteed(each) for each in runs]
     yield "Epsilon of the training", [_epsilon(each.training_spent) for each in runs]
     if any(each.tail_spent for each in runs):
         yield "Epsilon of the histogram of errors", [_epsilon(each.tail_spent) for each in runs]
+
+
+def _guaranteed(run: ReportedRun) -> TableCell:
+    epsilon = run.audit.guarantee.epsilon
+    return text_cell("none") if epsilon is None else number_cell(epsilon)
 
 
 def _epsilon(spent: Spent | None) -> TableCell:

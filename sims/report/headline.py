@@ -112,8 +112,8 @@ def _privacy(run: ReportedRun) -> str:
     if audit.subject.insecure_seed is not None:
         return f"{totals}, and anyone with the insecure_seed could see everything"
     seen = f"{totals} and no client's own vector"
-    spent = run.all_spent or run.training_spent
-    return seen if spent is None else f"{seen}, at an epsilon of {text_format.short(spent.epsilon)}"
+    epsilon = audit.guarantee.epsilon
+    return seen if epsilon is None else f"{seen}, at an epsilon of {text_format.short(epsilon)}"
 
 
 def figures(runs: Sequence[ReportedRun]) -> tuple[KeyFigure, ...]:
@@ -156,26 +156,14 @@ def _sent(best: ReportedRun, of: str) -> list[KeyFigure]:
 
 
 def _epsilon(runs: Sequence[ReportedRun]) -> KeyFigure:
-    """Return the figure of the largest epsilon: of training if it has noise, else of histograms, or none."""
-    trained = [spent for each in runs if (spent := each.training_spent) is not None]
-    tails = [spent for each in runs if (spent := each.tail_spent) is not None]
-    if trained:
-        most = max(trained, key=lambda spent: spent.rho)
-        whole = [spent for each in runs if (spent := each.all_spent) is not None]
-        bare = sum(each.audit.spending.server.unnoised for each in runs)
-        beside = f", beside {counted(bare, 'sum')} without noise" if bare else ""
-        if whole:
-            both = text_format.short(max(whole, key=lambda spent: spent.rho).epsilon)
-            beside += f"; {both} with the histogram of errors"
-        remark = (
-            f"{'of the training, ' if whole else ''}at a delta of {text_format.delta(most.delta)}{beside}"
-        )
-        return KeyFigure("Epsilon", text_format.short(most.epsilon), remark)
-    if tails:
-        most = max(tails, key=lambda spent: spent.rho)
-        remark = "of the histogram of errors alone: the training carries no noise"
-        return KeyFigure("Epsilon", text_format.short(most.epsilon), remark)
-    return KeyFigure("Epsilon", "none", "no sum carries noise")
+    """Return the figure of the largest epsilon of a run, over all of its sums; "none" if a run has none."""
+    found = [each.audit.guarantee for each in runs]
+    without = next((each for each in found if each.epsilon is None), None)
+    if without is not None:
+        return KeyFigure("Epsilon", "none", without.why)
+    most = max(found, key=lambda each: each.epsilon or 0.0)
+    remark = f"of all sums together, at a delta of {text_format.delta(most.delta)}"
+    return KeyFigure("Epsilon", text_format.short(most.epsilon), remark)
 
 
 def _integrity(runs: Sequence[ReportedRun]) -> KeyFigure:

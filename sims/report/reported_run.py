@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from protocols.catalogue import CATALOGUE
-from secagg.noise.rho_and_epsilon import epsilon
 from sims.audit.audit_result import Audit, Spent
 from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory, find_runs
@@ -122,29 +121,17 @@ class ReportedRun:
 
     @property
     def training_spent(self) -> Spent | None:
-        """The privacy cost of the training: the larger of the server's count and that of the client that
-        spent most; None if the training has no noise."""
-        return self._budget("algorithm", self.audit.spending.most)
+        """The privacy cost of the training alone, by the server's count; None if it has no noise."""
+        return self._part("algorithm")
 
     @property
     def tail_spent(self) -> Spent | None:
-        """The privacy cost of the error histogram, which has its own budget; None if it has no noise."""
-        return self._budget("tail", self.audit.spending.most_of_tail)
+        """The privacy cost of the error histogram alone, by the server's count; None if it has no noise."""
+        return self._part("tail")
 
-    @property
-    def all_spent(self) -> Spent | None:
-        """The joint privacy cost of training and error histogram; None if either has no noise. Epsilon is
-        computed for the delta of the training."""
-        training, tail = self.training_spent, self.tail_spent
-        if training is None or tail is None or training.delta is None:
-            return None
-        rho = training.rho + tail.rho
-        return replace(training, rho=rho, epsilon=epsilon([rho], delta=training.delta))
-
-    def _budget(self, name: str, of_client: Spent | None) -> Spent | None:
-        counts = (self.audit.spending.of_budgets.get(name), of_client)
-        found = [spent for spent in counts if spent is not None and spent.rho]
-        return max(found, key=lambda spent: spent.rho, default=None)
+    def _part(self, name: str) -> Spent | None:
+        spent = self.audit.spending.of_budgets.get(name)
+        return spent if spent is not None and spent.rho else None
 
     @property
     def private_tail(self) -> list[float] | None:

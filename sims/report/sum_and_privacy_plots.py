@@ -155,14 +155,14 @@ def privacy(runs: Sequence[ReportedRun]) -> Plot:
 
 
 def _epsilons(runs: Sequence[ReportedRun]) -> dict[str, dict[float, float]]:
-    """Return name -> round -> epsilon so far: each run's training; for one run, also its error histograms."""
+    """Return name -> round -> epsilon so far: of all sums of a run; for one run, also of its histograms."""
     if len(runs) > 1:
         return {each.title: _of_training(each) for each in runs}
     (only,) = runs
     tails = {at: tail.get("epsilon") for at, tail in only.line("tail").items() if tail}
     known = {at: float(epsilon) for at, epsilon in tails.items() if epsilon is not None}
     training = _of_training(only)
-    return {"Training": training, "Histogram of errors": known if training or len(known) > 1 else {}}
+    return {"All sums": training, "Histogram of errors": known if training or len(known) > 1 else {}}
 
 
 def _of_training(run: ReportedRun) -> dict[float, float]:

@@ -17,7 +17,7 @@ from protocols.learner import calls_of, set_calls
 from protocols.participant import Participant
 from protocols.serialisation import RecordError
 from secagg.client_budget import Spend
-from secagg.client_memory import AnswerEntry, VolatileMemory
+from secagg.client_memory import NEVER, AnswerEntry, VolatileMemory
 from secagg.differencing_rules import Rule, SetLog, SumSequence
 from secagg.noise.zcdp_cost import Adjacency
 
@@ -48,6 +48,10 @@ class SimulatedMemory(VolatileMemory):
         self._sets = SetLog()
         for rule, key, members in map(msgpack.unpackb, known.at(saved["sets"])):
             self._sets.add(SumSequence(Rule(rule), key), members)
+
+    def forget_registry(self) -> None:
+        """Forget the registry of public keys, because each simulated channel has one of its own."""
+        self._registry = (NEVER, b"")
 
     def take_lost(self, answer: AnswerEntry) -> None:
         """Charge the client for an answer it may have sent before a restart; mark that round as answered."""

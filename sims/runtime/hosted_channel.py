@@ -60,7 +60,19 @@ class HostedChannel(SessionChannel):
         super().restore(saved, sessions=sessions)
         self._begun = True
 
+    def _take_turn(self) -> None:
+        """Use the memories of the clients. If another channel has used them, send the hosts these memories
+        and the present states of the learners, which both channels use."""
+        if self._shared.take_turn(self):
+            self._begun = True
+            self._restore_hosts(self._saved_groups())
+
     # --- what a subclass implements ---
+
+    @abstractmethod
+    def _restore_hosts(self, saved: Mapping[int, Mapping[int, bytes]]) -> None:
+        """Replace the states of all clients in their hosts, if these have started, by `saved`: by the index
+        of their group, and then by id."""
 
     @abstractmethod
     def _answered(self, slot: int) -> Mapping[int, list[AnswerEntry]]:

@@ -28,6 +28,7 @@ from sims.coordination.client_runtime import ClientRuntime
 from sims.coordination.coordinator import Coordinator
 from sims.coordination.transport import SessionPlan, SumSession
 from sims.records.sum_records import SumRecord
+from sims.runtime.client_memories import ClientMemories
 from sims.runtime.client_state import SimulatedMemory, restore_clients, save_clients
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.sum_and_dropout_settings import Setting, check_cohort, with_budget
@@ -148,7 +149,8 @@ class SessionChannel:
             for member, learner in learners.items()
         }
         self.runtimes = {member: ClientRuntime(each) for member, each in self._participants.items()}
-        self._memories = {member: SimulatedMemory() for member in learners}
+        self._shared = ClientMemories() if setting.memories is None else setting.memories
+        self._memories = self._shared.of(learners)
         self._left: set[int] = set()  # clients that `dropout_law` removed, until the next round
         self.coordinator = Coordinator(algorithm, self, self._setting.of_server())
 
@@ -157,6 +159,7 @@ class SessionChannel:
     def begin(self, round_info: RoundInfo) -> None:
         """Begin a round, in a new session if needed. Raise `SumFailed` if too few clients join, and
         `ParameterError` if `Setting.sample_cohort` returns clients that cannot be invited."""
+        self._take_turn()
         if self._setting.insecure_replay:
             self._forget(round_info)
         self._left.clear()
@@ -189,7 +192,7 @@ class SessionChannel:
     def session(self, plan: SessionPlan) -> SumSession:
         """Return a session with the simulated clients in `plan.members`, which is not open yet."""
         if self._setting.insecure_replay:
-            self._memories = {member: SimulatedMemory() for member in self._memories}
+            self._memories.update({member: SimulatedMemory() for member in self._memories})
         return self._make_session(
             SimulatedSessionPlan(
                 **vars(plan),
@@ -208,6 +211,18 @@ class SessionChannel:
         jobs = {member: partial(each.announce, round_info) for member, each in self.runtimes.items()}
         for done in in_batch(jobs, self._together if may_train_at_end(self._algorithm) else None).values():
             done()
+
+    def _take_turn(self) -> None:
+        """Use the memories of the clients, of which another channel may have had the turn."""
+        self._shared.take_turn(self)
+
+    def yield_turn(self) -> None:
+        """End the session, because another channel asks the same clients."""
+        self.coordinator.end_session()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Copy the states of clients to this process. Here, they are in it."""
 
     def _open_alone(self, members: tuple[int, ...], round_info: RoundInfo) -> None:
         """Have clients begin a round of an algorithm without sums."""
@@ -254,14 +269,17 @@ class SessionChannel:
         return {member: each.memory for member, each in self.participants.items()}
 
     def spends(self) -> dict[int, Spend]:
+        self._shared.refresh()
         return {member: each.spend for member, each in self._memories.items()}
 
     def save(self) -> dict[int, bytes]:
         """Return each client's state by id, and what all share under `SHARED`. Call only between rounds."""
+        self._shared.refresh()
         return save_clients(self.participants, self._memories, self._setting.tamper)
 
     def take_lost(self, answer: AnswerEntry) -> None:
         """Charge all clients the privacy cost of a sum they may have answered after their state was saved."""
+        self._shared.refresh()
         for memory in self._memories.values():
             memory.take_lost(answer)
 

@@ -14,6 +14,7 @@ from secagg.local_session import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.zcdp_cost import Adjacency
 from sims.coordination.sum_settings import SumSettings
+from sims.runtime.client_memories import ClientMemories
 from sims.runtime.residue_tampering import Tamper
 
 # (member, stage, round, sum within the round or -1 in set-up) -> whether the client drops out there.
@@ -36,6 +37,9 @@ class Setting(SumSettings):
     `dropout_law`       probabilities of further drop-outs.
     `max_rho`           privacy budget of each client for all sums with noise. A client with a budget refuses
                         sums without noise. By default, the algorithm's budget; without noise, it has none.
+    `also_unnoised`     whether clients with a budget nevertheless answer sums without noise.
+    `memories`          what clients remember and have spent. Channels to the same clients share them, so that
+                        a client has one budget; by default, they begin with this channel.
     `adjacency`         which data sets count as neighbours in the definition of rho.
     `tamper`            functions, by client id, that replace the values of clients that attack the sums.
     `insecure_seed`     makes rounding, keys and noise repeatable. Nothing is secret then.
@@ -51,6 +55,8 @@ class Setting(SumSettings):
     dropouts: DropoutSchedule = no_dropouts
     dropout_law: DropoutLaw | None = None
     max_rho: float | None = None
+    also_unnoised: bool = False
+    memories: ClientMemories | None = field(default=None, hash=False, compare=False)
     adjacency: Adjacency = Adjacency.ZERO_OUT
     tamper: Mapping[int, Tamper] = field(default_factory=dict, hash=False)
     insecure_seed: bytes | None = None
@@ -67,8 +73,9 @@ class Setting(SumSettings):
 
     @property
     def unnoised_sums(self) -> int:
-        """Return how many sums without noise a client may answer: 0 with a privacy budget, else no limit."""
-        return _MANY if self.max_rho is None else 0
+        """Return how many sums without noise a client may answer: all of them or, because of its privacy
+        budget, none."""
+        return _MANY if self.max_rho is None or self.also_unnoised else 0
 
 
 _BITS: Final = 64

@@ -15,9 +15,9 @@ from protocols.serialisation import Vector
 from protocols.server_optimiser import ServerOptimiser, WithServerOptimiser
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
-from secagg.noise.privacy_goal import Goal
 from sims.config_problems import nearest
 from sims.scenario.layers_by_name import with_ranges
+from sims.scenario.privacy_shares import training_goal
 from sims.scenario.settings import PrivacySection, ServerSection, Settings
 
 
@@ -75,7 +75,7 @@ def _privacy(
         colluders=settings.channel.corrupt,
         removable=section.removable,
     )
-    goal = Goal(rho=section.rho, epsilon=section.epsilon, delta=section.delta)
+    goal = training_goal(settings, section)
     return entry.budget(promise=promise, goal=goal, rounds=settings.rounds, **own)
 
 

@@ -9,11 +9,11 @@ from protocols.evaluation import EvaluationMetrics
 from protocols.privacy_budget import HistogramBudget
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import SecaggError
-from secagg.noise.privacy_goal import Goal
 from secagg.trust_levels import dropouts_allowed
 from sims.config_problems import Problems
 from sims.plan.completion_probability import dropouts_to_plan_for
 from sims.scenario.cohort_checks import LIKELY, enough_dropout, invited
+from sims.scenario.privacy_shares import tail_goal
 from sims.scenario.settings import Settings, TailSection
 
 # Data sets for regression have no classes, and so no classification errors.
@@ -29,7 +29,7 @@ def tail_measures(settings: Settings, section: TailSection, clients: int) -> Eva
     )
     privacy = HistogramBudget(
         promise=promise,
-        goal=Goal(epsilon=section.epsilon, delta=section.delta),
+        goal=tail_goal(section),
         rounds=len(tail_rounds(section, settings.rounds)),
         ratio=1.0,
     )

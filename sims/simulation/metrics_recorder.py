@@ -10,7 +10,7 @@ from typing import Any, Final
 from fl.errors import DataError
 from protocols.run import RoundReport
 from sims.coordination.run_writer import Line, plain
-from sims.coordination.spending import Spending, delta_of
+from sims.coordination.spending import Spending, epsilon_of, run_delta, total
 from sims.records.sum_records import by_stage
 from sims.scenario.settings import insecure_seed
 from sims.simulation import client_metrics
@@ -32,13 +32,13 @@ class MetricsRecorder:
     def __init__(
         self,
         setup: SimulationSetup,
-        spending: Spending,
+        spendings: Mapping[str, Spending],
         lines: Sequence[Line] = (),
         *,
         sent: Mapping[str, Counter[str]],
     ) -> None:
         self._setup = setup
-        self._spending = spending
+        self._spendings = spendings
         self._sent = sent  # bytes up and down before this process, by stage
         self._classes = setup.federation.classes is not None
         self._observers = {name: OBSERVERS[name]() for name in setup.settings.evaluation.observe}
@@ -82,14 +82,11 @@ class MetricsRecorder:
 
     def _add(self, line: Line, measured: Any, seconds: float) -> Line:
         """Complete a round's line with traffic, privacy cost and metrics, add it to `lines` and return it."""
-        spending = self._spending
         found = {
             **_NOTHING,
             **line,
             **self.traffic(),
-            "rho": spending.rho,
-            "epsilon": spending.epsilon(delta_of(self._setup.settings)),
-            "unnoised": spending.unnoised,
+            **self.cost(),
             "measured": measured,
             "tail": None,
             "seconds": round(seconds, 4),
@@ -100,6 +97,12 @@ class MetricsRecorder:
     def traffic(self) -> dict[str, int]:
         """Return the bytes that all clients have sent ("bytes_up") and received ("bytes_down") so far."""
         return {way: sum(self.sent(way).values()) for way in ("bytes_up", "bytes_down")}
+
+    def cost(self) -> dict[str, Any]:
+        """Return the privacy cost so far of all sums together, for a client that was in all of them."""
+        spend = total(self._spendings.values())
+        epsilon = epsilon_of(spend, run_delta(self._setup.settings))
+        return {"rho": spend.rho, "epsilon": epsilon, "unnoised": spend.unnoised}
 
     def sent(self, way: str) -> Counter[str]:
         """Return the bytes sent ("bytes_up") or received ("bytes_down") by all clients so far, by stage."""

@@ -1,9 +1,8 @@
 """A differentially private histogram of the error rates of clients, computed over a separate channel. It is a
-sum with noise, which hides the error of a single client. It has a privacy budget of its own."""
+sum with noise, which hides the error of a single client. It takes its part of the clients' privacy budget."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +11,9 @@ from protocols.evaluation import ERRORS, ErrorHistogram, Evaluation, EvaluationM
 from protocols.rounds import Query, RoundInfo
 from protocols.run import Run
 from protocols.serialisation import Vector, as_vector
-from secagg.errors import ParameterError
+from secagg.client_budget import Budget, Spend, sum_charge
+from secagg.errors import BudgetExceeded, ParameterError
+from secagg.noise.zcdp_cost import Adjacency, charge
 from secagg.sum_spec import Total
 from sims.runtime import ObservedChannel
 from sims.scenario.error_histogram import tail_measures, tail_rounds
@@ -34,20 +35,40 @@ class PeriodicErrorHistogram:
 
     @classmethod
     def of(
-        cls, settings: Settings, *, dim: int, clients: int, make: Callable[[AnyAlgorithm], ObservedChannel]
-    ) -> PeriodicErrorHistogram | None:
-        """Return a requester of histograms over the channel `make(algorithm)`, or None without a `[tail]`."""
+        cls, settings: Settings, algorithm: AnyAlgorithm, channel: ObservedChannel
+    ) -> PeriodicErrorHistogram:
+        """Return a requester of histograms over `channel` with the algorithm of `histogram_algorithm`."""
         section = settings.tail
-        if section is None:
-            return None
-        algorithm = Evaluation(dim=dim, clients=clients, measures=_measures(settings, section, clients))
-        channel = make(algorithm)
-        seen, start = _RecordingChannel(channel), ModelState(as_vector([0.0] * dim))
+        assert section is not None  # there is an algorithm
+        seen, start = _RecordingChannel(channel), ModelState(as_vector([0.0] * algorithm.dim))
         return cls(section, settings.rounds, algorithm, channel, Run(algorithm, seen, start), seen)
 
     def is_due(self, number: int) -> bool:
         """Return whether a histogram is due after round `number`, counted from 1."""
         return number in tail_rounds(self.section, self.rounds)
+
+    def affordable(self, spent: Spend) -> bool:
+        """Return whether one more histogram costs no more than the part of the budget that histograms have,
+        of which sums that came to nothing may have used some. Clients only know the whole budget, so a
+        server that asked for more would use up that of the training."""
+        table, limit = self.algorithm.table, self.algorithm.max_rho
+        assert table is not None  # it has a histogram
+        assert limit is not None  # with noise
+        cost = sum_charge(
+            table[ErrorHistogram.kind], roster=self.algorithm.clients, adjacency=Adjacency.ZERO_OUT
+        )
+        try:
+            Budget(charge=charge(limit)).check(spent, cost)
+        except BudgetExceeded:
+            return False
+        return True
+
+    def left_out(self) -> dict[str, Any]:
+        """Return the outcome, in the form of `ask`, of a histogram that is not affordable."""
+        failure = "the part of the privacy budget that histograms have is spent"
+        return {
+            "completed": False, "failure": failure, "clients": 0, "bins": self.section.bins, "heights": None,
+        }  # fmt: skip
 
     def ask(self, model: Vector) -> dict[str, Any]:
         """Request a histogram of the clients' error rates with `model`, and return the outcome as JSON
@@ -68,6 +89,15 @@ class PeriodicErrorHistogram:
     def resume(self, saved: bytes, *, interrupted: bool) -> None:
         """Restore the state `saved`. If `interrupted`, skip a number: the next histogram may have begun."""
         self.run = Run.resume(self.algorithm, self.seen, saved, interrupted=interrupted)
+
+
+def histogram_algorithm(settings: Settings, *, dim: int, clients: int) -> AnyAlgorithm | None:
+    """Return the algorithm of the histograms of errors, or None without a `[tail]`. Raise `ParameterError` if
+    no noise suffices."""
+    section = settings.tail
+    if section is None:
+        return None
+    return Evaluation(dim=dim, clients=clients, measures=_measures(settings, section, clients))
 
 
 class _RecordingChannel:

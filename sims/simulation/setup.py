@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
@@ -19,6 +20,7 @@ from secagg.ledger import ServerLedger
 from sims.coordination.sum_settings import CohortSampler
 from sims.records.sum_records import SumLogger, no_sum_logger
 from sims.runtime import DropoutLaw, ObservedChannel, SessionChannel, Setting, insecure_plain_sum, secure_sum
+from sims.runtime.client_memories import ClientMemories
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.processes import processes_sum
 from sims.runtime.ray import RayChannel, RayPlace, ray_sum
@@ -28,7 +30,7 @@ from sims.scenario.settings import CHANNEL_KINDS, Settings, insecure_seed
 from sims.scenario.training_task import DataFacts, TrainingTask, make_crowd
 from sims.simulation.attacked_data import corrupt
 from sims.simulation.learners import clients_of, make_learners, make_tamper
-from sims.simulation.private_error_histogram import PeriodicErrorHistogram
+from sims.simulation.private_error_histogram import PeriodicErrorHistogram, histogram_algorithm
 
 # (part of the run, "training" or "tail"; its algorithm) -> the logger of its sums.
 MakeLog: TypeAlias = Callable[[str, AnyAlgorithm], SumLogger]
@@ -46,6 +48,25 @@ def no_log(_part: str, _algorithm: AnyAlgorithm) -> SumLogger:
     return no_sum_logger
 
 
+@dataclass(frozen=True)
+class ClientBudget:
+    """What a client spends in a run at most, for all that it is asked.
+
+    `max_rho`        the zCDP rho of all sums with noise; None if no sum has noise.
+    `also_unnoised`  whether there are also sums without noise, which no budget covers.
+    """
+
+    max_rho: float | None
+    also_unnoised: bool
+
+    @classmethod
+    def of(cls, *algorithms: AnyAlgorithm | None) -> ClientBudget:
+        """Return the budget that clients need for these algorithms together."""
+        found = [each for each in algorithms if each is not None and each.table is not None]
+        rho = math.fsum(each.rho_of_noise for each in found)
+        return cls(rho or None, also_unnoised=any(each.budget is None for each in found))
+
+
 @dataclass(frozen=True, eq=False)
 class SimulationSetup:
     """The objects that a simulation uses: data, learners, algorithm, channels and runs."""
@@ -59,6 +80,7 @@ class SimulationSetup:
     channel: ObservedChannel
     watched: Mapping[int, SimulatedParticipant]  # participants of the training
     run: Run[Any]
+    budget: ClientBudget  # of each client, for all channels
     tail: PeriodicErrorHistogram | None = None  # requests a private histogram of errors
 
     @classmethod
@@ -84,20 +106,24 @@ class SimulationSetup:
         algorithm = task.algorithm
         learners = make_learners(settings, crowd, who)
         barred = set() if barred is None else barred
+        if settings.tail is not None and federation.classes is None:
+            raise ParameterError(
+                "tail: it counts errors, and in a regression there are none: leave out [tail]"
+            )
         with ExitStack() as opened:
+            histogram = histogram_algorithm(settings, dim=crowd.dim, clients=len(crowd))
+            budget = ClientBudget.of(algorithm, histogram)
             channels = _ChannelFactory(
-                settings, federation, learners, who, make_log, open_ledger, barred, opened
+                settings, federation, learners, who, make_log, open_ledger, barred, opened, budget
             )
             channel = channels.training(algorithm)
             watched = channel.participants if isinstance(channel, SessionChannel) else {}
-            if settings.tail is not None and federation.classes is None:
-                raise ParameterError(
-                    "tail: it counts errors, and in a regression there are none: leave out [tail]"
-                )
-            tail = PeriodicErrorHistogram.of(settings, dim=crowd.dim, clients=len(crowd), make=channels.tail)
+            tail = None
+            if histogram is not None:
+                tail = PeriodicErrorHistogram.of(settings, histogram, channels.tail(histogram))
             made = cls(
                 settings, federation, who, crowd, strangers, algorithm, channel, watched,
-                Run(algorithm, channel, algorithm.start(task.initial)), tail,
+                Run(algorithm, channel, algorithm.start(task.initial)), budget, tail,
             )  # fmt: skip
             opened.pop_all()
         return made
@@ -131,6 +157,8 @@ class _ChannelFactory:
     open_ledger: OpenLedger
     barred: set[int]
     opened: ExitStack  # closes the channels if not all of them can be made
+    budget: ClientBudget
+    memories: ClientMemories = field(default_factory=ClientMemories)
 
     def training(self, algorithm: AnyAlgorithm) -> ObservedChannel:
         sampler = _sampler(self.settings, tuple(self.learners))
@@ -163,6 +191,9 @@ class _ChannelFactory:
             log=self.make_log(part, algorithm),
             ledger=self.open_ledger(),
             barred=self.barred,
+            max_rho=self.budget.max_rho,
+            also_unnoised=self.budget.also_unnoised,
+            memories=self.memories,
             **more,
         )
         channel = _CHANNELS[given.kind](self, algorithm, setting)

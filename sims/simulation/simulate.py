@@ -17,7 +17,7 @@ from protocols.run import Run
 from secagg.client_memory import AnswerEntry
 from secagg.errors import SecaggError
 from sims.coordination.run_writer import Line, Origin, RunShape, RunWriter, open_run
-from sims.coordination.spending import Spending, delta_of, spend_facts
+from sims.coordination.spending import Spending, epsilon_of, run_delta, spend_facts, total
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, PartState
 from sims.records.run_file_names import CANARIES, CLIENTS, SPEND
@@ -118,9 +118,7 @@ class Simulation:
         with ExitStack() as opened:
             opened.callback(self.setup.close)
             lines = () if writer is None else writer.lines
-            self._recorder = MetricsRecorder(
-                self.setup, self._spendings["training"], lines, sent=_sent(saved)
-            )
+            self._recorder = MetricsRecorder(self.setup, self._spendings, lines, sent=_sent(saved))
             opened.pop_all()
         self._done = 0
         self._lost = False
@@ -183,17 +181,18 @@ class Simulation:
             line = self._recorder.after(number, report, 0.0)
         if setup.tail is not None and setup.tail.is_due(number):
             line["tail"] = self._ask_tail()
-            line |= self._recorder.traffic()
+            line |= {**self._recorder.traffic(), **self._recorder.cost()}
         line["seconds"] = round(time.perf_counter() - started, 4)
         self._done = number
         self._keep(line)
 
     def _ask_tail(self) -> dict[str, Any]:
-        tail, spending = self.setup.tail, self._spendings["tail"]
+        tail = self.setup.tail
         assert tail is not None  # it is due
-        found = tail.ask(self.setup.run.model)
-        delta = tail.section.delta
-        return {**found, "rho": spending.rho, "epsilon": spending.epsilon(delta), "delta": delta}
+        spending, delta = self._spendings["tail"], tail.section.delta
+        found = tail.ask(self.setup.run.model) if tail.affordable(spending.spend) else tail.left_out()
+        spend = spending.spend
+        return {**found, "rho": spend.rho, "epsilon": epsilon_of(spend, delta), "delta": delta}
 
     def _keep(self, line: Line) -> None:
         if self._writer is not None:
@@ -230,16 +229,12 @@ class Simulation:
         return {"training": self.setup.algorithm} | ({} if tail is None else {"tail": tail.algorithm})
 
     def _spend(self) -> dict[str, Any]:
-        found = {
-            part: spend_facts(
-                self._spendings[part],
-                self.setup.channels[part].spends(),
-                max_rho=algorithm.max_rho,
-                delta=delta_of(self._settings, part),
-            )
-            for part, algorithm in self._algorithms().items()
-        }
-        return {**found["training"], "tail": found.get("tail")}
+        return spend_facts(
+            total(self._spendings.values()),
+            self.setup.channel.spends(),
+            max_rho=self.setup.budget.max_rho,
+            delta=run_delta(self._settings),
+        )
 
     # --- checkpoints ---
 

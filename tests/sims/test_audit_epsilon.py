@@ -48,7 +48,7 @@ delta = {DELTA}
 dropouts = 2
 removable = true
 [tail]
-epsilon = 9.0
+epsilon = 2.0
 delta = 1e-6
 bins = 2
 [channel]
@@ -108,9 +108,12 @@ def test_epsilon_is_what_the_scenario_says_independently(run: Path) -> None:
 
     audit = audit_run(run)
     assert audit.intact, audit.integrity.problems
-    assert audit.spending.server.epsilon == pytest.approx(expected, abs=1e-9)
-    assert audit.spending.server.rho == pytest.approx(ROUNDS * rho, rel=1e-12)
-    assert EPSILON * 0.999 < expected <= EPSILON
+    training, tail = (audit.spending.of_budgets[name] for name in ("algorithm", "tail"))
+    assert training.epsilon == pytest.approx(expected, abs=1e-9)
+    assert training.rho == pytest.approx(ROUNDS * rho, rel=1e-12)
+    whole = independent_epsilon((ROUNDS * rho + tail.rho), 1, DELTA)
+    assert audit.guarantee.epsilon == pytest.approx(whole, abs=1e-6)
+    assert EPSILON * 0.999 < whole <= EPSILON
     one = independent_epsilon(rho, 1, DELTA)
     own = [release for release in audit.releases if release.kind == "update"]
     assert [release.epsilon for release in own] == [pytest.approx(one, abs=1e-9)] * ROUNDS
@@ -118,16 +121,20 @@ def test_epsilon_is_what_the_scenario_says_independently(run: Path) -> None:
     assert [release.epsilon_so_far for release in own] == [pytest.approx(each, abs=1e-9) for each in so_far]
 
 
-def test_a_histogram_has_a_budget_of_its_own(run: Path) -> None:
+def test_a_histogram_takes_its_part_of_the_budget(run: Path) -> None:
     audit = audit_run(run)
-    tail = audit.spending.of_budgets["tail"]
+    tail, training = audit.spending.of_budgets["tail"], audit.spending.of_budgets["algorithm"]
     assert tail.delta == 1e-6
-    assert 8.9 < (tail.epsilon or 0.0) <= 9.0
-    together = audit.spending.of_budgets["together"]
-    assert together.rho == pytest.approx(tail.rho + audit.spending.server.rho)
+    assert 1.99 < (tail.epsilon or 0.0) <= 2.0
+    assert audit.spending.server.rho == pytest.approx(tail.rho + training.rho)
+    assert audit.guarantee.covers == ("training", "tail")
+    most, limit = audit.guarantee.most_spent, audit.spending.max_rho
+    assert most is not None
+    assert limit is not None
+    assert most.rho == pytest.approx(audit.spending.server.rho, rel=1e-9)
+    assert most.rho <= limit * (1 + 2.0**-20)
     assert {kind.kind for kind in audit.kinds if kind.extra} == {"errors"}
     assert [release.round for release in audit.releases] == [1, 2, 3, 3]
-    assert any("covers errors alone" in each.why for each in audit.exposures)
 
 
 def test_bytes_of_a_real_run(run: Path) -> None:

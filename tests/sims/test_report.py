@@ -199,30 +199,24 @@ def test_figures_are_those_of_the_run() -> None:
     assert broken["Records"].value == "altered"
 
 
-def test_noise_on_the_histogram_alone_is_no_epsilon_of_the_training() -> None:
-    made = reported_run(noise=True)
-    spent = made.audit.spending.server
-    spending = replace(made.audit.spending, of_budgets={"tail": spent}, most=None, least=None)
-    only = replace(made, audit=replace(made.audit, spending=spending))
+def without_epsilon(made: ReportedRun) -> ReportedRun:
+    found = replace(made.audit.guarantee, epsilon=None, rho=None, unnoised=("training",))
+    return replace(made, audit=replace(made.audit, guarantee=found))
+
+
+def test_noise_on_some_sums_alone_is_no_epsilon_of_the_run() -> None:
+    only = without_epsilon(reported_run(noise=True))
+    assert only.training_spent is not None
     assert "epsilon" not in sentence([only])
-    assert "alone" in {each.name: each for each in figures([only])}["Epsilon"].remark
+    for runs in ([only], [only, reported_run(noise=True)]):
+        assert {each.name: each for each in figures(runs)}["Epsilon"].value == "none"
 
 
-def test_where_both_carry_noise_the_page_says_what_it_comes_to() -> None:
-    """The sentence is about all totals that the server saw, so its epsilon is as well."""
+def test_the_headline_is_the_guarantee_over_all_sums() -> None:
     made = reported_run(noise=True)
-    spent = made.audit.spending.server
-    spending = replace(made.audit.spending, of_budgets={"algorithm": spent, "tail": spent})
-    both = replace(made, audit=replace(made.audit, spending=spending))
-    assert both.all_spent is not None
-    assert both.all_spent.rho == 2 * spent.rho
-    assert spent.epsilon is not None
-    assert both.all_spent.epsilon is not None
-    assert spent.epsilon < both.all_spent.epsilon
-    assert f"at an epsilon of {both.all_spent.epsilon:.3g}" in sentence([both])
-    card = {each.name: each for each in figures([both])}["Epsilon"]
-    assert card.value == "4.02"
-    assert card.remark.endswith(f"; {both.all_spent.epsilon:.3g} with the histogram of errors")
+    both = replace(made, audit=replace(made.audit, guarantee=replace(made.audit.guarantee, epsilon=7.25)))
+    assert "at an epsilon of 7.25" in sentence([both])
+    assert {each.name: each for each in figures([made, both])}["Epsilon"].value == "7.25"
 
 
 # --- plots ---

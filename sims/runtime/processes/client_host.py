@@ -93,6 +93,8 @@ class _Host:
 
     async def execute(self, command: object) -> messages.WorkerReply:
         match command:
+            case RestoreState():
+                self.clients.restore(command)
             case BeginRound():
                 await self._begin(command)
             case messages.JoinSession():

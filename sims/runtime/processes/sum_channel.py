@@ -68,6 +68,7 @@ class ProcessesChannel(HostedChannel):
     # --- called by a run ---
 
     def begin(self, round_info: RoundInfo) -> None:
+        self._take_turn()
         supervisor = self._running()
         if supervisor.call(supervisor.restart_workers):
             self.coordinator.end_session()  # The clients of the new workers are not part of it.
@@ -89,6 +90,10 @@ class ProcessesChannel(HostedChannel):
 
     def _answered(self, slot: int) -> Mapping[int, list[AnswerEntry]]:
         return self._running().slots[slot].answered
+
+    def _restore_hosts(self, saved: Mapping[int, Mapping[int, bytes]]) -> None:
+        if self._supervisor is not None:
+            self._supervisor.call(self._supervisor.restore, saved)
 
     @property
     def needs_new_session(self) -> bool:

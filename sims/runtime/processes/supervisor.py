@@ -250,6 +250,13 @@ class WorkerSupervisor:
                 raise WorkersFailed(f"{_named(slot)} has ended twice in the same way: {ended.cause}")
             slot.causes.append(ended.cause)
 
+    async def restore(self, saved: Mapping[int, Mapping[int, bytes]]) -> None:
+        """Replace the states of all clients by `saved`: by the index of their slot, and then by id. A worker
+        that has ended has no clients; the next one of its slot begins with these states."""
+        for slot_index, states in saved.items():
+            self.slots[slot_index].saved, self.slots[slot_index].answered = states, {}
+        await self.command({slot_index: RestoreState(states, {}) for slot_index, states in saved.items()})
+
     async def command(self, commands: Mapping[int, object]) -> dict[int, messages.WorkerReply]:
         """Send each slot's worker its command, and wait for the replies. Return them by slot index; a worker
         that has ended has no reply. Raise `WorkersFailed` if a client's computation failed."""

@@ -256,6 +256,13 @@ class ActorPool:
         if slot.actor is not None:
             slot.queued.append(command)
 
+    def restore(self, saved: Mapping[int, Mapping[int, bytes]]) -> None:
+        """Replace the states of all clients by `saved`: by the index of their slot, and then by id. The next
+        actor of a slot that has lost its own begins with these states."""
+        for index, states in saved.items():
+            self.slots[index].saved, self.slots[index].answered = states, {}
+            self.queue(index, RestoreState(states, {}))
+
     def queue_event(self, index: int, member: int, event: ClientEvent) -> None:
         """Queue an event for one client. Clients with equal events share a command."""
         queued = self.slots[index].queued

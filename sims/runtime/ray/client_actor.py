@@ -30,6 +30,7 @@ from sims.runtime.hosted_clients import (
     ClientFailure,
     FinishRound,
     HostedClients,
+    RestoreState,
     RoundFinished,
     Values,
 )
@@ -82,6 +83,8 @@ class ClientActor:
 
     def _update(self, command: commands.SilentCommand) -> None:
         match command:
+            case RestoreState():
+                self._clients.restore(command)
             case BeginRound(round_info, alone):
                 self._clients.begin_round(round_info.number)
                 for member in alone:

@@ -124,5 +124,6 @@ class EndSession:
     """Tells an actor to end the session at its clients, which erases their secrets."""
 
 
-SilentCommand: TypeAlias = BeginRound | DeliverEvent | OpenSession | EndSession  # without a reply
+# Those without a reply.
+SilentCommand: TypeAlias = RestoreState | BeginRound | DeliverEvent | OpenSession | EndSession
 ActorCommand: TypeAlias = LoadClients | AddAnswers | ExchangeFrames | FinishRound | SilentCommand

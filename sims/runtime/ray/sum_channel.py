@@ -16,7 +16,6 @@ from typing import Any
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from protocols.rounds import RoundInfo
-from secagg.client_budget import Spend
 from secagg.client_memory import AnswerEntry
 from secagg.events import ClientEvent
 from secagg.trust_levels import Trust
@@ -95,6 +94,7 @@ class RayChannel(HostedChannel):
     # --- called by a run ---
 
     def begin(self, round_info: RoundInfo) -> None:
+        self._take_turn()
         pool = self._running()
         self._finish()
         if pool.restart():
@@ -118,7 +118,7 @@ class RayChannel(HostedChannel):
             return
         try:
             self.coordinator.end_session()
-            self._refresh()
+            self.refresh()
         finally:
             if self._pool is not None:
                 self._pool.stop()
@@ -182,24 +182,12 @@ class RayChannel(HostedChannel):
 
     @property
     def participants(self) -> dict[int, SimulatedParticipant]:
-        self._refresh()
+        self.refresh()
         return self._participants
 
     def memories(self) -> dict[int, Any]:
-        self._refresh()
+        self.refresh()
         return super().memories()
-
-    def spends(self) -> dict[int, Spend]:
-        self._refresh()
-        return super().spends()
-
-    def save(self) -> dict[int, bytes]:
-        self._refresh()
-        return super().save()
-
-    def take_lost(self, answer: AnswerEntry) -> None:
-        self._refresh()
-        super().take_lost(answer)
 
     def _finish(self) -> None:
         """Wait until the actors have finished the last round."""
@@ -207,7 +195,7 @@ class RayChannel(HostedChannel):
         if self._pool is not None:
             self._pool.replies(finishing)
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Copy the states of clients after the last finished round to this process."""
         self._finish()
         if self._pool is None or not self._stale:
@@ -221,6 +209,10 @@ class RayChannel(HostedChannel):
     def _copied_memories(self, some: tuple[int, ...]) -> Mapping[int, SimulatedMemory]:
         """Return where the memories from actors are copied to. Clients of plain sums have theirs here."""
         return self._memories if self._secure else {member: SimulatedMemory() for member in some}
+
+    def _restore_hosts(self, saved: Mapping[int, Mapping[int, bytes]]) -> None:
+        if self._pool is not None:
+            self._pool.restore(saved)
 
     def _on_event(self, member: int, event: ClientEvent) -> None:
         """Pass on what a client of a plain sum learns. In a secure one, its machine tells it."""
