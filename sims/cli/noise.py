@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sims.cli import noise_sweep
 from sims.cli.commands import Subparsers, UserError
 from sims.cli.options import add_choice, add_value, add_whole, fraction, whole
-from sims.text_format import counted
+from sims.text_format import ADJACENCY_MEANINGS, counted
 
 if TYPE_CHECKING:
     from secagg.noise.part_plan import Plan
@@ -20,11 +20,6 @@ AUTO = "auto"
 SMALLEST = Fraction(1, 10**300)
 LARGEST = Fraction(10**300)
 NOTICEABLE = 1 + 1e-6
-MEANINGS = {
-    "zero-out": "replacing one client's vector by zeros",
-    "add-remove": "adding or removing one client (who takes part is public)",
-    "replace": "replacing one client's vector by another",
-}
 
 
 def add(subparsers: Subparsers) -> None:
@@ -191,12 +186,13 @@ def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
         "sigma_released": f"{plan.sigma_released:.6g} is what it holds if no client drops out",
         "usefulness": f"the noise on a total has a norm of about {plan.noise_norm:.4g}, and the total itself "
         f"of {args.clients * args.clip:.4g} at most",
-        "tau": f"{plan.tau:.3g} is how far a sum of noise is from one discrete Gaussian",
-        "rho": f"{plan.rho:.6g} for every sum, as zCDP ({args.adjacency})",
+        "tau": f"{plan.tau:.3g} is how far all clients' noise is from the noise that epsilon is for",
+        "rho": f"{plan.rho:.6g} for every sum ({args.adjacency}): another measure of the loss, which adds "
+        "up over sums (zero-concentrated differential privacy)",
         "epsilon": f"{plan.epsilon:.6g} for {counted(args.sums, 'sum')} at a delta of {args.delta:g} "
         f"({args.adjacency}; {args.orders} orders)",
-        "meaning": f"{MEANINGS[args.adjacency]} makes whatever the totals may show at most e^epsilon times "
-        "as likely, up to a probability of delta",
+        "meaning": f"{ADJACENCY_MEANINGS[args.adjacency]} makes whatever the totals may show at most "
+        "e^epsilon times as likely, up to a probability of delta",
     }
     if _is_coarse(plan):
         rows["coarse"] = (

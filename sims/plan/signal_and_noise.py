@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm
-from secagg.sum_spec import L2, Count, LInf, Part, SumSpec
+from secagg.sum_spec import L2, Bound, Count, LInf, Part, SumSpec
 from sims.text_format import short
 
 # The noise over the run (see above) from which on an effect is expected.
@@ -169,7 +169,7 @@ def signal_and_noise(algorithm: AnyAlgorithm) -> SignalAndNoise | None:
 def noisy_vectors(kind: str, spec: SumSpec, *, clients: int, sums: int) -> Iterator[NoisyVector]:
     """Yield the parts of a sum over `clients` clients that have noise and can be compared with a bound."""
     for part in spec.parts:
-        limit = largest_norm(part)
+        limit = largest_norm(part.bound, part.size)
         sigma = sigma_of_total(part, spec, clients)
         if limit is not None and sigma is not None:
             yield NoisyVector(
@@ -192,15 +192,16 @@ def sigma_of_total(part: Part, spec: SumSpec, clients: int) -> float | None:
     return math.sqrt(clients * part.noise.variance * spec.promise.left(clients)) / part.noise.scale
 
 
-def largest_norm(part: Part) -> float | None:
-    """Return the largest Euclidean norm of one client's vector; None for residues, which have none."""
-    match part.bound:
+def largest_norm(bound: Bound, size: int) -> float | None:
+    """Return the largest Euclidean norm of one client's vector of `size` numbers; None for residues, which
+    have none."""
+    match bound:
         case L2(limit):
             return limit
         case LInf(limit):
-            return limit * math.sqrt(part.size)
+            return limit * math.sqrt(size)
         case Count(limit, total):
-            return limit * math.sqrt(part.size) if total is None else float(total)
+            return limit * math.sqrt(size) if total is None else float(total)
         case _:
             return None
 

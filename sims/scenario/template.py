@@ -239,7 +239,7 @@ def _privacy(entry: CatalogueEntry, *, private: bool) -> str:
     epsilon = _NOISE_VALUES.get(entry.name, _USUAL).epsilon
     lines = [
         "[privacy]  # noise on every sum: a budget of all rounds together",
-        f"epsilon = {epsilon}  # a smaller one hides more, by more noise; or rho = 1.0, without delta",
+        f"epsilon = {epsilon}  # a smaller one hides more, by more noise; or: rho = 1.0, without delta",
         "delta = 1e-5  # chance that more is lost than epsilon says: far below 1 / number of clients",
         "dropouts = 5  # clients of a round that may send nothing",
         "removable = false  # whether noise of those who stayed is taken away again",

@@ -21,7 +21,7 @@ from protocols.run import Run
 from protocols.simplicial import SimplicialFL
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.noise.privacy_goal import Goal
-from secagg.sum_spec import L2, Count, LInf, Part, Residue
+from secagg.sum_spec import L2, Count, LInf, Residue
 from sims.cli import main
 from sims.plan.signal_and_noise import (
     MeasuredVectors,
@@ -113,7 +113,7 @@ def test_a_histogram_alone_prevents_nothing() -> None:
     [(L2(3.0), 3.0), (LInf(0.5), 2.0), (Count(5, total=5), 5.0), (Count(5), 20.0), (Residue(), None)],
 )
 def test_the_largest_norm_of_a_vector(bound: Any, norm: float | None) -> None:
-    assert largest_norm(Part(name="x", size=16, bits=16, bound=bound)) == norm
+    assert largest_norm(bound, 16) == norm
 
 
 @given(st.floats(1e-3, 1e3), st.integers(1, 10_000), st.floats(1.001, 100.0))
