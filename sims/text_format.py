@@ -10,6 +10,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+# What noise hides: which change of one client's input, by the name of the adjacency.
+ADJACENCY_MEANINGS: Final = {
+    "zero-out": "replacing one client's vector by zeros",
+    "add-remove": "adding or removing one client (who takes part is public)",
+    "replace": "replacing one client's vector by another",
+}
+
 # Explain why a sum without noise is not private.
 EXACT_TOTAL = "the total is exact, so a server that knows all inputs but one can compute that one"
 DIFFERENCING: Final = (

@@ -193,7 +193,7 @@ SIMS_LAYERS = (
     ("coordination",),
     ("scenario",),
     ("plan", "workers", "records", "noise_audit", "imported_object"),
-    ("config_problems", "console_progress", "text_format", "process_resources"),
+    ("config_problems", "console_progress", "glossary", "text_format", "process_resources"),
 )
 
 

@@ -38,6 +38,7 @@ class RunSummary:
     done: int
     seconds: float  # the duration of the run
     command: str  # the command that repeats the run
+    colluders: int | None = None  # clients that may collude with the server, as planned; None if unknown
     cluster: Mapping[str, Any] | None = None  # where the clients ran, as `run.json` says, if on a cluster
 
     @property
@@ -81,6 +82,8 @@ class SumPart:
     bits: int
     bound: str  # the limit of what one honest client can add, in words
     noisy: bool  # whether clients add noise to it
+    largest_norm: float | None = None  # of the vector of one client; None for residues
+    counts: bool = False  # whether it is a histogram, or other whole numbers
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,7 +73,7 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
     if remark and any(release.rho is not None for release in learned):
         remarks.append(remark)
     return Audit(
-        subject=_subject(evidence),
+        subject=_subject(evidence, settings),
         integrity=replace(found.integrity, problems=tuple(problems)),
         kinds=kinds,
         releases=learned,
@@ -91,7 +91,7 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
     )
 
 
-def _subject(evidence: Evidence) -> RunSummary:
+def _subject(evidence: Evidence, settings: Mapping[str, Any]) -> RunSummary:
     run = evidence.run
     sessions = [row for row in evidence.sessions if row.failure is None]
     graph: Mapping[str, Any] = sessions[-1].to_json() if sessions else run.get("graph") or {}
@@ -117,8 +117,18 @@ def _subject(evidence: Evidence) -> RunSummary:
         done=run["done"],
         seconds=float((run.get("seconds") or {}).get("wall", 0.0)),
         command=run.get("command") or "",
+        colluders=_colluders(run, settings),
         cluster=run.get("cluster"),
     )
+
+
+def _colluders(run: Mapping[str, Any], settings: Mapping[str, Any]) -> int | None:
+    """Return how many colluding clients the run planned for, by the noise of its sums or by its scenario."""
+    promises = [row["promise"] for row in run.get("sums") or () if row.get("promise") is not None]
+    if promises:
+        return min(int(promise["colluders"]) for promise in promises)
+    planned = settings.get("channel", {}).get("corrupt")
+    return planned if isinstance(planned, int) else None
 
 
 def as_json(audit: Audit) -> dict[str, Any]:

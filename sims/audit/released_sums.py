@@ -18,6 +18,7 @@ from sims.audit.ledger_vs_sum_log import MatchedSum, Records
 from sims.audit.privacy_cost import BudgetAccounts, PrivacyAccount, rho_of_rounds
 from sims.audit.recorded_sum_spec import bound_of, spec_of
 from sims.audit.run_files import Row
+from sims.plan.signal_and_noise import largest_norm
 
 
 def sigmas(spec: SumSpec, roster: int, contributors: int) -> tuple[float | None, ...]:
@@ -168,12 +169,15 @@ def _kind(name: str, row: Mapping[str, Any]) -> SumKind:
 
 
 def _sum_part(row: Mapping[str, Any]) -> SumPart:
+    bound = bound_of(row["bound"])
     return SumPart(
         name=row["name"],
         size=row["size"],
         bits=row["bits"],
-        bound=_bound_text(bound_of(row["bound"])),
+        bound=_bound_text(bound),
         noisy=row["noise"] is not None,
+        largest_norm=largest_norm(bound, row["size"]),
+        counts=isinstance(bound, Count),
     )
 
 

@@ -44,7 +44,7 @@ def add(subparsers: Subparsers) -> None:
     )
     text = "at which epsilon is computed, above 0 and below 1; without, the scenario's"
     add_value(parser, "--delta", delta, None, "NUMBER", text)
-    parser.add_argument("--all", action="store_true", help="list each sum (default stretches of rounds)")
+    parser.add_argument("--all", action="store_true", help="list each sum (default ranges of rounds)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
     parser.set_defaults(run=run, extra="sims")
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sims.cli.noise import MEANINGS
+from sims.audit.guarantee_text import covered, headline, knowledge, odds, protected, unprotected
 from sims.records.run_directory import SERVED
-from sims.text_format import counted
+from sims.text_format import ADJACENCY_MEANINGS, counted
 
 if TYPE_CHECKING:
     from sims.audit.audit_result import (
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         ByteTraffic,
         ClientLosses,
         GroupSteps,
-        Guarantee,
         Integrity,
         PrivacySpending,
         Release,
@@ -36,7 +35,8 @@ def lines(audit: "Audit", *, everything: bool = False) -> Iterator[str]:
     yield from (f"  {remark}" for remark in audit.remarks)
     yield from _section("Integrity", _integrity(audit.integrity))
     yield from _section("What the server learned", _learned(audit, everything=everything))
-    yield from _section("What it cost", _costs(audit))
+    yield from _section("What this means for one client", _meaning(audit))
+    yield from _section("What it cost", _spending(audit.spending))
     yield from _section("What is not private", (f"- {each.what}: {each.why}" for each in audit.exposures))
     yield from _section("Groups of sums", (line for group in audit.groups for line in _group(group)))
     yield from _section("Drop-outs and refusals", _losses(audit.losses, everything=everything))
@@ -107,7 +107,7 @@ def _learned(audit: "Audit", *, everything: bool) -> Iterator[str]:
     shown = audit.stretches if len(audit.stretches) <= 2 * MOST_SHOWN else audit.stretches[:MOST_SHOWN]
     yield from (_stretch(stretch) for stretch in shown)
     if len(shown) < len(audit.stretches):
-        yield f"... and {len(audit.stretches) - len(shown)} more stretches of rounds"
+        yield f"... and {len(audit.stretches) - len(shown)} more ranges of rounds"
     yield f"--all lists each of the {len(audit.releases):,} sums"
 
 
@@ -159,26 +159,23 @@ def _so_far(rho: float, epsilon: float | None) -> str:
 # --- what it cost -----------------------------------------------------------------------------------
 
 
-def _costs(audit: "Audit") -> Iterator[str]:
-    yield _guarantee(audit.guarantee)
-    yield from _spending(audit.spending)
-
-
-def _guarantee(found: "Guarantee") -> str:
-    if found.epsilon is None:
-        return f"no epsilon holds for this run: {found.why}"
-    covered = ", ".join(found.covers)
-    return (
-        f"epsilon {found.epsilon:.4g} at delta {found.delta:g} (rho {found.rho:.4g}), for all sums together "
-        f"({covered}): {found.why}"
-    )
+def _meaning(audit: "Audit") -> Iterator[str]:
+    """Yield what the privacy guarantee means, in the words that the page of the run has, too."""
+    yield headline(audit)
+    yield covered(audit)
+    yield f"protected: {protected(audit)}"
+    yield odds(audit)
+    yield from (f"not protected: {each}" for each in unprotected(audit))
+    yield "who could know what about one client:"
+    yield from (f"- {each.party}: {each.knows} (protection: {each.protection})" for each in knowledge(audit))
 
 
 def _spending(found: "PrivacySpending") -> Iterator[str]:
     noisy = found.server.rho or (found.most is not None and found.most.rho)
     if noisy:
-        meaning = MEANINGS[found.adjacency]
-        yield f"noise hides ({found.adjacency} adjacency): {meaning}; epsilon is at delta {found.delta:g}"
+        meaning = ADJACENCY_MEANINGS[found.adjacency]
+        yield f"noise hides one client ({found.adjacency}): {meaning}; epsilon is at delta {found.delta:g}"
+        yield "rho is another measure of the same loss: that of several sums is added up, and gives epsilon"
     rounds = "" if found.participations is None else f" of {counted(found.participations, 'round')}"
     yield f"by the server's count, a client in every released sum{rounds}: {_spent(found.server)}"
     if found.most is not None and found.least is not None:
@@ -251,7 +248,7 @@ def _rounds(rounds: Sequence[int]) -> str:
 def _bytes(found: "ByteTraffic | None", subject: "RunSummary") -> Iterator[str]:
     if found is None:
         return
-    yield f"{'stage':<10} {'up':>14} {'closed form':>14} {'down':>14} {'closed form':>14}"
+    yield f"{'stage':<10} {'up':>14} {'predicted':>14} {'down':>14} {'predicted':>14}"
     yield from map(_stage, found.stages)
     if found.exact == found.sums:
         yield f"all {found.sums:,} set-ups and sums take what the protocol says, to the byte"

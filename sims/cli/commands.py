@@ -68,8 +68,13 @@ MODULES = {
 
 def require(extra: str) -> None:
     """Raise ``UserError`` unless all modules of ``extra``, a set of optional dependencies, are installed."""
-    if not all(_is_there(module) for module in MODULES[extra]):
+    if not has(extra):
         raise UserError(f"this command needs the extra '{extra}': pip install 'secagg[{extra}]'")
+
+
+def has(extra: str) -> bool:
+    """Return whether all modules of ``extra``, a set of optional dependencies, are installed."""
+    return all(_is_there(module) for module in MODULES[extra])
 
 
 def _is_there(module: str) -> bool:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from sims.cli.commands import Subparsers, UserError
+from sims.cli.commands import Subparsers, UserError, has
 from sims.cli.options import add_choice, add_value
 
 CHANNELS = ("plain", "secure", "processes", "ray")
@@ -20,6 +20,8 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("name", type=Path, metavar="NAME", help="the file, such as mine or mine.toml")
     add_value(parser, "--algorithm", str, "fedavg", "NAME", "the algorithm; secagg plan lists all")
     add_choice(parser, "--channel", CHANNELS, default="secure", text="how sums are made")
+    text = "add noise to every sum, and say whether the run then learns (default: noise in comments)"
+    parser.add_argument("--private", action="store_true", help=text)
     parser.set_defaults(run=run, extra="sims")
 
 
@@ -31,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"secagg init: {str(args.name)!r} is no name of a file: take one such as mine")
     path = args.name if args.name.suffix == ".toml" else args.name.with_name(f"{args.name.name}.toml")
     try:
-        text = written(path.stem, algorithm=args.algorithm, channel=args.channel)
+        text = written(path.stem, algorithm=args.algorithm, channel=args.channel, private=args.private)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except ParameterError as error:
@@ -41,4 +43,18 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise UserError(f"secagg init: {path} cannot be written: {error.strerror}") from None
     print(f"{path} is written: secagg simulate {path} runs it")
+    if args.private and has("fl"):
+        _say_learning(path)
     return 0
+
+
+def _say_learning(path: Path) -> None:
+    """Print whether the run that the written scenario describes will learn, in spite of its noise."""
+    from sims.plan.signal_and_noise import verdict
+    from sims.scenario import load
+    from sims.simulation.expected_signal import expected_signal
+
+    (cell,) = load(path).variants
+    found = expected_signal(cell.settings, Path())  # its data come with the package
+    assert found is not None  # it has noise
+    print(f"will it learn? {verdict(found)}")

@@ -3,11 +3,13 @@
 import argparse
 import json
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sims.cli import noise_sweep
 from sims.cli.commands import Subparsers, UserError
 from sims.cli.options import add_choice, add_value, add_whole, fraction, whole
-from sims.text_format import counted
+from sims.text_format import ADJACENCY_MEANINGS, counted
 
 if TYPE_CHECKING:
     from secagg.noise.part_plan import Plan
@@ -18,11 +20,6 @@ AUTO = "auto"
 SMALLEST = Fraction(1, 10**300)
 LARGEST = Fraction(10**300)
 NOTICEABLE = 1 + 1e-6
-MEANINGS = {
-    "zero-out": "replacing one client's vector by zeros",
-    "add-remove": "adding or removing one client (who takes part is public)",
-    "replace": "replacing one client's vector by another",
-}
 
 
 def add(subparsers: Subparsers) -> None:
@@ -32,9 +29,9 @@ def add(subparsers: Subparsers) -> None:
         description="Find the grid and the noise with which sums of vectors of bounded norm are "
         "differentially private: every client adds its own discrete Gaussian noise, and the server sees "
         "only the total.",
-        epilog="The exit status is 0 if a plan was found, and 2 if not or if an argument is wrong. "
-        'JSON then is {"ok": false, "problem": ..., "bits_needed": ...}; bits_needed is null if more bits do '
-        "not help.",
+        epilog="The exit status is 0 if a plan was found (with --sweep, one at least), and 2 if not or if an "
+        'argument is wrong. JSON then is {"ok": false, "problem": ..., "bits_needed": ...}; bits_needed is '
+        "null if more bits do not help.",
     )
     add_whole(parser, "--clients", 1, 1 << 20, 100, "clients in a sum")
     add_whole(parser, "--dim", 1, 1 << 32, 65536, "elements of a vector; padded to a power of two")
@@ -60,8 +57,20 @@ def add(subparsers: Subparsers) -> None:
         text="Renyi orders at which epsilon is computed: all real ones, or 2 to 128 and 256, which are too "
         "few for a small epsilon",
     )
+    _add_sweep(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines (default lines)")
     parser.set_defaults(run=run)
+
+
+def _add_sweep(parser: argparse.ArgumentParser) -> None:
+    text = (
+        "find the noise for several values of epsilon, clients, bits or dropouts, such as epsilon=1,2,4 or "
+        "clients=100:500:100; given several times, for all combinations (default None)"
+    )
+    parser.add_argument("--sweep", action="append", type=noise_sweep.axis, metavar="NAME=VALUES", help=text)
+    for name, form in (("--csv", "CSV"), ("--plot", "a plot, as SVG")):
+        text = f"write the sweep to this file as {form} (default None)"
+        parser.add_argument(name, type=Path, metavar="FILE", help=text)
 
 
 def _add_client_options(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +104,10 @@ def run(args: argparse.Namespace) -> int:
         setattr(args, name, float(getattr(args, name)))
     from secagg.errors import LocalError
 
+    if args.sweep:
+        return noise_sweep.run(args, _plan)
+    if args.csv is not None or args.plot is not None:
+        raise UserError("secagg noise: --csv and --plot write a sweep: add --sweep, such as epsilon=1,2,4")
     try:
         plan = _plan(args)
     except (LocalError, ImportError) as error:  # the latter without dp-accounting
@@ -173,12 +186,13 @@ def _lines(plan: "Plan", args: argparse.Namespace) -> list[str]:
         "sigma_released": f"{plan.sigma_released:.6g} is what it holds if no client drops out",
         "usefulness": f"the noise on a total has a norm of about {plan.noise_norm:.4g}, and the total itself "
         f"of {args.clients * args.clip:.4g} at most",
-        "tau": f"{plan.tau:.3g} is how far a sum of noise is from one discrete Gaussian",
-        "rho": f"{plan.rho:.6g} for every sum, as zCDP ({args.adjacency})",
+        "tau": f"{plan.tau:.3g} is how far all clients' noise is from the noise that epsilon is for",
+        "rho": f"{plan.rho:.6g} for every sum ({args.adjacency}): another measure of the loss, which adds "
+        "up over sums (zero-concentrated differential privacy)",
         "epsilon": f"{plan.epsilon:.6g} for {counted(args.sums, 'sum')} at a delta of {args.delta:g} "
         f"({args.adjacency}; {args.orders} orders)",
-        "meaning": f"{MEANINGS[args.adjacency]} makes whatever the totals may show at most e^epsilon times "
-        "as likely, up to a probability of delta",
+        "meaning": f"{ADJACENCY_MEANINGS[args.adjacency]} makes whatever the totals may show at most "
+        "e^epsilon times as likely, up to a probability of delta",
     }
     if _is_coarse(plan):
         rows["coarse"] = (

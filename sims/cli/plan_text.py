@@ -4,11 +4,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from secagg.session_params import LIVENESS_BITS
+from sims.plan.signal_and_noise import described, verdict
 from sims.text_format import EXACT_TOTAL, counted, size
 
 if TYPE_CHECKING:
     from protocols.catalogue_entry import Parameter
     from sims.plan.cost_plan import CostPlan, GroupCost, PartCost, SumCost
+    from sims.plan.signal_and_noise import SignalAndNoise
     from sims.plan.transport_latency import TransportCost
 
 
@@ -23,6 +25,8 @@ def lines(name: str, outlook: "CostPlan") -> Iterator[str]:
     for each in outlook.sums:
         yield from _sum_lines(each, outlook.quorum)
     yield "every total also reveals the number of clients in it"
+    if outlook.signal is not None:
+        yield from _learning(outlook.signal)
     yield from _chances(outlook)
     yield from (f"caution: {caution}" for caution in outlook.cautions)
     if outlook.unsafe:
@@ -53,7 +57,10 @@ def _sum_lines(each: "SumCost", quorum: int) -> Iterator[str]:
     )
     yield f"  reveals        {each.reveals}"
     if each.rho is not None:
-        yield f"  private        yes: {each.rho:.3g} rho (zCDP) a sum; the number of clients has no noise"
+        yield (
+            f"  private        yes: it costs a client {each.rho:.3g} rho, a measure of lost privacy that "
+            "adds up over sums; the number of clients has no noise"
+        )
     else:
         yield f"  private        no: {EXACT_TOTAL}"
     if each.least_clients > quorum:
@@ -70,6 +77,12 @@ def _part_lines(part: "PartCost") -> Iterator[str]:
             f"  {'':<14} noise of standard deviation {part.sigma_total:.3g} on each number of a "
             f"total over all clients, and {part.sigma_mean:.3g} on the mean"
         )
+
+
+def _learning(signal: "SignalAndNoise") -> Iterator[str]:
+    """Yield lines that say how large the noise is beside what the run can learn."""
+    yield f"will it learn? {verdict(signal)}"
+    yield from (f"  {each.kind}: {described(each)}" for each in signal.vectors)
 
 
 def _chances(outlook: "CostPlan") -> Iterator[str]:

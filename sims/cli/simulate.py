@@ -18,12 +18,14 @@ from sims.records.run_file_names import REPORT
 
 if TYPE_CHECKING:
     from sims.scenario import Scenario
+    from sims.scenario.settings import Settings
     from sims.sweep import Results, SweepSummary
     from sims.sweep.cell_tasks import CellTask
     from sims.sweep.run import RayJobs
 
 CELLS_FAILED = 1
 DATA_VARIABLE = "SECAGG_DATA"
+MOST_PREDICTED = 8  # cells with noise for which a trial round tells whether they learn
 
 
 def add(subparsers: Subparsers) -> None:
@@ -82,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
     with user_errors("simulate", LocalError):
         scenario, results = _prepared(args)
         tasks = _planned(args, scenario, results)
+        _say_expected(args, scenario)
         summary = _swept(args, scenario, results, tasks)
     if summary.stopped:
         return _say_stopped(args, summary, tasks)
@@ -141,6 +144,35 @@ def _planned(args: argparse.Namespace, scenario: "Scenario", results: "Results")
     return plan_tasks(
         scenario.variants, results, out=args.out, name=scenario.name, resume=args.resume, restart=args.restart
     )
+
+
+def _say_expected(args: argparse.Namespace, scenario: "Scenario") -> None:
+    """Print, for cells with noise that are to be run, whether they can learn."""
+    known = _known(args.out / f"{scenario.name}.jsonl")
+    left = [
+        each for each in scenario.variants if each.settings.privacy is not None and each.digest not in known
+    ]
+    for cell in left[:MOST_PREDICTED]:
+        _say_learning(f"{cell}: " if cell.key else "", cell.settings, _data(args))
+    if len(left) > MOST_PREDICTED:
+        _say(f"whether the other {len(left) - MOST_PREDICTED} cells with noise learn was not predicted")
+
+
+def _say_learning(name: str, settings: "Settings", root: Path) -> None:
+    """Print whether a simulation with noise can learn. A mistake in its settings is left to the run itself,
+    which reports it with the cell that it belongs to."""
+    from fl.errors import FLError
+    from secagg.errors import SecaggError
+    from sims.config_problems import ConfigError
+    from sims.plan.signal_and_noise import verdict
+    from sims.simulation.expected_signal import expected_signal
+
+    try:
+        found = expected_signal(settings, root)
+    except (FLError, SecaggError, ConfigError):
+        return
+    if found is not None:
+        _say(f"{'WARNING: ' if found.effect.warns else ''}{name}will it learn? {verdict(found)}")
 
 
 def _swept(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
-from math import sqrt
 from typing import Final, assert_never, get_type_hints
 
 import numpy as np
@@ -24,6 +23,7 @@ from secagg.session_params import SessionParams
 from secagg.sum_spec import L2, Count, LInf, Part, Residue, SumSpec
 from secagg.trust_levels import Trust
 from sims.plan.completion_probability import CompletionProbability
+from sims.plan.signal_and_noise import SignalAndNoise, sigma_of_total, signal_and_noise
 from sims.text_format import PLANNED_DIFFERENCING
 
 
@@ -96,6 +96,7 @@ class CostPlan:
     groups: tuple[GroupCost, ...]
     unsafe: str  # why the algorithm is refused under a malicious server; empty if it is allowed
     cautions: tuple[str, ...] = ()  # what may end sums early, or limit how often they are repeated
+    signal: SignalAndNoise | None = None  # the noise beside what can be learned; None without noise
 
 
 _UNCONDITIONAL: Final = SessionParams(trust=Trust.CURIOUS, corrupt=0, sums=MAX_SUMS)
@@ -153,6 +154,7 @@ def plan_costs(algorithm: AnyAlgorithm, conditions: Conditions) -> CostPlan:
         groups=tuple(groups),
         unsafe=_unsafe(algorithm),
         cautions=(*session.cautions, *_differencing(sums, conditions)),
+        signal=signal_and_noise(algorithm),
     )
 
 
@@ -217,9 +219,7 @@ def _least_with_noise(spec: SumSpec, clients: int) -> int:
 
 
 def _part(part: Part, spec: SumSpec, clients: int, resolution: float | None) -> PartCost:
-    total = None
-    if part.noise is not None and spec.promise is not None:
-        total = sqrt(clients * part.noise.variance * spec.promise.left(clients)) / part.noise.scale
+    total = sigma_of_total(part, spec, clients)
     mean = None if total is None else total / clients
     return PartCost(part.name, part.size, part.bits, _meaning(part, resolution), total, mean)
 
@@ -289,6 +289,7 @@ def as_json(plan: CostPlan) -> Mapping[str, object]:
     """Return the plan as a dictionary for JSON, with `needs_all_clients` under the key `needs_everybody`."""
     found = asdict(plan) | {"trust": str(plan.trust), "key_agreement": str(plan.key_agreement)}
     found["needs_everybody"] = found.pop("needs_all_clients")
+    found["signal"] = None if plan.signal is None else plan.signal.as_json()
     return found
 
 

@@ -20,7 +20,7 @@ from sims.audit.audit_result import (
 from sims.report.html_elements import ReportTable, TableCell, number_cell, percent_cell, size_cell, text_cell
 from sims.report.reported_run import MEASURES, POOLED, ReportedRun, accuracy_key, judged
 from sims.report.sum_and_privacy_plots import STAGES
-from sims.text_format import counted, sentence_of
+from sims.text_format import ADJACENCY_MEANINGS, counted, sentence_of
 
 _SET_UP: Final = "set-up"
 _NO_NOISE: Final = TableCell("no noise", tone="bad")
@@ -112,7 +112,8 @@ def _spending(audit: Audit) -> ReportTable:
         caption="What privacy has cost",
         columns=("Who keeps count", "rho", "Epsilon", "Delta", "Sums without noise"),
         rows=tuple(_spent(name, spent) for name, spent in parties if spent is not None),
-        note=f"Adjacency: {spending.adjacency}. {sentence_of(spending.why)}{budget}",
+        note=f"Noise hides {ADJACENCY_MEANINGS[spending.adjacency]}. rho measures the same loss, "
+        f"and adds up over sums; epsilon follows from it. {sentence_of(spending.why)}{budget}",
     )
 
 
@@ -207,8 +208,8 @@ def _stages(audit: Audit) -> ReportTable:
     sent = audit.traffic
     return ReportTable(
         key="stages",
-        caption="Bytes of all clients together, measured and as the closed form says",
-        columns=("Stage", "Up", "Up, closed form", "Down", "Down, closed form", "Frames up", "Frames down"),
+        caption="Bytes of all clients together, measured and as predicted",
+        columns=("Stage", "Up", "Up, predicted", "Down", "Down, predicted", "Frames up", "Frames down"),
         rows=() if sent is None else tuple(_stage_bytes(each) for each in sent.stages),
         note=_agreement(audit),
     )

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Final
 
 from sims import text_format
+from sims.audit.guarantee_text import Strength, effective_epsilon, exposed
 from sims.report.reported_run import MEASURES, ReportedRun
 from sims.text_format import counted, values_of
 
@@ -157,12 +158,13 @@ def _sent(best: ReportedRun, of: str) -> list[KeyFigure]:
 
 def _epsilon(runs: Sequence[ReportedRun]) -> KeyFigure:
     """Return the figure of the largest epsilon of a run, over all of its sums; "none" if a run has none."""
-    found = [each.audit.guarantee for each in runs]
-    without = next((each for each in found if each.epsilon is None), None)
+    audits = [each.audit for each in runs]
+    without = next((each for each in audits if effective_epsilon(each) is None), None)
     if without is not None:
-        return KeyFigure("Epsilon", "none", without.why)
-    most = max(found, key=lambda each: each.epsilon or 0.0)
-    remark = f"of all sums together, at a delta of {text_format.delta(most.delta)}"
+        return KeyFigure("Epsilon", "none", exposed(without) or without.guarantee.why)
+    most = max(audits, key=lambda each: effective_epsilon(each) or 0.0).guarantee
+    strength = Strength.of(most.epsilon).value
+    remark = f"of all sums together, at a delta of {text_format.delta(most.delta)}: {strength} protection"
     return KeyFigure("Epsilon", text_format.short(most.epsilon), remark)
 
 

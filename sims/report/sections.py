@@ -14,6 +14,7 @@ from sims.records.run_directory import SERVED
 from sims.report.audit_and_comparison_tables import compared, findings
 from sims.report.headline import KeyFigure, figures, sentence
 from sims.report.html_elements import NOTHING, Child, Markup, element, tabulated
+from sims.report.privacy_panel import glossary, panels
 from sims.report.reported_run import ReportedRun
 from sims.report.sum_and_privacy_plots import privacy, steps, survivors, traffic
 from sims.report.svg_plots import Drawable, figure
@@ -147,6 +148,17 @@ def _card(shown: KeyFigure) -> Markup:
         element("dd", shown.value, class_="value"),
         element("dd", shown.remark, class_="remark") if shown.remark else None,
     )
+
+
+# --- privacy ---
+
+
+def _privacy(runs: Sequence[ReportedRun], _detail: Detail) -> Markup:
+    return _section("privacy", "Privacy: what this says about one client", panels(runs))
+
+
+def _glossary(_runs: Sequence[ReportedRun], _detail: Detail) -> Markup:
+    return _section("glossary", "Glossary", glossary())
 
 
 # --- what is not private ---
@@ -326,9 +338,11 @@ def _section(key: str, title: str, *content: Child) -> Markup:
 
 # All sections, in the order of the page.
 SECTIONS: Final = (
+    PageSection("privacy", "Privacy", _privacy),
     PageSection("exposed", "Not private", _exposed),
     PageSection("course", "What happened", _course),
     PageSection("audit", "Audit", _audits),
     PageSection("scenario", "Scenario", _settings),
     PageSection("again", "Reproduce", _again),
+    PageSection("glossary", "Glossary", _glossary),
 )

@@ -4,6 +4,7 @@ are comments, and lines that begin with `#` and no blank are settings that are d
 from __future__ import annotations
 
 import textwrap
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -18,7 +19,42 @@ _WIDTH: Final = 100
 _PROVIDED: Final = frozenset({"rate", "population"})
 # Values that the private variant requires, so that [privacy] can be enabled.
 _WITH_NOISE: Final = {"weighted": False, "fast": False}
+_CLIP: Final = "clip"
+
+
+@dataclass(frozen=True)
+class _NoiseValues:
+    """A clip that updates on digits reach, and an epsilon, with which a private run of 50 clients learns."""
+
+    clip: float = 2.0
+    epsilon: float = 8.0
+
+
+_USUAL: Final = _NoiseValues()
+# Updates of these algorithms are shorter, or their noise is shared by more sums or by fewer clients.
+_NOISE_VALUES: Final = {
+    "fedprox": _NoiseValues(clip=0.5),
+    "fedavg+": _NoiseValues(clip=0.5),
+    "lg-fedavg": _NoiseValues(clip=0.3),
+    "lp-proj-2": _NoiseValues(clip=0.1),
+    "pfedme": _NoiseValues(clip=0.1, epsilon=16.0),
+    "per-fedavg": _NoiseValues(clip=0.05, epsilon=16.0),
+    "simplicial": _NoiseValues(clip=1.0, epsilon=20.0),
+}
 _STEP: Final = 0.5
+
+
+@dataclass(frozen=True)
+class _Size:
+    """How many clients train, and how long each of them trains in a round."""
+
+    clients: int = 20
+    epochs: int = 2
+    batch: int = 16
+
+
+_PLAIN: Final = _Size()
+_FOR_NOISE: Final = _Size(clients=50, epochs=4, batch=8)
 # Learning rates on digits: with the default pull of lp-proj-2, larger rates diverge.
 _RATE: Final = 0.3
 _RATES: Final = {"lp-proj-2": 0.05}
@@ -44,7 +80,7 @@ kind = "digits"
 [partition]  # how they are spread over clients; left out where data has clients already
 kind = "dirichlet"
 alpha = 0.5  # of this kind: the smaller, the fewer classes has a client
-clients = 20
+clients = {clients}
 test = 0.2  # part of every client's samples; "given" is the data set's own test set
 validation = 0.0
 held_out = 0  # clients that never train
@@ -55,8 +91,8 @@ kind = "softmax"  # or linear, mlp, cnn-mnist, lenet, resnet, ...; further keys 
 
 [training]  # what a client does between two sums
 rate = {rate}
-epochs = 2  # or: steps = 10
-batch = 16  # without it, a step takes all data of a client
+epochs = {epochs}  # or: steps = 10
+batch = {batch}  # without it, a step takes all data of a client
 #momentum = 0.0
 #weight_decay = 0.0
 #clip = 10.0  # bounds the norm of every gradient
@@ -136,16 +172,21 @@ keep = "run"  # a directory for every run, with ledger, metrics and report; "tab
 """
 
 
-def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure") -> str:
-    """Return a scenario file with comments, ready to run. Raise `ParameterError` for an unknown algorithm."""
+def written(name: str, *, algorithm: str = "fedavg", channel: str = "secure", private: bool = False) -> str:
+    """Return a scenario file with comments, ready to run. If `private`, its sums have noise; otherwise, the
+    settings for noise are comments. Raise `ParameterError` for an unknown algorithm, or if `private` and the
+    algorithm has no private variant."""
     entry = find(algorithm)
-    built = entry.build(dim=10, clients=20, **entry.example)
+    if private and entry.budget is None:
+        raise ParameterError(f"{algorithm} has no private variant: leave out --private")
+    size = _PLAIN if entry.budget is None else _FOR_NOISE
+    built = entry.build(dim=10, clients=size.clients, **entry.example)
     per_round = "" if built.needs_all_clients else "#per_round = 20  # clients drawn for every round; all\n"
     return (
-        _HEAD.format(name=name, summary=entry.summary, rate=_RATES.get(entry.name, _RATE))
-        + _algorithm(entry)
+        _HEAD.format(name=name, summary=entry.summary, rate=_RATES.get(entry.name, _RATE), **asdict(size))
+        + _algorithm(entry, private=private)
         + _server(entry, built)
-        + _privacy(entry)
+        + _privacy(entry, private=private)
         + _COHORT.format(per_round=per_round, channel=channel, what=_what(built))
     )
 
@@ -158,7 +199,7 @@ def _what(built: AnyAlgorithm) -> str:
     return "common" if type(within).personal is Algorithm.personal else "both"
 
 
-def _algorithm(entry: CatalogueEntry) -> str:
+def _algorithm(entry: CatalogueEntry, *, private: bool) -> str:
     lines = [
         "[algorithm]  # secagg plan says what each asks of clients, and reveals",
         f'name = "{entry.name}"',
@@ -166,19 +207,22 @@ def _algorithm(entry: CatalogueEntry) -> str:
     for each in entry.settings:
         left_out = each.name in _PROVIDED and (each.required or each.name == "population")
         if not each.private and not left_out:
-            lines += _setting(entry, each)
+            lines += _setting(entry, each, private=private)
     return "\n".join(lines) + "\n\n"
 
 
-def _setting(entry: CatalogueEntry, each: Parameter) -> list[str]:
+def _setting(entry: CatalogueEntry, each: Parameter, *, private: bool) -> list[str]:
     value = entry.example.get(each.name, each.default)
     if entry.budget is not None:
         value = _WITH_NOISE.get(each.name, value)
+        if each.name == _CLIP and each.name in entry.example:
+            value = _NOISE_VALUES.get(entry.name, _USUAL).clip
     if value is None:
         return _prose(f"{each.name}: {each.meaning}")
     changed = each.default is not None and value != each.default
     remark = f"  # noise needs this; the default is {_toml(each.default)}" if changed else ""
-    return [*_prose(each.meaning), f"{'' if each.required else '#'}{each.name} = {_toml(value)}{remark}"]
+    taken = each.required or (changed and private)
+    return [*_prose(each.meaning), f"{'' if taken else '#'}{each.name} = {_toml(value)}{remark}"]
 
 
 def _server(entry: CatalogueEntry, built: AnyAlgorithm) -> str:
@@ -189,21 +233,27 @@ def _server(entry: CatalogueEntry, built: AnyAlgorithm) -> str:
     return _SERVER
 
 
-def _privacy(entry: CatalogueEntry) -> str:
+def _privacy(entry: CatalogueEntry, *, private: bool) -> str:
     if entry.budget is None:
         return f"# {entry.name} has no private variant, and so no table [privacy].\n\n"
-    own = [each for each in entry.settings if each.private]
+    epsilon = _NOISE_VALUES.get(entry.name, _USUAL).epsilon
     lines = [
-        "#[privacy]  # noise on every sum: a budget of all rounds together",
-        "#epsilon = 8.0  # or: rho = 1.0, without delta",
-        "#delta = 1e-5",
-        "#dropouts = 4  # clients of a round that may send nothing",
-        "#removable = false  # whether noise of those who stayed is taken away again",
+        "[privacy]  # noise on every sum: a budget of all rounds together",
+        f"epsilon = {epsilon}  # a smaller one hides more, by more noise; or: rho = 1.0, without delta",
+        "delta = 1e-5  # chance that more is lost than epsilon says: far below 1 / number of clients",
+        "dropouts = 5  # clients of a round that may send nothing",
+        "removable = false  # whether noise of those who stayed is taken away again",
     ]
-    for each in own:
-        value = _STEP if each.default is None else each.default
-        lines += [*_prose(each.meaning), f"#{each.name} = {_toml(value)}"]
-    return "\n".join(lines) + "\n\n"
+    for each in entry.settings:
+        if each.private:
+            value = _STEP if each.default is None else each.default
+            lines += [*_prose(each.meaning), f"{each.name} = {_toml(value)}"]
+    head = _prose(
+        "Fewer clients, a smaller epsilon, a larger clip or a larger model mean more noise: secagg simulate "
+        "says before the first round whether the run can still learn. Noise also needs what above is marked."
+    )
+    shown = lines if private else [line if line.startswith("# ") else f"#{line}" for line in lines]
+    return "\n".join([*head, *shown]) + "\n\n"
 
 
 def _prose(text: str) -> list[str]:

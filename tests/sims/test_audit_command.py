@@ -40,6 +40,7 @@ def test_a_run_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "private: FedAvg, 5 clients, 3 parameters",
         "Integrity",
         "What the server learned",
+        "What this means for one client",
         "What it cost",
         "What is not private",
         "Drop-outs and refusals",
