@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -121,7 +122,7 @@ class RunDirectory:
         replace_file(self / name, data, mode=mode, sync=sync)
 
     def write_json(self, name: str, content: Mapping[str, Any], *, sync: bool = True) -> None:
-        self.write(name, json.dumps(content, indent=1, allow_nan=False).encode() + b"\n", sync=sync)
+        self.write(name, json_text(content), sync=sync)
 
     @contextmanager
     def locked(self) -> Iterator[Self]:
@@ -186,6 +187,11 @@ def write_all(handle: int, data: bytes) -> None:
         left = left[os.write(handle, left) :]
 
 
+def json_text(content: Mapping[str, Any]) -> bytes:
+    """Return a JSON object as the text that is written to files."""
+    return json.dumps(content, indent=1, allow_nan=False).encode() + b"\n"
+
+
 def json_object(data: bytes) -> dict[str, Any] | None:
     """Return the JSON object that `data` encodes, or None if `data` is not a JSON object."""
     try:
@@ -214,6 +220,7 @@ class LinesFile:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._handle = os.open(path, flags, PUBLIC)
         self.count = 0  # lines in the file
+        self._size, self._state = 0, hashlib.sha256()  # of these lines
 
     @classmethod
     def create(cls, path: Path) -> Self:
@@ -230,6 +237,7 @@ class LinesFile:
         file = cls(path)
         file._cut(len(kept))
         file.count = count
+        file._note(kept)
         return file
 
     def _cut(self, size: int) -> None:
@@ -247,6 +255,16 @@ class LinesFile:
                 os.ftruncate(self._handle, size)
                 raise
         self.count += 1
+        self._note(line)
+
+    def _note(self, data: bytes) -> None:
+        self._size += len(data)
+        self._state.update(data)
+
+    @property
+    def size_and_hash(self) -> tuple[int, str]:
+        """The number of bytes in the file, and their SHA-256 in hex."""
+        return self._size, self._state.hexdigest()
 
     def sync(self) -> None:
         with disk_errors(self._path):

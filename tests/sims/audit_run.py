@@ -22,10 +22,11 @@ from secagg.distributed_noise import NoiseAssumptions
 from secagg.keys import Identity
 from secagg.ledger import ServerLedger
 from secagg.noise.privacy_goal import Goal
-from sims.coordination.run_writer import as_toml, described
+from sims.coordination.run_writer import as_toml
 from sims.records import RunDirectory
 from sims.records.ledger_signature import SignedHead, write_head
 from sims.records.run_directory import FORMAT, LinesFile
+from sims.records.sum_descriptions import described
 from sims.records.sum_records import SessionRecord, StageRecord, SumRecord
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.scenario.loading_and_variants import Variant
