@@ -21,11 +21,11 @@ from sims.audit.privacy_cost import (
     wrong_charges,
 )
 from sims.audit.released_sums import kinds_of, releases, round_ranges
-from sims.audit.run_files import Evidence
+from sims.audit.run_files import Evidence, Row
 from sims.audit.run_outcomes import achieved, groups, losses, tail
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
-from sims.records.run_file_names import SCENARIO
+from sims.records.run_file_names import RUN, SCENARIO, SUMS
 
 
 def audit_run(
@@ -46,9 +46,8 @@ def audit_run(
 
 
 def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
-    evidence = Evidence.of(path)
-    scenario = evidence.directory / SCENARIO
-    settings = toml_tables(scenario) if scenario.exists() else {}
+    evidence = Evidence.of(path, server_key)
+    settings = _tables(evidence)
     found = examined(evidence, server_key)
     records = found.records
     chosen, remark = delta_of(evidence, settings, delta)
@@ -77,12 +76,18 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         exposures=exposures(evidence, kinds, described, learned),
         groups=groups(evidence, kinds, records),
         losses=losses(evidence),
-        traffic=traffic(evidence, records),
+        traffic=None if evidence.withheld & {RUN, SUMS} else traffic(evidence, records),
         canaries=canaries(evidence),
         achieved=achieved(evidence),
         remarks=tuple(remarks),
         tail=tail(evidence),
     )
+
+
+def _tables(evidence: Evidence) -> Row:
+    """Return the tables of the scenario; {} if it is missing or was altered."""
+    scenario = evidence.directory / SCENARIO
+    return toml_tables(scenario) if scenario.exists() and SCENARIO not in evidence.withheld else {}
 
 
 def _subject(evidence: Evidence) -> RunSummary:
@@ -97,7 +102,7 @@ def _subject(evidence: Evidence) -> RunSummary:
         clients=run["clients"],
         per_round=run["per_round"],
         dim=run["dim"],
-        attackers=run.get("corrupt", 0),
+        attackers=int(run.get("corrupt", 0)),
         channel=run["channel"],
         trust=run["trust"],
         key_agreement=run["key_agreement"],
@@ -112,6 +117,7 @@ def _subject(evidence: Evidence) -> RunSummary:
         seconds=float((run.get("seconds") or {}).get("wall", 0.0)),
         command=run.get("command") or "",
         cluster=run.get("cluster"),
+        withheld=evidence.unknown,
     )
 
 
@@ -120,7 +126,11 @@ def as_json(audit: Audit) -> dict[str, Any]:
     properties `intact`, `sound` and `mean` are added."""
     found = asdict(audit)
     found |= {"intact": audit.intact, "sound": audit.sound}
+    found["integrity"]["verdict"] = str(audit.integrity.verdict)
     found["subject"]["corrupt"] = found["subject"].pop("attackers")
+    for name in found["subject"].pop("withheld"):
+        if name in found["subject"]:
+            found["subject"][name] = None
     if audit.subject.cluster is None:
         del found["subject"]["cluster"]
     for group, own in zip(found["groups"], audit.groups, strict=True):

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import shutil
 import sys
 import textwrap
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from sims.cli.commands import Subparsers, UserError, user_errors
 from sims.cli.options import add_value, delta
+from sims.cli.server_key import add_server_key, server_key
 
 if TYPE_CHECKING:
     from sims.audit.audit_result import Audit
 
 WRONG = 1
 _NARROW = 40
-HEX_KEY = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def add(subparsers: Subparsers) -> None:
@@ -36,12 +35,7 @@ def add(subparsers: Subparsers) -> None:
     )
     text = "put several runs beside each other in one table, as is done with a sweep (default no)"
     parser.add_argument("--compare", action="store_true", help=text)
-    parser.add_argument(
-        "--server-key",
-        metavar="KEY",
-        help="the server's public key, which has to have signed the ledger: 64 hexadecimal digits, a file "
-        "with them, or the server's certificate; without, the key that signed is shown (default None)",
-    )
+    add_server_key(parser)
     text = "at which epsilon is computed, above 0 and below 1; without, the scenario's"
     add_value(parser, "--delta", delta, None, "NUMBER", text)
     parser.add_argument("--all", action="store_true", help="list each sum (default stretches of rounds)")
@@ -53,13 +47,14 @@ def run(args: argparse.Namespace) -> int:
     from secagg.errors import LocalError
     from sims.audit.audit_run import audit_run
     from sims.records import find_runs
+    from sims.report.page import with_page_checked
 
     if not args.compare and len(args.runs) > 1:
         raise UserError("secagg audit: give one run, or --compare to put several beside each other")
-    key = None if args.server_key is None else _key(args.server_key)
+    key = server_key(args, "audit")
     with user_errors("audit", LocalError):
         paths = [run.path for path in args.runs for run in find_runs(path)]  # of a sweep, all its runs
-        audits = [audit_run(path, server_key=key, delta=args.delta) for path in paths]
+        audits = [with_page_checked(audit_run(path, server_key=key, delta=args.delta)) for path in paths]
     (_compare if args.compare or len(paths) > 1 else _show)(args, audits)
     return 0 if all(audit.sound for audit in audits) else WRONG
 
@@ -91,29 +86,3 @@ def _compare(args: argparse.Namespace, audits: "list[Audit]") -> None:
 
     found = compared(audits)
     print(json.dumps(as_json(found), indent=2) if args.json else "\n".join(map(printable, table(found))))
-
-
-# --- arguments --------------------------------------------------------------------------------------
-
-
-def _key(text: str) -> bytes:
-    """Return the public key that `text` gives: 64 hex digits, or a file with these or a certificate. Raise
-    `UserError` if it is neither."""
-    if HEX_KEY.fullmatch(text):
-        return bytes.fromhex(text)
-    try:
-        content = Path(text).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        raise UserError(
-            f"secagg audit: --server-key {text} is neither 64 hexadecimal digits nor a file that can be read"
-        ) from None
-    return bytes.fromhex(content) if HEX_KEY.fullmatch(content) else _of_certificate(Path(text))
-
-
-def _of_certificate(path: Path) -> bytes:
-    from secagg.errors import SecaggError
-    from secagg.net.certificates import certificate_key
-    from secagg.net.identity_and_registry_files import read_certificate
-
-    with user_errors("audit: --server-key", SecaggError):
-        return certificate_key(read_certificate(path))

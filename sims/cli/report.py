@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sims.cli.commands import Subparsers, user_errors
 from sims.cli.options import add_value
+from sims.cli.server_key import add_server_key, server_key
 
 
 def add(subparsers: Subparsers) -> None:
@@ -22,6 +23,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("directory", type=Path, metavar="RUN", help=text)
     text = "where the page is written; without, it is report.html in RUN"
     add_value(parser, "--output", Path, None, "FILE", text)
+    add_server_key(parser)
     parser.add_argument("--open", action="store_true", help="show it in a browser, too (default no)")
     parser.set_defaults(run=run, extra="sims")
 
@@ -31,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from sims.report import write_report
 
     with user_errors("report", LocalError):
-        path = write_report(args.directory, args.output)
+        path = write_report(args.directory, args.output, server_key=server_key(args, "report"))
     print(path)
     if args.open and not webbrowser.open(path.resolve().as_uri()):
         print(f"secagg report: there is no browser to show {path} in", file=sys.stderr)

@@ -23,7 +23,14 @@ from secagg.keys import KEY_BYTES, Identity
 from secagg.keys import verify as verify_signature
 from secagg.ledger import Head, Row
 from sims.config_problems import ConfigError
-from sims.records.ledger_signature import SIGNATURE_BYTES, AlteredLedger, bytes_of, row_count, row_hashes
+from sims.records.ledger_signature import (
+    SIGNATURE_BYTES,
+    AlteredLedger,
+    bytes_of,
+    read_heads,
+    row_count,
+    row_hashes,
+)
 from sims.records.run_directory import (
     FINISHED,
     RunDirectory,
@@ -34,6 +41,7 @@ from sims.records.run_directory import (
 )
 from sims.records.run_file_names import (
     LEDGER,
+    LEDGER_HEAD,
     LEDGER_INDEX,
     LEDGER_LOG,
     LEDGER_SEAL,
@@ -251,7 +259,7 @@ def _checked(run: RunDirectory) -> CheckedFiles:
     except AlteredManifest as error:
         return CheckedFiles(None, {MANIFEST: str(error)})
     if manifest is None:
-        return CheckedFiles(None)
+        return CheckedFiles(None, _removed_manifest(run))
     altered: dict[str, str] = {}
     settled: set[str] = set()
     remarks: list[str] = []
@@ -262,6 +270,16 @@ def _checked(run: RunDirectory) -> CheckedFiles:
     for name in _unlisted(run, manifest):
         _take_unlisted(run / name, name, manifest, altered, remarks)
     return CheckedFiles(manifest, altered, tuple(remarks), frozenset(settled))
+
+
+def _removed_manifest(run: RunDirectory) -> dict[str, str]:
+    """Return what is wrong with a run without a manifest: the ledger's signature says whether it has one."""
+    try:
+        had = (run / LEDGER_HEAD).exists() and read_heads(run)[-1].has_manifest
+    except ConfigError:
+        return {}  # reported with the ledger
+    path = run / MANIFEST
+    return {MANIFEST: f"{path} is missing: the ledger's signature says that there is one"} if had else {}
 
 
 def _compared(path: Path, name: str, manifest: Manifest, settled: set[str], remarks: list[str]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from secagg.ledger.file_lock import try_lock_file
 from secagg.net.atomic_files import file_status, is_directory
 from sims.config_problems import ConfigError
-from sims.records.run_file_names import LOCK, RUN, RUN_FILES, draft_of
+from sims.records.run_file_names import LOCK, MANIFEST, RUN, RUN_FILES, draft_of
 
 FORMAT: Final = 2
 PUBLIC: Final = 0o644
@@ -60,6 +60,11 @@ class RunDirectory:
         read."""
         found = file_status(self / RUN, ConfigError)
         return found is not None and stat.S_ISREG(found.st_mode)
+
+    @property
+    def has_records(self) -> bool:
+        """Return whether the directory holds a run, even if its `run.json` was removed."""
+        return self.exists or file_status(self / MANIFEST, ConfigError) is not None
 
     def facts(self) -> dict[str, Any]:
         """Return the object in `run.json`. Raise `ConfigError` if missing, damaged or of another version."""
@@ -143,9 +148,9 @@ def find_runs(path: Path) -> list[RunDirectory]:
     """Return the run in `path`, or else those in its subdirectories. Raise `ConfigError` if there is none."""
     if not is_directory(path, ConfigError):
         raise ConfigError(f"{path} is no directory; give that of a run, such as results/NAME")
-    if RunDirectory(path).exists:
+    if RunDirectory(path).has_records:
         return [RunDirectory(path)]
-    found = [RunDirectory(each) for each in sorted(path.iterdir()) if RunDirectory(each).exists]
+    found = [RunDirectory(each) for each in sorted(path.iterdir()) if RunDirectory(each).has_records]
     if not found:
         raise ConfigError(f"there is no run in {path}: secagg simulate makes one")
     return found

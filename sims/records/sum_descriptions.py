@@ -1,4 +1,4 @@
-"""Describes the kinds of sums of an algorithm for `run.json`: parts, bounds, noise, and what totals reveal."""
+"""Describes the kinds of sums of an algorithm for `run.json`: parts, bounds, noise, what totals reveal."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from sims.audit.audit_result import (
     Spent,
     StageBytes,
     SumKind,
+    Verdict,
 )
 from sims.report.html_elements import ReportTable, TableCell, number_cell, percent_cell, size_cell, text_cell
 from sims.report.reported_run import MEASURES, POOLED, ReportedRun, accuracy_key, judged
@@ -307,6 +308,5 @@ def _sent(audit: Audit, *, down: bool = False) -> TableCell:
 
 
 def _intact(audit: Audit) -> TableCell:
-    if not audit.intact:
-        return TableCell("altered", tone="bad")
-    return TableCell("intact", tone="good") if audit.integrity.key else TableCell("no ledger", tone="quiet")
+    tones = {Verdict.AUTHENTICATED: "good", Verdict.CONSISTENT: "quiet", Verdict.ALTERED: "bad"}
+    return TableCell(str(audit.integrity.verdict), tone=tones[audit.integrity.verdict])

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Final
 
 from sims import text_format
+from sims.audit.audit_result import Verdict
 from sims.report.reported_run import MEASURES, ReportedRun
 from sims.text_format import counted, values_of
 
@@ -181,7 +182,8 @@ def _epsilon(runs: Sequence[ReportedRun]) -> KeyFigure:
 def _integrity(runs: Sequence[ReportedRun]) -> KeyFigure:
     if broken := [each for each in runs if not each.audit.intact]:
         return KeyFigure("Records", "altered", f"in {counted(len(broken), 'run')}: see below")
-    signed = sum(each.audit.integrity.key is not None for each in runs)
-    if not signed:
-        return KeyFigure("Records", "no ledger", "a plain channel keeps none")
-    return KeyFigure("Records", "intact", "ledger and signature fit")
+    if all(each.audit.integrity.verdict is Verdict.AUTHENTICATED for each in runs):
+        return KeyFigure("Records", "authenticated", "signed with the server's key that the reader gave")
+    if any(each.audit.integrity.files is None for each in runs):
+        return KeyFigure("Records", "consistent", "not authenticated; written without a manifest")
+    return KeyFigure("Records", "consistent", "not authenticated: no server's key was given to compare with")
