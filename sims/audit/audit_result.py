@@ -84,6 +84,7 @@ class Integrity:
     remarks: tuple[str, ...]  # what cannot be checked, and why, one sentence each
     lost: int = 0  # number of sums that are in the ledger, but not in the log `sums.jsonl`
     files: int | None = None  # how many files the manifest lists; None if there is no valid manifest
+    in_use: tuple[str, ...] = ()  # remarks about files that exist only while the run is in use
     withheld: tuple[str, ...] = ()  # names of files that were altered: nothing is shown of what they say
 
     @property

@@ -73,6 +73,7 @@ def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
         remarks=tuple(remarks),
         lost=records.lost,
         files=None if manifest is None else len(manifest.files) + len(manifest.growing),
+        in_use=evidence.files.in_use,
         withheld=tuple(sorted(evidence.withheld)),
     )
     return Examined(reading, records, integrity)
@@ -203,8 +204,8 @@ _SAME: Final = 1e-6  # relative tolerance: clients add their costs as floats, in
 
 def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
     """Yield a sentence if clients' privacy costs in `spend.json` are impossible, given the run's sums."""
-    if RUN in evidence.withheld or SUMS in evidence.withheld:
-        return  # the number of clients, or who was in the sums, is not known
+    if evidence.is_plain or RUN in evidence.withheld or SUMS in evidence.withheld:
+        return  # the costs, the number of clients, or who was in the sums, are not known
     spend: Row = evidence.spend or {}
     for extra, own in ((False, spend), (True, spend.get("tail") or {})):
         claimed = own.get("clients") or {}

@@ -148,7 +148,7 @@ def kinds_of(written: Iterable[Mapping[str, Any]], entries: Iterable[MatchedSum]
 
 
 def _kind(name: str, row: Mapping[str, Any]) -> SumKind:
-    parts = tuple(_sum_part(part) for part in row["parts"])
+    parts = tuple(sum_part(part) for part in row["parts"])
     return SumKind(
         kind=name,
         group=row["group"],
@@ -160,7 +160,8 @@ def _kind(name: str, row: Mapping[str, Any]) -> SumKind:
     )
 
 
-def _sum_part(row: Mapping[str, Any]) -> SumPart:
+def sum_part(row: Mapping[str, Any]) -> SumPart:
+    """Return the part of a sum that `row`, its description in a ledger or in `run.json`, states."""
     return SumPart(
         name=row["name"],
         size=row["size"],

@@ -95,7 +95,7 @@ def _integrity(found: "Integrity") -> Iterator[str]:
     if found.key is not None:
         yield f"signed by the key {found.key}"
         yield f"fingerprint {found.fingerprint}" + (": the key you expect" if found.expected else "")
-    yield from found.remarks
+    yield from (*found.remarks, *found.in_use)
 
 
 # --- what was learned -------------------------------------------------------------------------------

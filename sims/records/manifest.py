@@ -55,6 +55,7 @@ FORMAT: Final = 1
 _PURPOSE: Final = "manifest of a run"
 _MOST_BYTES: Final = 1 << 20
 _MOST_NAME: Final = 255  # characters of a file's name
+_DRAFTS: Final = frozenset(map(draft_of, (*RUN_FILES, MANIFEST)))
 _TRIES: Final = 3  # a run that goes on replaces files while they are read
 # Files that other records vouch for: the ledger's head, its seal, and the page that can be computed again.
 _ASIDE: Final = frozenset({MANIFEST, LEDGER, LEDGER_SEAL, REPORT})
@@ -234,6 +235,7 @@ class CheckedFiles:
     manifest: Manifest | None
     altered: Mapping[str, str] = field(default_factory=dict)  # name -> a sentence
     remarks: tuple[str, ...] = ()
+    in_use: tuple[str, ...] = ()  # remarks about files that exist only while the ledger is open
     settled: frozenset[str] = frozenset()  # the files that are as listed, and not as they were before
 
 
@@ -267,9 +269,16 @@ def _checked(run: RunDirectory) -> CheckedFiles:
         problem = _compared(run / name, name, manifest, settled, remarks)
         if problem:
             altered[name] = f"{run / name} {problem}"
+    in_use: list[str] = []
     for name in _unlisted(run, manifest):
-        _take_unlisted(run / name, name, manifest, altered, remarks)
-    return CheckedFiles(manifest, altered, tuple(remarks), frozenset(settled))
+        path = run / name
+        if name in _OF_SQLITE and manifest.ledger is not None and not _left_over(path, manifest):
+            in_use.append(f"{name} is a file of SQLite, which nothing signs: the ledger is or was in use")
+        elif not manifest.is_final and name in _DRAFTS:
+            remarks.append(f"{name} is a file that the run was writing when it was stopped")
+        else:
+            altered[name] = f"{path} is not listed in the manifest: it was added"
+    return CheckedFiles(manifest, altered, tuple(remarks), tuple(in_use), frozenset(settled))
 
 
 def _removed_manifest(run: RunDirectory) -> dict[str, str]:
@@ -333,19 +342,9 @@ def _unlisted(run: RunDirectory, manifest: Manifest) -> Iterator[str]:
     yield from (name for name in names if name not in listed)
 
 
-def _take_unlisted(
-    path: Path, name: str, manifest: Manifest, altered: dict[str, str], remarks: list[str]
-) -> None:
-    """Add what an unlisted file means: a problem or, of files that an open or killed run leaves, a remark."""
-    if name in _OF_SQLITE and manifest.ledger is not None:
-        if name == LEDGER_LOG and manifest.is_final and path.stat().st_size:
-            altered[name] = f"{path} is not listed in the manifest: a finished run leaves no such file"
-        else:
-            remarks.append(f"{name} is a file of SQLite, which nothing signs: the ledger is or was in use")
-    elif not manifest.is_final and name in {draft_of(each) for each in (*RUN_FILES, MANIFEST)}:
-        remarks.append(f"{name} is a file that the run was writing when it was stopped")
-    else:
-        altered[name] = f"{path} is not listed in the manifest: it was added"
+def _left_over(path: Path, manifest: Manifest) -> bool:
+    """Return whether a file of SQLite is one that a finished run does not leave: a log with content."""
+    return path.name == LEDGER_LOG and manifest.is_final and path.stat().st_size > 0
 
 
 def check_ledger(manifest: Manifest, rows: Sequence[Row]) -> int:

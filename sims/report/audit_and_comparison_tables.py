@@ -18,11 +18,24 @@ from sims.audit.audit_result import (
     SumKind,
     Verdict,
 )
-from sims.report.html_elements import ReportTable, TableCell, number_cell, percent_cell, size_cell, text_cell
+from sims.report.html_elements import (
+    ReportTable,
+    TableCell,
+    Tone,
+    number_cell,
+    percent_cell,
+    size_cell,
+    text_cell,
+)
 from sims.report.reported_run import MEASURES, POOLED, ReportedRun, accuracy_key, judged
 from sims.report.sum_and_privacy_plots import STAGES
 from sims.text_format import counted, sentence_of
 
+VERDICT_TONES: Final[dict[Verdict, Tone]] = {
+    Verdict.AUTHENTICATED: "good",
+    Verdict.CONSISTENT: "quiet",
+    Verdict.ALTERED: "bad",
+}
 _SET_UP: Final = "set-up"
 _NO_NOISE: Final = TableCell("no noise", tone="bad")
 _EXCLUDED_COLUMNS: Final = ("Client", "Error", "What it did", "Barred for good")
@@ -308,5 +321,4 @@ def _sent(audit: Audit, *, down: bool = False) -> TableCell:
 
 
 def _intact(audit: Audit) -> TableCell:
-    tones = {Verdict.AUTHENTICATED: "good", Verdict.CONSISTENT: "quiet", Verdict.ALTERED: "bad"}
-    return TableCell(str(audit.integrity.verdict), tone=tones[audit.integrity.verdict])
+    return TableCell(str(audit.integrity.verdict), tone=VERDICT_TONES[audit.integrity.verdict])

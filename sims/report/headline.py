@@ -183,7 +183,8 @@ def _integrity(runs: Sequence[ReportedRun]) -> KeyFigure:
     if broken := [each for each in runs if not each.audit.intact]:
         return KeyFigure("Records", "altered", f"in {counted(len(broken), 'run')}: see below")
     if all(each.audit.integrity.verdict is Verdict.AUTHENTICATED for each in runs):
-        return KeyFigure("Records", "authenticated", "signed with the server's key that the reader gave")
-    if any(each.audit.integrity.files is None for each in runs):
-        return KeyFigure("Records", "consistent", "not authenticated; written without a manifest")
-    return KeyFigure("Records", "consistent", "not authenticated: no server's key was given to compare with")
+        remark = "signed with the server's key that the reader named"
+        return KeyFigure("Records", str(Verdict.AUTHENTICATED), remark)
+    old = any(each.audit.integrity.files is None for each in runs)
+    why = "there is no manifest" if old else "no server's key was named to compare with"
+    return KeyFigure("Records", str(Verdict.CONSISTENT), why)

@@ -45,12 +45,19 @@ def page(runs: Sequence[ReportedRun], *, most_bytes: int = MOST_BYTES) -> str:
 
 def _page(runs: Sequence[ReportedRun], detail: sections.Detail) -> str:
     shown = runs[: detail.runs]
+    title = f"{runs[0].audit.subject.name} · report of {counted(len(shown), 'run')} · secagg"
+    body = _body(shown, detail, left=len(runs) - len(shown))
+    return document(title, sentence(shown), body, _origin(shown))
+
+
+def document(title: str, description: str, content: Markup, *meta: Markup) -> str:
+    """Return a page with this content, and with more elements `meta` in its head."""
     script = verbatim(f"<script>{_content('page.js')}</script>")
-    body = element("body", _body(shown, detail, left=len(runs) - len(shown)), script)
-    return f"<!DOCTYPE html>\n{element('html', _head(shown), body, lang='en')}\n"
+    body = element("body", content, script)
+    return f"<!DOCTYPE html>\n{element('html', _head(title, description, *meta), body, lang='en')}\n"
 
 
-def _head(runs: Sequence[ReportedRun]) -> Markup:
+def _head(title: str, description: str, *more: Markup) -> Markup:
     return element(
         "head",
         element("meta", charset="utf-8"),
@@ -58,9 +65,9 @@ def _head(runs: Sequence[ReportedRun]) -> Markup:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
-        _origin(runs),
-        element("title", f"{runs[0].audit.subject.name} · report of {counted(len(runs), 'run')} · secagg"),
-        element("meta", name="description", content=sentence(runs)),
+        more,
+        element("title", title),
+        element("meta", name="description", content=description),
         verbatim(f"<style>{_content('page.css')}</style>"),
     )
 
@@ -134,9 +141,10 @@ def with_page_checked(audit: Audit) -> Audit:
         f"{found} was altered, or is of another state of the run or version of the program: secagg report "
         "writes it again"
     )
-    changed = "remarks" if audit.subject.status == RUNNING else "problems"
-    integrity = replace(audit.integrity, **{changed: (*getattr(audit.integrity, changed), text)})
-    return replace(audit, integrity=integrity)
+    own = audit.integrity
+    if audit.subject.status == RUNNING:
+        return replace(audit, integrity=replace(own, remarks=(*own.remarks, text)))
+    return replace(audit, integrity=replace(own, problems=(*own.problems, text)))
 
 
 def _written_again(found: Path) -> bytes:

@@ -9,9 +9,9 @@ from shlex import quote
 from typing import Final
 
 from sims import text_format
-from sims.audit.audit_result import Exposure, Integrity, Verdict
+from sims.audit.audit_result import Exposure, Integrity
 from sims.records.run_directory import SERVED
-from sims.report.audit_and_comparison_tables import compared, findings
+from sims.report.audit_and_comparison_tables import VERDICT_TONES, compared, findings
 from sims.report.headline import KeyFigure, figures, sentence
 from sims.report.html_elements import NOTHING, Child, Markup, element, tabulated
 from sims.report.reported_run import ReportedRun
@@ -229,7 +229,7 @@ def _audit(run: ReportedRun, prefix: str, *, rows: int) -> Iterator[Markup]:
 
 def _integrity(found: Integrity) -> Markup:
     verdict = f"The records are {found.verdict}."
-    tone = {Verdict.AUTHENTICATED: "good", Verdict.CONSISTENT: "quiet", Verdict.ALTERED: "bad"}[found.verdict]
+    tone = VERDICT_TONES[found.verdict]
     rows = f" {counted(found.rows, 'row')} of the ledger's chain were read." if found.rows is not None else ""
     key = (" They are signed by ", element("code", found.fingerprint), ".") if found.fingerprint else None
     return element(

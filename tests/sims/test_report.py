@@ -194,7 +194,7 @@ def test_figures_are_those_of_the_run() -> None:
     found = {each.name: each for each in figures([reported_run(noise=True)])}
     assert found["Sums released"].value == "59"
     assert found["Epsilon"].value == "4.02"
-    assert found["Records"].value == "intact"
+    assert found["Records"].value == "consistent, not authenticated"
     broken = {each.name: each for each in figures([reported_run(problems=("row 3 was altered",))])}
     assert broken["Records"].value == "altered"
 
