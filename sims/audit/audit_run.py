@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from sims.audit.audit_result import Audit, RunSummary
 from sims.audit.byte_comparison_and_growth import traffic
+from sims.audit.derived_sums import derived_sums
 from sims.audit.exposures import exposures
 from sims.audit.integrity import examined
 from sims.audit.privacy_cost import (
@@ -57,13 +59,15 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
     budget_accounts = BudgetAccounts(
         accounts, accounts if tail_delta is None else PrivacyAccount(adjacency, tail_delta)
     )
-    written = evidence.run.get("sums") or ()
+    sums = derived_sums(evidence, found.reading)
+    written = sums.rows
     described = {row["kind"]: row for row in written}
     kinds = kinds_of(written, records.entries)
     extra = {kind.kind for kind in kinds if kind.extra}
     learned = releases(records, described, budget_accounts)
-    problems = [*found.integrity.problems, *wrong_charges(records, accounts)]
-    remarks = [f"{name} is missing; what follows from it is left out" for name in evidence.missing]
+    problems = [*found.integrity.problems, *sums.problems, *wrong_charges(records, accounts)]
+    remarks = [*sums.remarks]
+    remarks += [f"{name} is missing; what follows from it is left out" for name in evidence.missing]
     if remark and any(release.rho is not None for release in learned):
         remarks.append(remark)
     return Audit(
@@ -115,10 +119,22 @@ def _subject(evidence: Evidence) -> RunSummary:
         rounds=run["rounds"],
         done=run["done"],
         seconds=float((run.get("seconds") or {}).get("wall", 0.0)),
-        command=run.get("command") or "",
+        command=_command(evidence),
         cluster=run.get("cluster"),
         withheld=evidence.unknown,
     )
+
+
+def _command(evidence: Evidence) -> str:
+    """Return the command that repeats the run; empty if it was altered, or has no data to be simulated."""
+    if RUN in evidence.withheld or not evidence.run.get("command"):
+        return ""
+    return command_for(evidence.directory.path)
+
+
+def command_for(path: Path) -> str:
+    """Return the command that repeats the run in the directory `path`."""
+    return f"secagg simulate {shlex.quote(str(path / SCENARIO))}"
 
 
 def as_json(audit: Audit) -> dict[str, Any]:

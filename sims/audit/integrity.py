@@ -24,7 +24,7 @@ from secagg.noise.zcdp_cost import rho_of
 from sims.audit.audit_result import Integrity
 from sims.audit.ledger_files import file_problems
 from sims.audit.ledger_vs_sum_log import MatchedSum, Records, reconciled
-from sims.audit.run_claims import misstatements
+from sims.audit.run_claims import impossible_claims, misstatements
 from sims.audit.run_files import Evidence, Row
 from sims.config_problems import ConfigError
 from sims.records.ledger_signature import AlteredLedger, Verified, read_heads, text_of_heads, verify
@@ -60,6 +60,7 @@ def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
     if signed is not None and signed.unsigned:
         late = f"the last {counted(signed.unsigned, 'row')} of the ledger came after the last signature"
         (problems if evidence.finished else remarks).append(late)
+    problems += impossible_claims(evidence, reading, None if signed is None else signed.keys[-1])
     key = _key(evidence, signed)
     problems += _wrong_keys(evidence, signed, server_key)
     manifest = evidence.files.manifest

