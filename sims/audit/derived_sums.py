@@ -7,7 +7,7 @@ names. If these were false, the specifications would not be those in the ledger,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -20,6 +20,7 @@ from protocols.evaluation import Evaluation
 from protocols.serialisation import as_vector
 from secagg.errors import SecaggError
 from secagg.ledger import Reading
+from secagg.sum_spec import SumSpec
 from sims.audit.run_files import Evidence, Row
 from sims.records.run_directory import SERVED
 from sims.records.run_file_names import RUN
@@ -67,7 +68,7 @@ def _rows(algorithms: Algorithms) -> list[dict[str, Any]]:
 
 def _foreign(algorithms: Algorithms, reading: Reading | None) -> Iterator[str]:
     """Yield a sentence for each kind of sum of the ledger whose specification the algorithms do not have."""
-    tables = [each.table or {} for each in algorithms if each is not None]
+    tables: list[Mapping[str, SumSpec]] = [each.table or {} for each in algorithms if each is not None]
     known = {(kind, spec.digest.hex()) for table in tables for kind, spec in table.items()}
     rows = [] if reading is None else [row.body for row in reading.rows if row.body["entry"] == "asked"]
     for kind, spec in dict.fromkeys((body["kind"], body["spec"]) for body in rows):

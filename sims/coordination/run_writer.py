@@ -261,6 +261,8 @@ class RunWriter:
     def resumed(self) -> None:
         """Record in `run.json` that the resumed run is running, and the key that now signs its records."""
         self._facts["server_key"] = None if self.ledger is None else self._identity.public.hex()
+        if self.saved is not None:  # `run.json` may be of the round before
+            self._facts |= {"done": self.saved.done, "seconds": dict(self.saved.seconds)}
         self._commit(RUNNING, self._signed_head())
 
     def sign_as(self, identity: Identity) -> None:

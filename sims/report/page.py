@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from sims.audit.audit_result import Audit
+from sims.audit.audit_run import command_for
 from sims.config_problems import ConfigError
 from sims.records.run_directory import RUNNING, read_file, replace_file
 from sims.records.run_file_names import REPORT
