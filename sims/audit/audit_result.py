@@ -7,10 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
 from sims.records.run_directory import PLAIN_CHANNELS
 from sims.text_format import counted
+
+WITHHELD: Final = "(altered: not shown)"
+
+
+class Verdict(StrEnum):
+    """What the checks of a run's records come to."""
+
+    AUTHENTICATED = "authenticated"  # all files are as they were signed with the key that the auditor gave
+    CONSISTENT = "consistent, not authenticated"  # nothing is wrong, but anybody may have written all of it
+    ALTERED = "altered"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +51,12 @@ class RunSummary:
     command: str  # the command that repeats the run
     colluders: int | None = None  # clients that may collude with the server, as planned; None if unknown
     cluster: Mapping[str, Any] | None = None  # where the clients ran, as `run.json` says, if on a cluster
+    # Names of these fields that `run.json` alone says, if it was altered: they are not shown.
+    withheld: frozenset[str] = frozenset()
+
+    def shown(self, name: str, form: str = "") -> str:
+        """Return the field `name` as text, in a format such as ","; a remark if it must not be shown."""
+        return WITHHELD if name in self.withheld else format(getattr(self, name), form)
 
     @property
     def is_plain(self) -> bool:
@@ -67,10 +84,19 @@ class Integrity:
     problems: tuple[str, ...]  # contradictions between the records, one sentence each; empty if there is none
     remarks: tuple[str, ...]  # what cannot be checked, and why, one sentence each
     lost: int = 0  # number of sums that are in the ledger, but not in the log `sums.jsonl`
+    files: int | None = None  # how many files the manifest lists; None if there is no valid manifest
+    in_use: tuple[str, ...] = ()  # remarks about files that exist only while the run is in use
+    withheld: tuple[str, ...] = ()  # names of files that were altered: nothing is shown of what they say
 
     @property
     def intact(self) -> bool:
         return not self.problems
+
+    @property
+    def verdict(self) -> Verdict:
+        if not self.intact:
+            return Verdict.ALTERED
+        return Verdict.AUTHENTICATED if self.expected and self.files is not None else Verdict.CONSISTENT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from sims.audit.audit_result import Audit, RunSummary
 from sims.audit.byte_comparison_and_growth import traffic
+from sims.audit.derived_sums import derived_sums
 from sims.audit.exposures import exposures
 from sims.audit.guarantee import guarantee
 from sims.audit.integrity import examined
@@ -23,11 +25,11 @@ from sims.audit.privacy_cost import (
     wrong_charges,
 )
 from sims.audit.released_sums import kinds_of, releases, round_ranges
-from sims.audit.run_files import Evidence
+from sims.audit.run_files import Evidence, Row
 from sims.audit.run_outcomes import achieved, groups, losses, tail
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
-from sims.records.run_file_names import SCENARIO
+from sims.records.run_file_names import RUN, SCENARIO, SUMS
 
 
 def audit_run(
@@ -48,9 +50,8 @@ def audit_run(
 
 
 def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
-    evidence = Evidence.of(path)
-    scenario = evidence.directory / SCENARIO
-    settings = toml_tables(scenario) if scenario.exists() else {}
+    evidence = Evidence.of(path, server_key)
+    settings = _tables(evidence)
     found = examined(evidence, server_key)
     records = found.records
     chosen, remark = delta_of(evidence, settings, delta)
@@ -62,18 +63,20 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         accounts if tail_delta is None else PrivacyAccount(adjacency, tail_delta),
         participations_of(settings),
     )
-    written = evidence.run.get("sums") or ()
+    sums = derived_sums(evidence, found.reading)
+    written = sums.rows
     described = {row["kind"]: row for row in written}
     kinds = kinds_of(written, records.entries)
     extra = {kind.kind for kind in kinds if kind.extra}
     learned = releases(records, described, budget_accounts)
     spent = spending(evidence, records, extra, learned, budget_accounts)
-    problems = [*found.integrity.problems, *wrong_charges(records, accounts)]
-    remarks = [f"{name} is missing; what follows from it is left out" for name in evidence.missing]
+    problems = [*found.integrity.problems, *sums.problems, *wrong_charges(records, accounts)]
+    remarks = [*sums.remarks]
+    remarks += [f"{name} is missing; what follows from it is left out" for name in evidence.missing]
     if remark and any(release.rho is not None for release in learned):
         remarks.append(remark)
     return Audit(
-        subject=_subject(evidence, settings),
+        subject=_subject(evidence, written, settings),
         integrity=replace(found.integrity, problems=tuple(problems)),
         kinds=kinds,
         releases=learned,
@@ -83,7 +86,7 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         exposures=exposures(evidence, kinds, described, learned),
         groups=groups(evidence, kinds, records),
         losses=losses(evidence),
-        traffic=traffic(evidence, records),
+        traffic=None if evidence.withheld & {RUN, SUMS} else traffic(evidence, records),
         canaries=canaries(evidence),
         achieved=achieved(evidence),
         remarks=tuple(remarks),
@@ -91,7 +94,13 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
     )
 
 
-def _subject(evidence: Evidence, settings: Mapping[str, Any]) -> RunSummary:
+def _tables(evidence: Evidence) -> Row:
+    """Return the tables of the scenario; {} if it is missing or was altered."""
+    scenario = evidence.directory / SCENARIO
+    return toml_tables(scenario) if scenario.exists() and SCENARIO not in evidence.withheld else {}
+
+
+def _subject(evidence: Evidence, sums: Sequence[Row], settings: Mapping[str, Any]) -> RunSummary:
     run = evidence.run
     sessions = [row for row in evidence.sessions if row.failure is None]
     graph: Mapping[str, Any] = sessions[-1].to_json() if sessions else run.get("graph") or {}
@@ -103,7 +112,7 @@ def _subject(evidence: Evidence, settings: Mapping[str, Any]) -> RunSummary:
         clients=run["clients"],
         per_round=run["per_round"],
         dim=run["dim"],
-        attackers=run.get("corrupt", 0),
+        attackers=int(run.get("corrupt", 0)),
         channel=run["channel"],
         trust=run["trust"],
         key_agreement=run["key_agreement"],
@@ -116,19 +125,32 @@ def _subject(evidence: Evidence, settings: Mapping[str, Any]) -> RunSummary:
         rounds=run["rounds"],
         done=run["done"],
         seconds=float((run.get("seconds") or {}).get("wall", 0.0)),
-        command=run.get("command") or "",
-        colluders=_colluders(run, settings),
+        command=_command(evidence),
+        colluders=_colluders(sums, settings),
         cluster=run.get("cluster"),
+        withheld=evidence.unknown,
     )
 
 
-def _colluders(run: Mapping[str, Any], settings: Mapping[str, Any]) -> int | None:
+def _colluders(sums: Sequence[Row], settings: Mapping[str, Any]) -> int | None:
     """Return how many colluding clients the run planned for, by the noise of its sums or by its scenario."""
-    promises = [row["promise"] for row in run.get("sums") or () if row.get("promise") is not None]
+    promises = [row["promise"] for row in sums if row.get("promise") is not None]
     if promises:
         return min(int(promise["colluders"]) for promise in promises)
     planned = settings.get("channel", {}).get("corrupt")
     return planned if isinstance(planned, int) else None
+
+
+def _command(evidence: Evidence) -> str:
+    """Return the command that repeats the run; empty if it was altered, or has no data to be simulated."""
+    if RUN in evidence.withheld or not evidence.run.get("command"):
+        return ""
+    return command_for(evidence.directory.path)
+
+
+def command_for(path: Path) -> str:
+    """Return the command that repeats the run in the directory `path`."""
+    return f"secagg simulate {shlex.quote(str(path / SCENARIO))}"
 
 
 def as_json(audit: Audit) -> dict[str, Any]:
@@ -136,7 +158,11 @@ def as_json(audit: Audit) -> dict[str, Any]:
     properties `intact`, `sound` and `mean` are added."""
     found = asdict(audit)
     found |= {"intact": audit.intact, "sound": audit.sound}
+    found["integrity"]["verdict"] = str(audit.integrity.verdict)
     found["subject"]["corrupt"] = found["subject"].pop("attackers")
+    for name in found["subject"].pop("withheld"):
+        if name in found["subject"]:
+            found["subject"][name] = None
     if audit.subject.cluster is None:
         del found["subject"]["cluster"]
     for group, own in zip(found["groups"], audit.groups, strict=True):

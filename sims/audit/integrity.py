@@ -1,36 +1,36 @@
-"""Checks that the records of a run were not altered after its server wrote them. The ledger is a chain of
-hashed rows: changing a row changes the hash of the last row (the head). The server signs the head. A valid
-signature proves that the owner of the key signed this ledger, not who the owner is. If the auditor gives the
-server's public key, a ledger that was rewritten and signed with another key is detected. If the key was
-derived from `insecure_seed`, anyone can sign, and a signature proves nothing. The signature covers only the
-rows of the ledger and the digest of the settings. So it is also checked that the scenario file has this
-digest, that `run.json` agrees with the scenario, and that the privacy costs in `spend.json` are possible for
-the sums in the ledger."""
+"""Checks that the records of a run were not altered after its server wrote them.
+
+The ledger is a chain of hashed rows: changing a row changes the hash of the last row (the head). The server
+signs the head, and the manifest, which has the hashes of all other files. A valid signature proves that the
+owner of the key wrote these records, not who the owner is: only if the auditor gives the server's public key,
+records that were rewritten and signed with another key are detected. If the key was derived from
+`insecure_seed`, anyone can sign, and a signature proves nothing.
+
+The records are also compared with each other: the scenario must have the digest that was signed, `run.json`
+must say what follows from scenario and ledger (`run_claims`), and the privacy costs in `spend.json` must be
+possible for the sums in the ledger.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from pydantic import ValidationError
-
-from protocols.evaluation import ErrorHistogram
 from secagg.errors import LedgerError
 from secagg.hashing import digest
 from secagg.ledger import Reading, read_ledger
 from secagg.noise.zcdp_cost import rho_of
 from sims.audit.audit_result import Integrity
+from sims.audit.ledger_files import file_problems
 from sims.audit.ledger_vs_sum_log import MatchedSum, Records, reconciled
+from sims.audit.run_claims import impossible_claims, misstatements
 from sims.audit.run_files import Evidence, Row
-from sims.config_problems import ConfigError, toml_tables
-from sims.records import RunDirectory
-from sims.records.ledger_signature import AlteredLedger, Verified, read_heads, verify
-from sims.records.run_directory import SERVED
-from sims.records.run_file_names import LEDGER, LEDGER_HEAD, LEDGER_SEAL, SCENARIO
-from sims.scenario.loading_and_variants import Variant
-from sims.scenario.settings import Settings, insecure_seed, insecure_server
+from sims.config_problems import ConfigError
+from sims.records.ledger_signature import AlteredLedger, Verified, read_heads, text_of_heads, verify
+from sims.records.manifest import check_ledger
+from sims.records.run_file_names import LEDGER, LEDGER_HEAD, MANIFEST, RUN, SUMS
+from sims.scenario.settings import insecure_server
 from sims.text_format import counted
 
 _FINGERPRINT = 16  # characters: few enough for a person to compare
@@ -46,24 +46,24 @@ class Examined:
 
 
 def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
-    """Check a run's ledger, its signature and the other files. Altered records are reported in the result; no
-    error is raised. `server_key` is the public key that must have signed the ledger; None accepts any key."""
-    if evidence.is_plain:
-        return _plain(evidence, server_key)
-    problems: list[str] = []
-    reading = _read(evidence, problems)
-    signed = None if reading is None else _signed(evidence, reading, problems)
+    """Check a run's manifest, ledger, signatures and other files. Altered records are reported in the result;
+    no error is raised. `server_key` is the public key that must have signed; None accepts any key."""
+    problems = list(evidence.files.altered.values())
+    reading = signed = None
+    if not evidence.is_plain:
+        reading = _read(evidence, problems)
+        signed = None if reading is None else _signed(evidence, reading, problems)
+        reading = None if signed is None else reading
     records = reconciled(evidence, reading)
     problems += [*records.problems, *misstatements(evidence), *impossible_spends(evidence, records)]
-    remarks = list(_remarks(evidence, records, signed, server_key))
-    if reading is not None and signed is not None and signed.unsigned:
+    remarks = [*_remarks(evidence, records, signed, server_key), *evidence.files.remarks]
+    if signed is not None and signed.unsigned:
         late = f"the last {counted(signed.unsigned, 'row')} of the ledger came after the last signature"
         (problems if evidence.finished else remarks).append(late)
-    key = None if signed is None else signed.keys[-1]
-    if server_key is not None and key is not None and key != server_key:
-        problems.append(
-            f"the ledger was signed by the key {key.hex()}, not by {server_key.hex()} as it should be"
-        )
+    problems += impossible_claims(evidence, reading, None if signed is None else signed.keys[-1])
+    key = _key(evidence, signed)
+    problems += _wrong_keys(evidence, signed, server_key)
+    manifest = evidence.files.manifest
     integrity = Integrity(
         rows=None if reading is None else len(reading.rows),
         head=None if reading is None else reading.head.hash.hex(),
@@ -73,30 +73,49 @@ def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
         problems=tuple(problems),
         remarks=tuple(remarks),
         lost=records.lost,
+        files=None if manifest is None else len(manifest.files) + len(manifest.growing),
+        in_use=evidence.files.in_use,
+        withheld=tuple(sorted(evidence.withheld)),
     )
     return Examined(reading, records, integrity)
+
+
+def _key(evidence: Evidence, signed: Verified | None) -> bytes | None:
+    """Return the key that signed the records; None if nothing is signed."""
+    manifest = evidence.files.manifest
+    if manifest is not None and manifest.key is not None:
+        return manifest.key
+    return None if signed is None else signed.keys[-1]
+
+
+def _wrong_keys(evidence: Evidence, signed: Verified | None, server_key: bytes | None) -> Iterator[str]:
+    """Yield a sentence for everything that another key has signed, or none."""
+    manifest = evidence.files.manifest
+    head = None if signed is None else signed.keys[-1]
+    if server_key is not None:
+        if head is not None and head != server_key:
+            yield (
+                f"the ledger was signed by the key {head.hex()}, not by {server_key.hex()} as it should be"
+            )
+        if manifest is not None and manifest.key is not None and manifest.key != server_key:
+            yield (
+                f"{evidence.directory / MANIFEST} was signed by the key {manifest.key.hex()}, not by "
+                f"{server_key.hex()} as it should be"
+            )
+        if manifest is not None and manifest.key is None:
+            yield f"{evidence.directory / MANIFEST} is not signed, so the server's key proves nothing"
+        if manifest is None and head is None and evidence.is_plain:
+            yield "there is no ledger that the server's key could have signed"
+    if manifest is None or head is None:
+        return
+    # A process that was killed while it wrote may have left the ledger's signature of an earlier key.
+    if manifest.key != head and LEDGER_HEAD in evidence.files.settled:
+        yield f"{LEDGER_HEAD} and {MANIFEST} are signed by different keys"
 
 
 def fingerprint(key: bytes) -> str:
     """Return a short digest of a public key, in hex, for people to compare."""
     return digest("fingerprint of a server's key", key).hex()[:_FINGERPRINT]
-
-
-def _plain(evidence: Evidence, server_key: bytes | None) -> Examined:
-    remark = "a plain channel keeps no ledger: sums.jsonl is unsigned"
-    problems = list(misstatements(evidence))
-    if server_key is not None:
-        problems.append("there is no ledger that the server's key could have signed")
-    integrity = Integrity(
-        rows=None,
-        head=None,
-        key=None,
-        fingerprint=None,
-        expected=None if server_key is None else False,
-        problems=tuple(problems),
-        remarks=(remark,),
-    )
-    return Examined(None, reconciled(evidence, None), integrity)
 
 
 def _read(evidence: Evidence, problems: list[str]) -> Reading | None:
@@ -105,10 +124,7 @@ def _read(evidence: Evidence, problems: list[str]) -> Reading | None:
     if not path.exists():
         problems.append(f"{path} is missing: nothing proves what was released")
         return None
-    if not (evidence.directory / LEDGER_SEAL).exists():
-        problems.append(
-            f"{evidence.directory / LEDGER_SEAL} is missing: the end of the ledger may be missing, too"
-        )
+    problems += file_problems(path)
     try:
         return read_ledger(path)
     except LedgerError as error:
@@ -118,11 +134,18 @@ def _read(evidence: Evidence, problems: list[str]) -> Reading | None:
 
 def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verified | None:
     """Return who signed the ledger; None if a signature is missing or wrong. Add problems to `problems`."""
-    run = evidence.directory
+    run, manifest = evidence.directory, evidence.files.manifest
     try:
-        if not _is_as_written(run):
+        heads = read_heads(run)
+        as_written = (run / LEDGER_HEAD).read_bytes() == text_of_heads(heads)
+        if not as_written and LEDGER_HEAD not in evidence.files.altered:
             problems.append(f"{run / LEDGER_HEAD} was altered: it is not as it was written")
-        return verify(run, reading.rows, digest=str(evidence.run.get("digest", "")))
+        found = verify(run, reading.rows, digest=str(evidence.run.get("digest", "")))
+        if manifest is not None:
+            check_ledger(manifest, reading.rows)
+            if manifest.run != evidence.run.get("digest"):
+                problems.append(f"{run / MANIFEST} is of a run with other settings than run.json says")
+        return found
     except AlteredLedger as error:
         problems.append(f"the ledger's signature does not hold: {error}")
     except ConfigError as error:
@@ -130,32 +153,36 @@ def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verifi
     return None
 
 
-def _is_as_written(run: RunDirectory) -> bool:
-    """Return whether the file of the ledger's signatures is byte for byte what this program would write."""
-    *earlier, last = read_heads(run)
-    content = {**last.body(), "earlier": [each.body() for each in earlier]}
-    return (run / LEDGER_HEAD).read_bytes() == json.dumps(content, indent=1).encode() + b"\n"
-
-
 def _remarks(
     evidence: Evidence, records: Records, signed: Verified | None, server_key: bytes | None
 ) -> Iterator[str]:
-    if signed is not None and server_key is None:
+    manifest, key = evidence.files.manifest, _key(evidence, signed)
+    if key is not None and server_key is None:
         yield (
             "the signature holds, but it does not prove whose key it is: compare its fingerprint with the "
-            "server's, or give the server's public key with --server-key; otherwise a rewritten ledger could "
+            "server's, or give the server's public key with --server-key; otherwise rewritten records could "
             "have been signed with another key"
         )
-    if signed is not None:
+    if manifest is not None and manifest.key is None:
         yield (
-            "the signature covers the ledger and, by their digest, the settings; sums.jsonl, spend.json and "
-            "run.json have to fit to these; what else they say is not signed, nor are metrics and canaries"
+            "no server with a key has signed these files: they agree with their manifest, but anybody may "
+            "have written both"
         )
-    if signed is not None and _is_public_key(signed.keys[-1], evidence):
-        yield "the key that signed follows from insecure_seed: anyone with the seed can sign another ledger"
+    elif manifest is not None:
+        yield "the signature covers the ledger, the settings and, by their hashes, all files of the run"
+    elif MANIFEST not in evidence.files.altered:
+        yield (
+            "there is no manifest, as an earlier version wrote the run: "
+            + ("nothing is signed" if evidence.is_plain else "only the ledger and the settings are signed")
+            + "; metrics, times and canaries are unproven, and anybody may have edited them"
+        )
+    if evidence.is_plain:
+        yield "a plain channel keeps no ledger: what was released is what sums.jsonl says"
+    if key is not None and _is_public_key(key, evidence):
+        yield "the key that signed follows from insecure_seed: anyone with the seed can sign other records"
     if signed is not None and (keys := len(set(signed.keys))) > 1:
         yield f"{keys} keys have signed: the run went on with another one after it was stopped"
-    if records.lost:
+    if records.lost and SUMS not in evidence.withheld:
         verb = "is" if records.lost == 1 else "are"
         yield (
             f"{counted(records.lost, 'sum')} of rounds that were cut off {verb} in the ledger alone: what "
@@ -166,56 +193,11 @@ def _remarks(
 
 
 def _is_public_key(key: bytes, evidence: Evidence) -> bool:
-    settings = settings_of(evidence)
+    settings = evidence.settings
     return settings is not None and settings.seeded and key == insecure_server(settings.seed).public
 
 
 _SAME: Final = 1e-6  # relative tolerance: clients add their costs as floats, in another order
-
-
-def settings_of(evidence: Evidence) -> Settings | None:
-    """Return the settings in the scenario file of the run; None if it is missing or cannot be parsed."""
-    try:
-        tables = toml_tables(evidence.directory / SCENARIO)
-        return Settings.model_validate({name: each for name, each in tables.items() if name != "name"})
-    except (ConfigError, ValidationError):
-        return None
-
-
-def misstatements(evidence: Evidence) -> Iterator[str]:
-    """Yield a sentence for each claim of `run.json` that other files contradict, or that nothing proves."""
-    settings, path = settings_of(evidence), evidence.directory / SCENARIO
-    if evidence.is_plain:
-        if (evidence.directory / LEDGER).exists():
-            yield "run.json says that the channel was plain, which keeps no ledger, but there is one"
-        if settings is not None and not settings.channel.is_plain:
-            yield f"run.json says that the channel was plain, but {path} says {settings.channel.name}"
-    elif settings is None:
-        yield f"{path} is missing or not as it was written: nothing proves what the settings of the run were"
-    elif Variant({}, settings).digest != evidence.run.get("digest"):
-        yield f"{path} is not the scenario of the run that was signed: it was altered, or so was run.json"
-    else:
-        yield from _disagreements_with_scenario(evidence.run, settings)
-
-
-def _disagreements_with_scenario(run: Row, settings: Settings) -> Iterator[str]:
-    pairs: tuple[tuple[str, Any, Any], ...] = (
-        ("the channel", run["channel"], SERVED if run["channel"] == SERVED else settings.channel.name),
-        ("what was trusted", run["trust"], settings.channel.trust),
-        ("the key agreement", run["key_agreement"], settings.channel.key_agreement),
-        ("the number of rounds", run["rounds"], settings.rounds),
-        ("the algorithm", run["algorithm"], settings.algorithm.name),
-    )
-    for what, claimed, own in pairs:
-        if claimed != own:
-            yield f"run.json and the scenario disagree on {what}: {claimed} and {own}"
-    extra_kinds = {row["kind"] for row in run.get("sums") or () if row.get("extra")}
-    if extra_kinds != (set() if settings.tail is None else {ErrorHistogram.kind}):
-        sums = f"sums of {' and '.join(sorted(extra_kinds))} were" if extra_kinds else "nothing was"
-        yield f"run.json says that {sums} asked beside the training; the scenario disagrees"
-    if run.get("insecure_seed") != (insecure_seed(settings.seed).hex() if settings.seeded else None):
-        says = "follow" if settings.seeded else "do not follow"
-        yield f"by the scenario, keys and noise {says} from its insecure_seed, and run.json says otherwise"
 
 
 # --- what clients have spent ---
@@ -223,6 +205,8 @@ def _disagreements_with_scenario(run: Row, settings: Settings) -> Iterator[str]:
 
 def impossible_spends(evidence: Evidence, records: Records) -> Iterator[str]:
     """Yield a sentence if clients' privacy costs in `spend.json` are impossible, given the run's sums."""
+    if evidence.is_plain or RUN in evidence.withheld or SUMS in evidence.withheld:
+        return  # the costs, the number of clients, or who was in the sums, are not known
     claimed = (evidence.spend or {}).get("clients") or {}
     if {"most", "least"} <= claimed.keys():
         entries = [entry for entry in records.entries if entry.asked is not None]

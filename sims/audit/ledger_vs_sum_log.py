@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from protocols.evaluation import ErrorHistogram
 from secagg.ledger import Reading
 from secagg.ledger import Row as LedgerRow
 from sims.audit.run_files import Evidence, Row
+from sims.records.run_file_names import SUMS
 from sims.records.sum_records import TRAINING, SumRecord
 
 Key = tuple[str, int]  # (the id of a session, the index of a sum in this session)
@@ -91,7 +93,8 @@ def reconciled(evidence: Evidence, reading: Reading | None) -> Records:
     problems += [
         f"{_name(entry.round, entry.kind)} is in the ledger, but not in sums.jsonl"
         for entry in lost
-        if not (
+        if SUMS not in evidence.withheld
+        and not (
             _was_cut_off(entry.ledger_row, evidence) or (entry.ledger_row > last and not evidence.finished)
         )
     ]
@@ -113,13 +116,20 @@ def _unfounded(evidence: Evidence) -> Iterator[str]:
 def _entries(evidence: Evidence, reading: Reading, logged: dict[Key, SumRecord]) -> Iterator[MatchedSum]:
     """Yield each sum of the ledger, matched with its record in `logged`, if there is one. Remove that record
     from `logged`, so that only sums that are missing in the ledger remain there."""
-    extra_kinds = {row["kind"] for row in evidence.run.get("sums") or () if row.get("extra")}
+    extra_kinds = _extra_kinds(evidence)
     number = 0
     for asked, released in _paired(reading):
         extra = asked.body["kind"] in extra_kinds
         number = number if extra else int(asked.body["round"]) + 1
         line = None if _was_cut_off(asked.number, evidence) else logged.pop(_key(asked), None)
         yield MatchedSum(asked.body, line, released, asked.number, number, extra)
+
+
+def _extra_kinds(evidence: Evidence) -> set[str]:
+    """Return the kinds of sums beside the training: those of the scenario or, without it, of `run.json`."""
+    if evidence.settings is not None:
+        return set() if evidence.settings.tail is None else {ErrorHistogram.kind}
+    return {row["kind"] for row in evidence.run.get("sums") or () if row.get("extra")}
 
 
 def _paired(reading: Reading) -> list[tuple[LedgerRow, Row | None]]:

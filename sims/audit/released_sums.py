@@ -156,7 +156,7 @@ def kinds_of(written: Iterable[Mapping[str, Any]], entries: Iterable[MatchedSum]
 
 
 def _kind(name: str, row: Mapping[str, Any]) -> SumKind:
-    parts = tuple(_sum_part(part) for part in row["parts"])
+    parts = tuple(sum_part(part) for part in row["parts"])
     return SumKind(
         kind=name,
         group=row["group"],
@@ -168,7 +168,8 @@ def _kind(name: str, row: Mapping[str, Any]) -> SumKind:
     )
 
 
-def _sum_part(row: Mapping[str, Any]) -> SumPart:
+def sum_part(row: Mapping[str, Any]) -> SumPart:
+    """Return the part of a sum that `row`, its description in a ledger or in `run.json`, states."""
     bound = bound_of(row["bound"])
     return SumPart(
         name=row["name"],

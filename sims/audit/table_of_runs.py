@@ -73,7 +73,7 @@ def _measures(audit: Audit) -> Iterator[tuple[str, float | str | None]]:
     yield "algorithm", subject.algorithm
     yield "channel", subject.channel
     yield "status", subject.status
-    yield "records", ("intact" if audit.sound else "WRONG") if audit.intact else "ALTERED"
+    yield "records", _records(audit)
     yield "accuracy", audit.achieved.accuracy
     yield "error of the 90th percentile", audit.achieved.error_90
     yield "accuracy of the worst tenth", audit.achieved.worst_tenth
@@ -90,6 +90,12 @@ def _measures(audit: Audit) -> Iterator[tuple[str, float | str | None]]:
     yield "exclusions", len(audit.losses.excluded)
     yield "clients missed", sum(each.clients for each in audit.losses.missed)
     yield "seconds", audit.achieved.seconds
+
+
+def _records(audit: Audit) -> str:
+    if not audit.intact:
+        return "ALTERED"
+    return str(audit.integrity.verdict) if audit.sound else "WRONG"
 
 
 def _load(audit: Audit) -> Load:

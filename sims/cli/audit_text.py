@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sims.audit.table_of_runs import ComposedCost, RunComparison
 
 MOST_SHOWN = 10
+WITHHELD = "(altered: not shown)"
 
 
 def lines(audit: "Audit", *, everything: bool = False) -> Iterator[str]:
@@ -61,16 +62,19 @@ def _section(title: str, content: Iterator[str]) -> Iterator[str]:
 def _subject(found: "RunSummary") -> Iterator[str]:
     lying = f", {found.attackers:,} of them malicious" if found.attackers else ""
     drawn = f", {found.per_round:,} a round" if found.per_round < found.clients else ""
-    who = f"{found.clients:,} clients{lying}{drawn}"
-    yield f"{found.label}: {found.algorithm}, {who}, {counted(found.dim, 'parameter')}"
+    who = f"{found.shown('clients', ',')} clients{lying}{drawn}"
+    size = "parameters " + WITHHELD if "dim" in found.withheld else counted(found.dim, "parameter")
+    yield f"{found.label}: {found.shown('algorithm')}, {who}, {size}"
     graph = ""
     if found.graph is not None:
         graph = f", {found.graph} graph: {found.neighbours} neighbours, threshold {found.threshold}"
-    yield f"  channel        {found.channel}, {found.trust}, {found.key_agreement}{graph}"
+    terms = ", ".join(found.shown(name) for name in ("channel", "trust", "key_agreement"))
+    yield f"  channel        {terms}{graph}"
     if found.cluster_text:
         yield f"  cluster        {found.cluster_text}"
     why = f": {found.why}" if found.why else ""
-    yield f"  status         {found.status}{why}; {found.done} of {counted(found.rounds, 'round')}"
+    rounds = "rounds " + WITHHELD if "rounds" in found.withheld else counted(found.rounds, "round")
+    yield f"  status         {found.shown('status')}{why}; {found.done} of {rounds}"
     if found.insecure_seed is not None:
         yield f"  insecure_seed  {found.insecure_seed[:16]}...: nothing is secret from anyone who knows it"
     if found.command:
@@ -79,15 +83,20 @@ def _subject(found: "RunSummary") -> Iterator[str]:
 
 
 def _integrity(found: "Integrity") -> Iterator[str]:
+    yield f"the records are {found.verdict.upper() if not found.intact else found.verdict}"
     yield from (f"WRONG: {problem}" for problem in found.problems)
+    if found.withheld:
+        yield f"nothing is shown of what these files say: {', '.join(found.withheld)}"
+    if found.files is not None and found.intact:
+        yield f"all {counted(found.files, 'file')} are those that the manifest lists"
     if found.rows is not None and found.head is not None and found.intact:
         yield f"the ledger's chain holds: {counted(found.rows, 'row')}, head {found.head[:16]}..."
         every = "every other sum" if found.lost else "every sum"
         yield f"{every} in the ledger is in sums.jsonl, with the same numbers, and the other way round"
     if found.key is not None:
-        yield f"its head is signed by the key {found.key}"
+        yield f"signed by the key {found.key}"
         yield f"fingerprint {found.fingerprint}" + (": the key you expect" if found.expected else "")
-    yield from found.remarks
+    yield from (*found.remarks, *found.in_use)
 
 
 # --- what was learned -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sims.cli.commands import Subparsers, user_errors
 from sims.cli.options import add_value
+from sims.cli.server_key import add_server_key, server_key
 
 
 def add(subparsers: Subparsers) -> None:
@@ -18,10 +19,11 @@ def add(subparsers: Subparsers) -> None:
         "the scenario, and how to do it again. It opens from disk and loads nothing from anywhere.",
         epilog="The exit status is 2 if RUN is no directory of a run, or if the page cannot be written.",
     )
-    text = "a run directory, such as results/NAME, or one of a sweep's runs"
+    text = "a run directory, such as results/NAME, or one of a sweep's runs; or a ledger"
     parser.add_argument("directory", type=Path, metavar="RUN", help=text)
-    text = "where the page is written; without, it is report.html in RUN"
+    text = "where the page is written; without, it is report.html in RUN, or beside a ledger"
     add_value(parser, "--output", Path, None, "FILE", text)
+    add_server_key(parser)
     parser.add_argument("--open", action="store_true", help="show it in a browser, too (default no)")
     parser.set_defaults(run=run, extra="sims")
 
@@ -29,9 +31,13 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     from secagg.errors import LocalError
     from sims.report import write_report
+    from sims.report.ledger_page import write_ledger_report
 
     with user_errors("report", LocalError):
-        path = write_report(args.directory, args.output)
+        if args.directory.is_file():
+            path = write_ledger_report([args.directory], args.output, server_key=server_key(args, "report"))
+        else:
+            path = write_report(args.directory, args.output, server_key=server_key(args, "report"))
     print(path)
     if args.open and not webbrowser.open(path.resolve().as_uri()):
         print(f"secagg report: there is no browser to show {path} in", file=sys.stderr)

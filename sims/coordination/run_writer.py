@@ -1,16 +1,14 @@
-"""Writes the run directory of a simulation, from before the first round to its end. After every round, the
-checkpoint is written last, so that everything that it refers to is on disk. After a crash, rows of the ledger
-after the checkpoint are kept, because their totals may have been released. Lines of sums and metrics after
-the checkpoint are removed."""
+"""Writes the run directory of a simulation, from before the first round to its end. After every round, a
+signed manifest lists all files, and then the checkpoint and the other files are replaced. After a crash, rows
+of the ledger after the checkpoint are kept, because their totals may have been released. Lines of sums and
+metrics after the checkpoint are removed."""
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 import math
 import platform
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,16 +22,27 @@ import tomli_w
 from protocols.algorithm import AnyAlgorithm
 from secagg.keys import Identity
 from secagg.ledger import Row, ServerLedger, read_ledger
-from secagg.ledger.base_ledger import describe
 from secagg.net.identity_and_registry_files import read_key
 from sims.config_problems import ConfigError
 from sims.records import RunDirectory
 from sims.records.checkpoint import Checkpoint, PartState
-from sims.records.ledger_signature import SignedHead, write_head
-from sims.records.run_directory import FAILED, FINISHED, FORMAT, INTERRUPTED, RUNNING, LinesFile
+from sims.records.committed_files import CommittedFiles, check_unaltered
+from sims.records.ledger_signature import SignedHead, head_text
+from sims.records.manifest import FileStamp
+from sims.records.metrics_table import as_csv
+from sims.records.run_directory import (
+    FAILED,
+    FINISHED,
+    FORMAT,
+    INTERRUPTED,
+    RUNNING,
+    LinesFile,
+    json_text,
+)
 from sims.records.run_file_names import (
     CHECKPOINT,
     LEDGER,
+    LEDGER_HEAD,
     METRICS,
     METRICS_TABLE,
     MODEL,
@@ -42,6 +51,7 @@ from sims.records.run_file_names import (
     SCENARIO,
     SUMS,
 )
+from sims.records.sum_descriptions import described
 from sims.records.sum_records import ResumeRecord, SessionRecord, SumHistory, SumRecord
 from sims.scenario.settings import Settings, insecure_seed, insecure_server
 
@@ -85,12 +95,15 @@ def open_run(
     """Lock a run directory and yield its writer. Without `resume`, remove the files of an earlier run first.
     `identity` signs the ledger; by default, it follows from the settings.
     If the block raises before the first checkpoint, remove the directory. Raise `ConfigError` if it holds
-    other files and no run, if another process has locked it, or if its checkpoint cannot be resumed."""
+    other files and no run, if another process has locked it, if its checkpoint cannot be resumed, or if a
+    file was altered since the run stopped."""
     directory.make()
     with directory.locked():
         saved = Checkpoint.read(directory, digest=origin.digest) if resume else None
         if saved is None:
             directory.clear()
+        else:
+            check_unaltered(directory)
         try:
             with ExitStack() as stack:
                 yield RunWriter(directory, settings, origin, saved, stack, identity)
@@ -125,11 +138,14 @@ class RunWriter:
         self.saved = saved
         self._with_ledger = identity is not None or not settings.channel.is_plain
         self._identity = identity or _identity(settings)
+        signs = self._with_ledger or settings.output.identity is not None
+        self._files = CommittedFiles(directory, origin.digest, self._identity if signs else None)
         self._facts: dict[str, Any] = directory.facts() if saved is not None else {}
         # Lines of the file of sums after the checkpoint, which `_lines` removes.
         self.lost_lines = [] if saved is None else directory.read_lines(SUMS)[saved.lines[SUMS] :]
         self._sums = self._lines(SUMS, stack)
         self._metrics = self._lines(METRICS, stack)
+        self._kept = self._stamps()  # of the files that grow, at the last checkpoint
         self.lines = directory.read_lines(METRICS)
         self.sessions = sum(1 for each in directory.read_lines(SUMS) if each["entry"] == "session")
         self._stack = stack
@@ -144,6 +160,10 @@ class RunWriter:
         file = LinesFile.create(path) if saved is None else LinesFile.resume(path, saved.lines[name], lost)
         stack.callback(file.close)
         return file
+
+    def _stamps(self) -> dict[str, FileStamp]:
+        files = {SUMS: self._sums, METRICS: self._metrics}
+        return {name: FileStamp(*file.size_and_hash) for name, file in files.items()}
 
     def _make_ledger(self) -> ServerLedger | None:
         """Return the server's ledger, for this writer to read; None for a plain channel, which has none."""
@@ -239,14 +259,20 @@ class RunWriter:
             self._facts["cluster"] = dict(cluster)
 
     def resumed(self) -> None:
-        """Record in `run.json` that the resumed run is running, and the key that now signs its ledger."""
+        """Record in `run.json` that the resumed run is running, and the key that now signs its records."""
         self._facts["server_key"] = None if self.ledger is None else self._identity.public.hex()
-        self._write_status(RUNNING)
+        if self.saved is not None:  # `run.json` may be of the round before
+            self._facts |= {"done": self.saved.done, "seconds": dict(self.saved.seconds)}
+        self._commit(RUNNING, self._signed_head())
 
     def sign_as(self, identity: Identity) -> None:
-        """Sign the ledger with another key of the server from the next `keep` on."""
-        self._identity = identity
+        """Sign the records with another key of the server from the next `keep` on."""
+        self._identity = self._files.identity = identity
         self._facts["server_key"] = identity.public.hex()
+
+    def stage(self, name: str, data: bytes) -> None:
+        """Replace the file `name` with the next `keep` or `finish`."""
+        self._files.stage(name, data)
 
     def keep(
         self,
@@ -256,12 +282,12 @@ class RunWriter:
         seconds: Mapping[str, float],
         barred: Collection[int] = (),
     ) -> None:
-        """After `done` rounds, write metrics (`line`), signed ledger head, checkpoint and run time. `barred`
-        has the clients that are invited no more."""
+        """After `done` rounds, write metrics (`line`), manifest, signed ledger head, checkpoint and run time.
+        `barred` has the clients that are invited no more."""
         self._metrics.add(line)
         for file in (self._metrics, self._sums):
             file.sync()
-        self._sign()
+        self._kept = self._stamps()
         checkpoint = Checkpoint(
             digest=self._origin.digest,
             done=done,
@@ -272,26 +298,38 @@ class RunWriter:
             seconds=seconds,
             barred=tuple(sorted(barred)),
         )
-        checkpoint.write(self._directory)
+        files = {**self._signed_head(), CHECKPOINT: checkpoint.encode()}
         self._facts |= {"done": done, "seconds": dict(seconds)}
         if done == 0:
-            self._write_scenario()
-        self._write_status(RUNNING, sync=done == 0)
+            files[SCENARIO] = self._scenario()
+        self._commit(RUNNING, files, unsynced="" if done == 0 else RUN)
 
-    def _sign(self) -> None:
-        if self.ledger is not None:
-            head = SignedHead.make(self.ledger.head, run=self._origin.digest, identity=self._identity)
-            write_head(self._directory, head)
+    def _signed_head(self) -> dict[str, bytes]:
+        if self.ledger is None:
+            return {}
+        head = SignedHead.make(
+            self.ledger.head, run=self._origin.digest, identity=self._identity, has_manifest=True
+        )
+        return {LEDGER_HEAD: head_text(self._directory, head)}
 
-    def _write_scenario(self) -> None:
+    def _scenario(self) -> bytes:
         cell = "" if not self._origin.cell else f"-{self._directory.path.name}"
         document = self._settings.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
-        text = as_toml({"name": f"{self._origin.name}{cell}", **document})
-        self._directory.write(SCENARIO, text.encode())
+        return as_toml({"name": f"{self._origin.name}{cell}", **document}).encode()
 
-    def _write_status(self, status: str, why: str | None = None, *, sync: bool = True) -> None:
+    def _commit(
+        self, status: str, files: Mapping[str, bytes], why: str | None = None, **options: Any
+    ) -> None:
+        """Write the manifest, `files` and last `run.json`, with this status. `options` are those of
+        `CommittedFiles.commit`."""
         self._facts |= {"status": status, "why": why, "graph": self._graph}
-        self._directory.write_json(RUN, self._facts, sync=sync)
+        self._files.commit(
+            {**files, RUN: json_text(self._facts)},
+            status=status,
+            growing=self._kept,
+            ledger=None if self.ledger is None else self.ledger.head,
+            **options,
+        )
 
     # --- the end ---
 
@@ -299,36 +337,31 @@ class RunWriter:
         """Write results, model, metrics as CSV and the files `more` (name -> JSON). Remove the checkpoint."""
         archive = io.BytesIO()
         np.savez(archive, model=np.asarray(model))
-        self._directory.write(MODEL, archive.getvalue())
-        for name, content in more.items():
-            self._directory.write_json(name, content)
-        self._write_table()
-        self._directory.write_json(RESULT, result)
-        self._write_status(FINISHED)
-        with suppress(OSError):
-            (self._directory / CHECKPOINT).unlink()
+        files = {MODEL: archive.getvalue(), **{name: json_text(content) for name, content in more.items()}}
+        files |= {**self._table(), RESULT: json_text(result)}
+        self._kept = self._stamps()
+        self._commit(FINISHED, files, removed=(CHECKPOINT,), settle=True)
 
     def stop(self) -> None:
         """Record that the run was interrupted and can be resumed. Write the metrics so far as CSV."""
-        self._write_table()
-        self._write_status(INTERRUPTED)
+        self._commit(INTERRUPTED, self._table(), settle=True)
 
     def leave(self, error: str | None = None) -> None:
         """Record that a served run stops before its end, because of an `error` or not, if the disk allows it.
         Do nothing if there is no checkpoint yet, or the run is finished."""
         if self._facts.get("status") == RUNNING and (self._directory / CHECKPOINT).exists():
             with suppress(ConfigError):
-                self._write_status(INTERRUPTED if error is None else FAILED, error)
+                self._commit(INTERRUPTED if error is None else FAILED, {}, error, settle=True)
 
     def fail(self, why: str) -> None:
         """Record in `run.json` why the run failed, if the disk allows it and the run has begun."""
         if not self._facts:
             return
         with suppress(ConfigError):
-            self._write_status(FAILED, why)
+            self._commit(FAILED, {}, why, settle=True)
 
-    def _write_table(self) -> None:
-        self._directory.write(METRICS_TABLE, as_csv(self._directory.read_lines(METRICS)).encode())
+    def _table(self) -> dict[str, bytes]:
+        return {METRICS_TABLE: as_csv(self._directory.read_lines(METRICS)).encode()}
 
 
 def _identity(settings: Settings) -> Identity:
@@ -340,23 +373,6 @@ def _identity(settings: Settings) -> Identity:
     return Identity.generate()
 
 
-def described(algorithm: AnyAlgorithm, *, extra: bool = False) -> list[dict[str, Any]]:
-    """Return a JSON description of each kind of sum of an algorithm; `extra` marks sums outside training."""
-    return [
-        {
-            "kind": each.query.kind,
-            "group": each.spec.group or each.query.kind,
-            "times": each.spec.times,
-            "needed": each.spec.times if each.needed is None else each.needed,
-            "reveals": each.reveals,
-            "least_weight": each.least_weight,
-            "extra": extra,
-            **describe(each.spec),
-        }
-        for each in algorithm.sums()
-    ]
-
-
 def as_toml(document: Mapping[str, Any]) -> str:
     """Return a document as TOML text. Keys with the value None are left out."""
     return tomli_w.dumps(_without_none(document))
@@ -366,30 +382,6 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_none(each) for key, each in value.items() if each is not None}
     return [_without_none(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return metrics, one mapping per round, as CSV text with columns such as `measured.common.mean_loss`."""
-    rows = [dict(_flat(line, "")) for line in lines]
-    names = dict.fromkeys(name for row in rows for name in row)
-    parents = {name.rpartition(".")[0] for name in names}  # objects, which are None in some lines
-    columns = [
-        name for name in names if not any(each == name or each.startswith(f"{name}.") for each in parents)
-    ]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in content.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{name}.")
-        else:
-            yield name, json.dumps(value) if isinstance(value, list | bool) else value
 
 
 def plain(value: Any) -> Any:

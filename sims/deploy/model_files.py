@@ -26,10 +26,16 @@ _MODE: Final = 0o644
 def write_model(path: Path, model: Vector, terms: RunTerms, *, mode: int = _MODE) -> None:
     """Write `model` to `path` (.npz, array "model") and beside it as safetensors: all that the module of
     `terms` needs for `load_state_dict`. Raise `ConfigError` if a file cannot be written."""
+    archive, tensors = model_contents(model, terms)
+    _MODEL.replace(path, archive, mode=mode)
+    _MODEL.replace(safetensors_path(path), tensors, mode=mode)
+
+
+def model_contents(model: Vector, terms: RunTerms) -> tuple[bytes, bytes]:
+    """Return the contents of the files of `model`: as .npz, and as safetensors."""
     archive = io.BytesIO()
     np.savez(archive, model=np.asarray(model))
-    _MODEL.replace(path, archive.getvalue(), mode=mode)
-    _MODEL.replace(safetensors_path(path), save(_state_of(trained_module(model, terms))), mode=mode)
+    return archive.getvalue(), save(_state_of(trained_module(model, terms)))
 
 
 def trained_module(model: Vector, terms: RunTerms) -> nn.Module:

@@ -154,7 +154,7 @@ def terms_of(
     task.algorithm.check_trust(Trust(settings.channel.trust))
     if task.algorithm.table is None:
         raise ConfigError("algorithm.name: its clients train alone, so there is nothing to serve or join")
-    algorithm = _evaluated(task.algorithm, settings, has_classes=facts.has_classes)
+    algorithm = evaluated(task.algorithm, settings, has_classes=facts.has_classes)
     _check_rounds(algorithm, settings)
     return RunTerms(name, settings, facts, replace(task, algorithm=algorithm), federation, cautions)
 
@@ -224,7 +224,7 @@ def _deployed_clients(path: Path, clients: int | None) -> int | None:
     return clients
 
 
-def _evaluated(algorithm: AnyAlgorithm, settings: Settings, *, has_classes: bool) -> AnyAlgorithm:
+def evaluated(algorithm: AnyAlgorithm, settings: Settings, *, has_classes: bool) -> AnyAlgorithm:
     """Return the algorithm with a sum after every round that evaluates the model, unless its sums have noise:
     an evaluation without noise would not be covered by its budget."""
     if algorithm.table is None or not has_classes:

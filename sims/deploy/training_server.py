@@ -24,7 +24,6 @@ from secagg.errors import SecaggError
 from secagg.events import ServerEvent
 from secagg.ledger import ServerLedger
 from secagg.machine_hooks import ServerHooks
-from secagg.net.atomic_files import PRIVATE
 from secagg.net.event_log import EventLog
 from secagg.net.server import Server
 from secagg.net.tunnel import Carrier
@@ -44,10 +43,10 @@ from sims.deploy.connected_clients import (
 )
 from sims.deploy.credentials import server_credentials
 from sims.deploy.evidence_directory import EvidenceKeeper
-from sims.deploy.finished_run import OUTCOME_FILE, FinishedRun
+from sims.deploy.finished_run import FinishedRun
 from sims.deploy.http_endpoint import MAX_CONNECTIONS
 from sims.deploy.log import open_log
-from sims.deploy.model_files import write_model
+from sims.deploy.model_files import model_contents
 from sims.deploy.monitoring import check_metrics
 from sims.deploy.process_control import allow_connections, run_watched
 from sims.deploy.renewal import LiveServerCredentials, wait_for_registry
@@ -68,7 +67,7 @@ from sims.deploy.training_monitoring import (
 )
 from sims.process_resources import forbid_core_dumps
 from sims.records.run_directory import FINISHED, SERVED
-from sims.records.run_file_names import LEDGER, MODEL, OUTCOME
+from sims.records.run_file_names import LEDGER, MODEL, NAMED_MODEL, OUTCOME
 from sims.report import write_report
 from sims.scenario.federated_data import participation_limit
 from sims.scenario.loading_and_variants import Variant
@@ -237,7 +236,7 @@ class TrainingServer(FinishedRun):
                 call(trio.sleep, self._rest(completed=run.round_info.completed(run.round_info.number - 1)))
         coordinator.end_session()
         outcome = pack(RunOutcome(run.round_info, run.model))
-        OUTCOME_FILE.replace(self._section.run / OUTCOME, outcome, mode=PRIVATE)
+        self._writer.stage(OUTCOME, outcome)
         self._metrics.finish(run, coordinator)
         return outcome
 
@@ -345,8 +344,8 @@ class TrainingServer(FinishedRun):
 
     def _keep(self, run: Run[Any], coordinator: Coordinator, report: RoundReport, seconds: float) -> None:
         self._writer.sign_as(self._credentials.identity)  # which may have changed
-        path = self._section.run / MODEL
-        write_model(path, run.model, self._terms)
+        for name, data in zip((MODEL, NAMED_MODEL), model_contents(run.model, self._terms), strict=True):
+            self._writer.stage(name, data)
         line = self._metrics.keep(run, coordinator, report, self._done, seconds, self._barred)
         facts = {name: round(value, 4) for name, value in line["facts"].items() if isinstance(value, float)}
         self._log.write("round", round=report.number, clients=report.clients, **facts)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgpack
 
 from sims.config_problems import ConfigError
-from sims.records.run_directory import PRIVATE, RunDirectory, read_file
+from sims.records.run_directory import RunDirectory, read_file
 from sims.records.run_file_names import CHECKPOINT
 
 _MAGIC: Final = b"secagg checkpoint 2\n"
@@ -53,9 +53,10 @@ class Checkpoint:
     seconds: Mapping[str, float]  # "wall" and "cpu" time so far
     barred: tuple[int, ...] = ()
 
-    def write(self, run: RunDirectory) -> None:
+    def encode(self) -> bytes:
+        """Return the contents of the file."""
         payload: bytes = msgpack.packb(asdict(self))
-        run.write(CHECKPOINT, _MAGIC + hashlib.sha256(payload).digest() + payload, mode=PRIVATE)
+        return _MAGIC + hashlib.sha256(payload).digest() + payload
 
     @classmethod
     def read(cls, run: RunDirectory, *, digest: str) -> Checkpoint:

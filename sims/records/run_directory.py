@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -14,7 +15,7 @@ from typing import Any, Final, Self
 from secagg.ledger.file_lock import try_lock_file
 from secagg.net.atomic_files import file_status, is_directory
 from sims.config_problems import ConfigError
-from sims.records.run_file_names import LOCK, RUN, RUN_FILES, draft_of
+from sims.records.run_file_names import LOCK, MANIFEST, RUN, RUN_FILES, draft_of
 
 FORMAT: Final = 2
 PUBLIC: Final = 0o644
@@ -59,6 +60,11 @@ class RunDirectory:
         read."""
         found = file_status(self / RUN, ConfigError)
         return found is not None and stat.S_ISREG(found.st_mode)
+
+    @property
+    def has_records(self) -> bool:
+        """Return whether the directory holds a run, even if its `run.json` was removed."""
+        return self.exists or file_status(self / MANIFEST, ConfigError) is not None
 
     def facts(self) -> dict[str, Any]:
         """Return the object in `run.json`. Raise `ConfigError` if missing, damaged or of another version."""
@@ -121,7 +127,7 @@ class RunDirectory:
         replace_file(self / name, data, mode=mode, sync=sync)
 
     def write_json(self, name: str, content: Mapping[str, Any], *, sync: bool = True) -> None:
-        self.write(name, json.dumps(content, indent=1, allow_nan=False).encode() + b"\n", sync=sync)
+        self.write(name, json_text(content), sync=sync)
 
     @contextmanager
     def locked(self) -> Iterator[Self]:
@@ -142,9 +148,9 @@ def find_runs(path: Path) -> list[RunDirectory]:
     """Return the run in `path`, or else those in its subdirectories. Raise `ConfigError` if there is none."""
     if not is_directory(path, ConfigError):
         raise ConfigError(f"{path} is no directory; give that of a run, such as results/NAME")
-    if RunDirectory(path).exists:
+    if RunDirectory(path).has_records:
         return [RunDirectory(path)]
-    found = [RunDirectory(each) for each in sorted(path.iterdir()) if RunDirectory(each).exists]
+    found = [RunDirectory(each) for each in sorted(path.iterdir()) if RunDirectory(each).has_records]
     if not found:
         raise ConfigError(f"there is no run in {path}: secagg simulate makes one")
     return found
@@ -186,6 +192,11 @@ def write_all(handle: int, data: bytes) -> None:
         left = left[os.write(handle, left) :]
 
 
+def json_text(content: Mapping[str, Any]) -> bytes:
+    """Return a JSON object as the text that is written to files."""
+    return json.dumps(content, indent=1, allow_nan=False).encode() + b"\n"
+
+
 def json_object(data: bytes) -> dict[str, Any] | None:
     """Return the JSON object that `data` encodes, or None if `data` is not a JSON object."""
     try:
@@ -214,6 +225,7 @@ class LinesFile:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._handle = os.open(path, flags, PUBLIC)
         self.count = 0  # lines in the file
+        self._size, self._state = 0, hashlib.sha256()  # of these lines
 
     @classmethod
     def create(cls, path: Path) -> Self:
@@ -230,6 +242,7 @@ class LinesFile:
         file = cls(path)
         file._cut(len(kept))
         file.count = count
+        file._note(kept)
         return file
 
     def _cut(self, size: int) -> None:
@@ -247,6 +260,16 @@ class LinesFile:
                 os.ftruncate(self._handle, size)
                 raise
         self.count += 1
+        self._note(line)
+
+    def _note(self, data: bytes) -> None:
+        self._size += len(data)
+        self._state.update(data)
+
+    @property
+    def size_and_hash(self) -> tuple[int, str]:
+        """The number of bytes in the file, and their SHA-256 in hex."""
+        return self._size, self._state.hexdigest()
 
     def sync(self) -> None:
         with disk_errors(self._path):

@@ -9,6 +9,9 @@ SCENARIO: Final = "scenario.toml"  # the settings as they were run
 LEDGER: Final = "ledger"  # what the server asked and released
 LEDGER_SEAL: Final = "ledger-seal"
 LEDGER_HEAD: Final = "ledger.head"  # the signed head
+LEDGER_LOG: Final = "ledger-wal"  # of SQLite, like the next one: only while a ledger is in use
+LEDGER_INDEX: Final = "ledger-shm"
+MANIFEST: Final = "manifest.json"  # size and hash of every file, signed
 SUMS: Final = "sums.jsonl"  # records of sessions and sums
 METRICS: Final = "metrics.jsonl"  # one line for each round
 METRICS_TABLE: Final = "metrics.csv"
@@ -25,8 +28,9 @@ LOCK: Final = ".lock"  # a file, because ledgers lock the directory itself while
 
 # All files that a run writes. They are removed when the run starts anew.
 RUN_FILES: Final = (
-    SCENARIO, RUN, LEDGER, LEDGER_SEAL, f"{LEDGER}-wal", f"{LEDGER}-shm", LEDGER_HEAD, SUMS, METRICS,
+    SCENARIO, RUN, LEDGER, LEDGER_SEAL, LEDGER_LOG, LEDGER_INDEX, LEDGER_HEAD, SUMS, METRICS,
     METRICS_TABLE, CLIENTS, SPEND, CHECKPOINT, MODEL, NAMED_MODEL, OUTCOME, RESULT, CANARIES, REPORT,
+    MANIFEST,
 )  # fmt: skip
 
 

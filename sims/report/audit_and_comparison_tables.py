@@ -16,12 +16,26 @@ from sims.audit.audit_result import (
     Spent,
     StageBytes,
     SumKind,
+    Verdict,
 )
-from sims.report.html_elements import ReportTable, TableCell, number_cell, percent_cell, size_cell, text_cell
+from sims.report.html_elements import (
+    ReportTable,
+    TableCell,
+    Tone,
+    number_cell,
+    percent_cell,
+    size_cell,
+    text_cell,
+)
 from sims.report.reported_run import MEASURES, POOLED, ReportedRun, accuracy_key, judged
 from sims.report.sum_and_privacy_plots import STAGES
 from sims.text_format import ADJACENCY_MEANINGS, counted, sentence_of
 
+VERDICT_TONES: Final[dict[Verdict, Tone]] = {
+    Verdict.AUTHENTICATED: "good",
+    Verdict.CONSISTENT: "quiet",
+    Verdict.ALTERED: "bad",
+}
 _SET_UP: Final = "set-up"
 _NO_NOISE: Final = TableCell("no noise", tone="bad")
 _EXCLUDED_COLUMNS: Final = ("Client", "Error", "What it did", "Barred for good")
@@ -314,6 +328,4 @@ def _sent(audit: Audit, *, down: bool = False) -> TableCell:
 
 
 def _intact(audit: Audit) -> TableCell:
-    if not audit.intact:
-        return TableCell("altered", tone="bad")
-    return TableCell("intact", tone="good") if audit.integrity.key else TableCell("no ledger", tone="quiet")
+    return TableCell(str(audit.integrity.verdict), tone=VERDICT_TONES[audit.integrity.verdict])

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Final
 
 from sims import text_format
+from sims.audit.audit_result import Verdict
 from sims.audit.guarantee_text import Strength, effective_epsilon, exposed
 from sims.report.reported_run import MEASURES, ReportedRun
 from sims.text_format import counted, values_of
@@ -171,7 +172,9 @@ def _epsilon(runs: Sequence[ReportedRun]) -> KeyFigure:
 def _integrity(runs: Sequence[ReportedRun]) -> KeyFigure:
     if broken := [each for each in runs if not each.audit.intact]:
         return KeyFigure("Records", "altered", f"in {counted(len(broken), 'run')}: see below")
-    signed = sum(each.audit.integrity.key is not None for each in runs)
-    if not signed:
-        return KeyFigure("Records", "no ledger", "a plain channel keeps none")
-    return KeyFigure("Records", "intact", "ledger and signature fit")
+    if all(each.audit.integrity.verdict is Verdict.AUTHENTICATED for each in runs):
+        remark = "signed with the server's key that the reader named"
+        return KeyFigure("Records", str(Verdict.AUTHENTICATED), remark)
+    old = any(each.audit.integrity.files is None for each in runs)
+    why = "there is no manifest" if old else "no server's key was named to compare with"
+    return KeyFigure("Records", str(Verdict.CONSISTENT), why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from sims.audit.audit_result import Audit, Spent
 from sims.audit.audit_run import audit_run
 from sims.records import RunDirectory, find_runs
 from sims.records.run_directory import read_file
-from sims.records.run_file_names import CLIENTS, METRICS, RESULT, SCENARIO, SUMS
+from sims.records.run_file_names import CLIENTS, METRICS, RESULT, RUN, SCENARIO, SUMS
 from sims.records.sum_records import SumHistory, SumRecord
 from sims.text_format import values_of
 
@@ -159,28 +159,40 @@ def judged(runs: Sequence[ReportedRun]) -> list[str]:
     return [name for name in shown if not all(each.is_copy(name) for each in runs)] or ["common"]
 
 
-def read_runs(path: Path) -> tuple[ReportedRun, ...]:
-    """Read the run in `path`, or all runs in its subdirectories, sorted by the time of their start. Raise
-    `ConfigError` if there is no run, or if a file of a run cannot be parsed."""
-    found = [(run, run.facts()) for run in find_runs(path)]
-    found.sort(key=lambda pair: (str(pair[1].get("started")), str(pair[0])))
-    runs, facts = [run for run, _ in found], [own for _, own in found]
+def read_runs(path: Path, *, server_key: bytes | None = None) -> tuple[ReportedRun, ...]:
+    """Read the run in `path`, or all runs in its subdirectories, sorted by the time of their start.
+    `server_key` is the key that must have signed them. Raise `ConfigError` if there is no run, or if a file
+    of a run cannot be parsed."""
+    audits = [(run, audit_run(run, server_key=server_key)) for run in find_runs(path)]
+    found = [(run, audit, _facts(run, audit)) for run, audit in audits]
+    found.sort(key=lambda each: (str(each[2].get("started")), str(each[0])))
+    titles = _titles([facts for _, _, facts in found])
     return tuple(
-        _read_run(run, own, title) for run, own, title in zip(runs, facts, _titles(facts), strict=True)
+        _read_run(run, audit, facts, title) for (run, audit, facts), title in zip(found, titles, strict=True)
     )
 
 
-def _read_run(run: RunDirectory, facts: Mapping[str, Any], title: str) -> ReportedRun:
-    result, scenario = _optional(run, RESULT), run / SCENARIO
+def _facts(run: RunDirectory, audit: Audit) -> Mapping[str, Any]:
+    if RUN in audit.integrity.withheld:
+        return {"algorithm": audit.subject.algorithm or run.path.name}
+    return run.facts()
+
+
+def _read_run(run: RunDirectory, audit: Audit, facts: Mapping[str, Any], title: str) -> ReportedRun:
+    """Return what a page shows of a run: nothing that is in a file which was altered."""
+    withheld = audit.integrity.withheld
+    result, scenario = _optional(run, RESULT, withheld), run / SCENARIO
+    lines = () if SUMS in withheld else run.read_lines(SUMS)
+    is_shown = scenario.exists() and SCENARIO not in withheld
     return ReportedRun(
         title=title,
-        audit=audit_run(run),
+        audit=audit,
         cell=facts.get("cell") or {},
-        metrics=run.read_lines(METRICS),
-        sums=SumHistory.of(run.read_lines(SUMS), str(run / SUMS)).sums,
-        clients=_optional(run, CLIENTS),
+        metrics=() if METRICS in withheld else run.read_lines(METRICS),
+        sums=SumHistory.of(lines, str(run / SUMS)).sums,
+        clients=_optional(run, CLIENTS, withheld),
         corrupt=frozenset(result.get("corrupt") or ()),
-        scenario=read_file(scenario, "").decode(errors="replace") if scenario.exists() else "",
+        scenario=read_file(scenario, "").decode(errors="replace") if is_shown else "",
         versions={
             name: str(facts[key])
             for name, key in {"secagg": "secagg", "Python": "python"}.items()
@@ -200,5 +212,5 @@ def _titles(facts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield name if often[name] == 1 else f"{name} ({str(own.get('digest'))[:6]})"
 
 
-def _optional(run: RunDirectory, name: str) -> dict[str, Any]:
-    return run.read_json(name) if (run / name).exists() else {}
+def _optional(run: RunDirectory, name: str, withheld: Container[str]) -> dict[str, Any]:
+    return run.read_json(name) if (run / name).exists() and name not in withheld else {}

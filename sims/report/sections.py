@@ -11,7 +11,7 @@ from typing import Final
 from sims import text_format
 from sims.audit.audit_result import Exposure, Integrity
 from sims.records.run_directory import SERVED
-from sims.report.audit_and_comparison_tables import compared, findings
+from sims.report.audit_and_comparison_tables import VERDICT_TONES, compared, findings
 from sims.report.headline import KeyFigure, figures, sentence
 from sims.report.html_elements import NOTHING, Child, Markup, element, tabulated
 from sims.report.privacy_panel import glossary, panels
@@ -73,16 +73,17 @@ def top(runs: Sequence[ReportedRun], *, left: int) -> Markup:
 def _summary(runs: Sequence[ReportedRun], left: int) -> str:
     subject = runs[0].audit.subject
     drawn = "" if subject.per_round == subject.clients else f", {subject.per_round:,} in a round"
+    plain, hidden = subject.is_plain, subject.withheld
     parts = [
         counted(len(runs), "run") + (f" of {len(runs) + left:,}" if left else "") if len(runs) > 1 else "",
-        f"{counted(subject.clients, 'client')}{drawn}",
-        counted(subject.rounds, "round"),
-        counted(subject.dim, "parameter"),
-        _CHANNELS.get(subject.channel, subject.channel),
+        "" if "clients" in hidden else f"{counted(subject.clients, 'client')}{drawn}",
+        "" if "rounds" in hidden else counted(subject.rounds, "round"),
+        "" if "dim" in hidden else counted(subject.dim, "parameter"),
+        "" if "channel" in hidden else _CHANNELS.get(subject.channel, subject.channel),
         subject.cluster_text,
-        "" if subject.is_plain else f"against {_TRUST.get(subject.trust, subject.trust)}",
-        "" if subject.is_plain else f"key agreement {subject.key_agreement}",
-        text_format.duration(sum(each.audit.subject.seconds for each in runs)),
+        "" if plain or "trust" in hidden else f"against {_TRUST.get(subject.trust, subject.trust)}",
+        "" if plain or "key_agreement" in hidden else f"key agreement {subject.key_agreement}",
+        "" if "seconds" in hidden else text_format.duration(sum(each.audit.subject.seconds for each in runs)),
     ]
     return " · ".join(filter(None, parts))
 
@@ -92,7 +93,9 @@ def banners(runs: Sequence[ReportedRun]) -> Iterator[Markup]:
     broken = [each for each in runs if not each.audit.intact]
     for each in broken:
         problems = _list(each.audit.integrity.problems)
-        yield _banner("bad", "The records of this run do not fit together", each, runs, problems)
+        files = ", ".join(each.audit.integrity.withheld)
+        hidden = element("p", f"Nothing is shown of what these files say: {files}.") if files else None
+        yield _banner("bad", "The records of this run were altered", each, runs, (problems, hidden))
     for each in runs:
         if each.audit.intact and not each.audit.sound:
             refuted = "Bytes contradict the protocol, or a canary the noise that was promised: see below."
@@ -237,14 +240,10 @@ def _audit(run: ReportedRun, prefix: str, *, rows: int) -> Iterator[Markup]:
 
 
 def _integrity(found: Integrity) -> Markup:
-    if not found.intact:
-        verdict, tone = "The records do not fit together.", "bad"
-    elif found.key is None:
-        verdict, tone = "There is no ledger: a plain channel keeps none.", "quiet"
-    else:
-        verdict, tone = "The records are intact.", "good"
+    verdict = f"The records are {found.verdict}."
+    tone = VERDICT_TONES[found.verdict]
     rows = f" {counted(found.rows, 'row')} of the ledger's chain were read." if found.rows is not None else ""
-    key = (" Its head is signed by ", element("code", found.fingerprint), ".") if found.fingerprint else None
+    key = (" They are signed by ", element("code", found.fingerprint), ".") if found.fingerprint else None
     return element(
         "div",
         element("p", element("strong", verdict, class_=tone), rows, key),

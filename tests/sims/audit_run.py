@@ -20,12 +20,14 @@ from protocols.quadratic_learner import QuadraticLearner
 from protocols.run import Run
 from secagg.distributed_noise import NoiseAssumptions
 from secagg.keys import Identity
-from secagg.ledger import ServerLedger
+from secagg.ledger import Head, ServerLedger
 from secagg.noise.privacy_goal import Goal
-from sims.coordination.run_writer import as_toml, described
+from sims.coordination.run_writer import as_toml
 from sims.records import RunDirectory
 from sims.records.ledger_signature import SignedHead, write_head
+from sims.records.manifest import FileStamp, Manifest
 from sims.records.run_directory import FORMAT, LinesFile
+from sims.records.sum_descriptions import described
 from sims.records.sum_records import SessionRecord, StageRecord, SumRecord
 from sims.runtime import Setting, insecure_plain_sum, secure_sum
 from sims.scenario.loading_and_variants import Variant
@@ -99,8 +101,9 @@ def make_run(
     plain: bool = False,
     clients: int | None = None,
     facts: Mapping[str, Any] | None = None,
+    manifest: bool = False,
 ) -> Path:
-    """A finished run of so many rounds."""
+    """A finished run of so many rounds, by an earlier version or, with a manifest, by this one."""
     setting = Setting() if setting is None else setting
     count = algorithm.clients if clients is None else clients
     run = RunDirectory(path)
@@ -132,7 +135,8 @@ def make_run(
     channel.close()
     spends = sorted(channel.spends().values(), key=lambda spend: (spend.charge, spend.unnoised))
     if ledger is not None:
-        write_head(run, SignedHead.make(ledger.head, run=digest, identity=identity()))
+        write_head(run, SignedHead.make(ledger.head, run=digest, identity=identity(), has_manifest=manifest))
+        head = ledger.head
         ledger.close()
     most, least = ({"rho": each.rho, "unnoised": each.unnoised} for each in (spends[-1], spends[0]))
     run.write_json(
@@ -173,4 +177,23 @@ def make_run(
             **(facts or {}),
         },
     )
+    if manifest:
+        sign(path, head=None if plain else head)
     return path
+
+
+def sign(path: Path, *, head: Head | None, signer: Identity | None = None, status: str = "finished") -> None:
+    """Write a manifest of the files as they are now, as the server with this key would."""
+    run = RunDirectory(path)
+    grown = {name: FileStamp.of_file(path / name) for name in ("sums.jsonl", "metrics.jsonl")}
+    left_out = {*grown, "manifest.json", "ledger", "ledger-seal", "report.html"}
+    manifest = Manifest(
+        run=digest_of(path),
+        status=status,
+        version="0",
+        files={each.name: FileStamp.of_file(each) for each in path.iterdir() if each.name not in left_out},
+        growing=grown,
+        ledger=head,
+    )
+    own = None if head is None and signer is None else signer or identity()
+    run.write("manifest.json", manifest.signed(own).encode())

@@ -48,7 +48,7 @@ def test_a_run_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert "rounds 1-3: update, 1 a round; over 5 clients; so far rho 0.1082, epsilon 1.999" in out
     assert "all 4 set-ups and sums take what the protocol says, to the byte" in out
-    assert f"its head is signed by the key {identity().public.hex()}" in out
+    assert f"signed by the key {identity().public.hex()}" in out
 
 
 def test_every_sum_by_itself(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,9 +80,7 @@ def test_a_seed_that_is_hidden(run: Path) -> None:
 
 
 def test_a_signature_that_anybody_could_make(run: Path) -> None:
-    everybodys = (
-        "the key that signed follows from insecure_seed: anyone with the seed can sign another ledger"
-    )
+    everybodys = "the key that signed follows from insecure_seed: anyone with the seed can sign other records"
     assert everybodys not in audit_run(run).integrity.remarks
     assert everybodys in audit_run(seeded(run)).integrity.remarks
 

@@ -15,6 +15,7 @@ import torch
 
 from secagg.ledger import read_ledger
 from sims.audit.audit_run import audit_run
+from sims.audit.ledger_audit import audit_ledgers
 from tests.sims.embedding_page import PAGE, ROOT
 from tests.sims.hospitals import EXAMPLE, HOSPITALS, PATIENCE, Hospitals
 
@@ -93,8 +94,12 @@ def check_ledgers(directory: Path) -> None:
     trained = [body["round"] for body in asked]
     assert trained == sorted(trained)
     assert audit_run(directory / "run").integrity.problems == ()
-    for number in HOSPITALS:
-        assert read_ledger(directory / f"hospital-{number}.ledger").rows
+    ledgers = [directory / f"hospital-{number}.ledger" for number in HOSPITALS]
+    assert all(read_ledger(path).rows for path in ledgers)
+    together = audit_ledgers([directory / "run/ledger", *ledgers])
+    assert together.all_problems == ()
+    assert together.compared > 0
+    assert [each.owner for each in together.ledgers] == ["the server", "client 1", "client 2", "client 3"]
 
 
 def test_ctrl_c_ends_a_hospital_that_no_server_answers(hospitals: Hospitals) -> None:

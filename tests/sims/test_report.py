@@ -194,7 +194,7 @@ def test_figures_are_those_of_the_run() -> None:
     found = {each.name: each for each in figures([reported_run(noise=True)])}
     assert found["Sums released"].value == "59"
     assert found["Epsilon"].value == "4.02"
-    assert found["Records"].value == "intact"
+    assert found["Records"].value == "consistent, not authenticated"
     broken = {each.name: each for each in figures([reported_run(problems=("row 3 was altered",))])}
     assert broken["Records"].value == "altered"
 
@@ -321,12 +321,12 @@ def test_the_page_says_whether_the_records_of_a_real_run_are_whole(tmp_path: Pat
     (real,) = read_runs(run)
     text = page([real])
     assert real.training_spent is not None
-    assert "The records are intact." in text
+    assert "The records are consistent, not authenticated." in text
     assert "sums and sessions agree to the byte" in text
     head = run / "ledger.head"
     head.write_text(head.read_text().replace('"rows": ', '"rows": 1'))
     broken = page(read_runs(run))
-    assert "The records of this run do not fit together" in broken
+    assert "The records of this run were altered" in broken
     assert 'class="banner bad"' in broken
 
 

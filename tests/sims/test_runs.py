@@ -70,6 +70,7 @@ def test_a_run_says_what_it_is(private: RunDirectory) -> None:
     assert names == {
         "scenario.toml", "run.json", "ledger", "ledger-seal", "ledger.head", "sums.jsonl", "metrics.jsonl",
         "metrics.csv", "clients.json", "spend.json", "model.npz", "result.json", "canaries.json",
+        "manifest.json",
     }  # fmt: skip
 
 
