@@ -71,13 +71,16 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
     learned = releases(records, described, budget_accounts)
     spent = spending(evidence, records, extra, learned, budget_accounts)
     problems = [*found.integrity.problems, *sums.problems, *wrong_charges(records, accounts)]
-    remarks = [*sums.remarks]
-    remarks += [f"{name} is missing; what follows from it is left out" for name in evidence.missing]
+    remarks = [f"{name} is missing; what follows from it is left out" for name in evidence.missing]
     if remark and any(release.rho is not None for release in learned):
         remarks.append(remark)
     return Audit(
         subject=_subject(evidence, written, settings),
-        integrity=replace(found.integrity, problems=tuple(problems)),
+        integrity=replace(
+            found.integrity,
+            problems=tuple(problems),
+            remarks=(*found.integrity.remarks, *sums.remarks),
+        ),
         kinds=kinds,
         releases=learned,
         stretches=round_ranges(learned, extra),

@@ -78,8 +78,8 @@ def _foreign(algorithms: Algorithms, reading: Reading | None) -> Iterator[str]:
 
 def _built(settings: Settings, run: Row) -> Iterator[Algorithms]:
     """Yield the algorithms that the run may have had; none if the settings do not suffice."""
-    from sims.deploy.run_terms import evaluated  # slow to import, like the next one: it needs torch
-    from sims.scenario.algorithm_builder import build
+    from sims.scenario.algorithm_builder import build  # slow to import: it needs torch
+    from sims.scenario.evaluation_sum import evaluated
 
     dim, clients = int(run["dim"]), int(run["clients"])
     known: dict[str, Any] = {"rate": settings.training.rate, "population": clients}

@@ -104,8 +104,8 @@ def _progress(evidence: Evidence) -> dict[str, str]:
 def _graph(evidence: Evidence) -> dict[str, str]:
     claimed: Row = evidence.run.get("graph") or {}
     own = next((row for row in evidence.sessions if row.graph is not None), None)
-    if not claimed or SUMS in evidence.withheld or own is None:
-        return {}
+    if not claimed or SUMS in evidence.withheld or own is None or evidence.resumed:
+        return {}  # a resumed run may have lost the line of its first session
     if (claimed.get("kind"), claimed.get("neighbours"), claimed.get("threshold")) == (
         own.graph,
         own.neighbours,

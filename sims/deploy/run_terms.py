@@ -22,18 +22,17 @@ from fl.errors import FLError
 from fl.federation import Federation
 from fl.flat_model import check_stateless
 from protocols.algorithm import AnyAlgorithm
-from protocols.evaluation import EvaluationMetrics, WithEvaluation
 from protocols.serialisation import Vector
 from secagg.errors import SecaggError
 from secagg.sum_spec import Table
 from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError, toml_tables
 from sims.scenario import federated_data
+from sims.scenario.evaluation_sum import evaluated
 from sims.scenario.loading_and_variants import load as load_scenario
 from sims.scenario.settings import AuditSection, DropoutSection, Settings
 from sims.scenario.training_task import DataFacts, TrainingTask
 
-_LARGEST_LOSS: Final = 10.0  # larger losses count as this one in evaluations
 _LONGEST: Final = 80  # characters of a name or a value that a message shows
 _MOST_BYTES: Final = 1 << 20  # of a server's terms that differ
 _FEWEST: Final = 2  # clients of a run
@@ -222,19 +221,6 @@ def _deployed_clients(path: Path, clients: int | None) -> int | None:
     if clients is not None and (type(clients) is not int or clients < _FEWEST):
         raise ConfigError(f"{path}: deploy.clients: must be a whole number from {_FEWEST}")
     return clients
-
-
-def evaluated(algorithm: AnyAlgorithm, settings: Settings, *, has_classes: bool) -> AnyAlgorithm:
-    """Return the algorithm with a sum after every round that evaluates the model, unless its sums have noise:
-    an evaluation without noise would not be covered by its budget."""
-    if algorithm.table is None or not has_classes:
-        return algorithm
-    if any(spec.is_private for spec in algorithm.table.values()):
-        return algorithm
-    measures = EvaluationMetrics(
-        loss_bound=_LARGEST_LOSS, bins=0, personal=settings.evaluation.what == "personal"
-    )
-    return WithEvaluation(algorithm=algorithm, measures=measures)
 
 
 def _shapes(module: nn.Module) -> Iterator[tuple[str, str]]:

@@ -125,7 +125,7 @@ def test_an_altered_ledger_ends_with_1(
 def test_what_is_no_run(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     for arguments, sentence in (
-        ([tmp_path / "nowhere"], "is no directory; give that of a run, such as results/NAME"),
+        ([tmp_path / "nowhere"], "does not exist: give the directory of a run, or ledgers"),
         ([tmp_path / "empty"], "there is no run in"),
         ([runs / "private", runs / "robust"], "give one run, or --compare to put several beside each other"),
         (["--compare", tmp_path / "empty"], "there is no run in"),

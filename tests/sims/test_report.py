@@ -340,7 +340,7 @@ def test_the_command_writes_the_page_of_a_run(tmp_path: Path, capsys: pytest.Cap
     text = (run / "report.html").read_text()
     assert "RFA kept" in text
     assert "insecure_seed" in text
-    assert "secagg simulate scenario.toml" in text
+    assert f"secagg simulate {run / 'scenario.toml'}" in text
 
 
 def test_runs_of_a_sweep_are_compared(tmp_path: Path) -> None:
