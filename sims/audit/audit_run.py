@@ -7,11 +7,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sims.audit.audit_result import Audit, RunSummary
+from sims.audit.audit_result import Audit, Guarantee, RunSummary
 from sims.audit.byte_comparison_and_growth import traffic
 from sims.audit.exposures import exposures
-from sims.audit.guarantee import guarantee
+from sims.audit.guarantee import guarantee, sampling_errors, without_sampling_errors
 from sims.audit.integrity import examined
+from sims.audit.ledger_vs_sum_log import Records
 from sims.audit.privacy_cost import (
     BudgetAccounts,
     PrivacyAccount,
@@ -79,7 +80,7 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         releases=learned,
         stretches=round_ranges(learned, extra),
         spending=spent,
-        guarantee=guarantee(learned, extra, spent, accounts),
+        guarantee=_guarantee(guarantee(learned, extra, spent, accounts), records, described),
         exposures=exposures(evidence, kinds, described, learned),
         groups=groups(evidence, kinds, records),
         losses=losses(evidence),
@@ -89,6 +90,12 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         remarks=tuple(remarks),
         tail=tail(evidence),
     )
+
+
+def _guarantee(found: Guarantee, records: Records, described: Mapping[str, Any]) -> Guarantee:
+    if found.epsilon is None:
+        return found
+    return without_sampling_errors(found, sampling_errors(records, described, found.epsilon))
 
 
 def _subject(evidence: Evidence) -> RunSummary:

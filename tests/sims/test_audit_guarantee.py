@@ -123,6 +123,15 @@ def test_a_run_has_one(tmp_path: Path) -> None:
     assert (bare.guarantee.epsilon, bare.guarantee.unnoised) == (None, (TRAINING,))
 
 
+def test_no_epsilon_holds_where_the_samplers_are_not_exact_enough(tmp_path: Path) -> None:
+    """Beside a delta of 1e-30, their errors count; beside that of the run, they do not."""
+    for plain in (False, True):
+        run = make_run(tmp_path / f"plain {plain}", noisy(5), plain=plain)
+        assert audit_run(run).guarantee.epsilon is not None
+        strict = audit_run(run, delta=1e-34).guarantee
+        assert (strict.epsilon, strict.rho, strict.covers) == (None, None, (TRAINING,))
+
+
 def test_a_choice_among_runs_costs_what_all_of_them_cost(tmp_path: Path) -> None:
     runs = [audit_run(make_run(tmp_path / name, noisy(5, epsilon=2.0))) for name in ("one", "two")]
     found = compared(runs).together
