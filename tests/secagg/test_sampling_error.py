@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -38,25 +39,30 @@ def test_all_draws_of_all_sums_count() -> None:
     assert sampling_delta(bare, roster=5, sums=1, epsilon=1e4) == 0.0
 
 
+def vector_plan(goal: Goal) -> Plan:
+    return calibrate_vector(promise=ONE, goal=goal, size=1, clip=1.0)
+
+
+def counts_plan(goal: Goal) -> Plan:
+    return calibrate_counts(promise=ONE, goal=goal, bins=2, total=1)
+
+
+def elements_plan(goal: Goal) -> Plan:
+    return calibrate_elements(promise=ONE, goal=goal, size=1, limit=1.0)
+
+
 def plans(goal: Goal) -> list[Plan]:
-    return [
-        calibrate_vector(promise=ONE, goal=goal, size=1, clip=1.0),
-        calibrate_counts(promise=ONE, goal=goal, bins=2, total=1),
-        calibrate_elements(promise=ONE, goal=goal, size=1, limit=1.0),
-    ]
+    return [vector_plan(goal), counts_plan(goal), elements_plan(goal)]
 
 
 @pytest.mark.parametrize("epsilon", [70.0, 1000.0, 1e6])
-def test_an_epsilon_that_the_samplers_do_not_keep_is_refused(epsilon: float) -> None:
+@pytest.mark.parametrize("plan", [vector_plan, counts_plan, elements_plan])
+def test_an_epsilon_that_the_samplers_do_not_keep_is_refused(
+    plan: Callable[[Goal], Plan], epsilon: float
+) -> None:
     """With one honest client and one number, the errors exceed delta from an epsilon of about 60."""
-    goal = Goal(epsilon=epsilon, delta=1e-5)
-    for calibrate in (
-        lambda: calibrate_vector(promise=ONE, goal=goal, size=1, clip=1.0),
-        lambda: calibrate_counts(promise=ONE, goal=goal, bins=2, total=1),
-        lambda: calibrate_elements(promise=ONE, goal=goal, size=1, limit=1.0),
-    ):
-        with pytest.raises(SpecError, match="take an epsilon of 20 or less"):
-            calibrate()
+    with pytest.raises(SpecError, match="take an epsilon of 20 or less"):
+        plan(Goal(epsilon=epsilon, delta=1e-5))
 
 
 def test_a_goal_in_rho_is_held_to_its_delta() -> None:

@@ -138,6 +138,7 @@ def test_a_choice_among_runs_costs_what_all_of_them_cost(tmp_path: Path) -> None
     rhos = [each.guarantee.rho or 0.0 for each in runs]
     assert found.rho == pytest.approx(sum(rhos))
     assert found.epsilon == pytest.approx(epsilon([sum(rhos)], delta=DELTA))
+    assert found.epsilon is not None
     assert found.epsilon > 1.3 * (runs[0].guarantee.epsilon or 0.0)
     bare = audit_run(make_run(tmp_path / "bare", RFA(dim=DIM, clients=5, weighted=False)))
     assert compared([*runs, bare]).together.epsilon is None
