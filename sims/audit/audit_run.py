@@ -8,12 +8,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sims.audit.audit_result import Audit, RunSummary
+from sims.audit.audit_result import Audit, Guarantee, RunSummary
 from sims.audit.byte_comparison_and_growth import traffic
 from sims.audit.derived_sums import derived_sums
 from sims.audit.exposures import exposures
-from sims.audit.guarantee import guarantee
+from sims.audit.guarantee import guarantee, sampling_errors, without_sampling_errors
 from sims.audit.integrity import examined
+from sims.audit.ledger_vs_sum_log import Records
 from sims.audit.privacy_cost import (
     BudgetAccounts,
     PrivacyAccount,
@@ -85,7 +86,7 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         releases=learned,
         stretches=round_ranges(learned, extra),
         spending=spent,
-        guarantee=guarantee(learned, extra, spent, accounts),
+        guarantee=_guarantee(guarantee(learned, extra, spent, accounts), records, described),
         exposures=exposures(evidence, kinds, described, learned),
         groups=groups(evidence, kinds, records),
         losses=losses(evidence),
@@ -101,6 +102,12 @@ def _tables(evidence: Evidence) -> Row:
     """Return the tables of the scenario; {} if it is missing or was altered."""
     scenario = evidence.directory / SCENARIO
     return toml_tables(scenario) if scenario.exists() and SCENARIO not in evidence.withheld else {}
+
+
+def _guarantee(found: Guarantee, records: Records, described: Mapping[str, Any]) -> Guarantee:
+    if found.epsilon is None:
+        return found
+    return without_sampling_errors(found, sampling_errors(records, described, found.epsilon))
 
 
 def _subject(evidence: Evidence, sums: Sequence[Row], settings: Mapping[str, Any]) -> RunSummary:

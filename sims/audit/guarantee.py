@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from protocols.evaluation import ErrorHistogram, Scores
+from secagg.noise.sampling_error import NEGLIGIBLE, sampling_delta
 from sims.audit.audit_result import Guarantee, PrivacySpending, Release
+from sims.audit.ledger_vs_sum_log import Records
 from sims.audit.privacy_cost import PrivacyAccount
+from sims.audit.recorded_sum_spec import spec_of
+from sims.audit.run_files import Row
 from sims.text_format import counted
 
 TRAINING: Final = "training"
@@ -15,6 +21,32 @@ EVALUATION: Final = "evaluation"
 TAIL: Final = "tail"
 _ROUNDED: Final = 1 + 1e-9  # clients round the cost of every sum up
 _PURPOSES: Final = (TRAINING, EVALUATION, TAIL)
+
+
+def sampling_errors(records: Records, described: Mapping[str, Row], epsilon: float) -> float:
+    """Return what the errors of the noise samplers add to the delta of `epsilon`, over all sums of a run.
+    `described` has the description of each kind of sum in `run.json`, for sums that are not in a ledger."""
+    sums = Counter(
+        (entry.kind if entry.asked is None else spec_of(entry.asked), entry.invited)
+        for entry in records.entries
+    )
+    found = 0.0
+    for (spec, roster), often in sums.items():
+        known = spec_of(described[spec]) if isinstance(spec, str) else spec
+        found += sampling_delta(known, roster=roster, sums=often, epsilon=epsilon)
+    return found
+
+
+def without_sampling_errors(found: Guarantee, added: float) -> Guarantee:
+    """Return the guarantee, without an epsilon if the errors of samplers add more than a thousandth to delta:
+    `added`, as `sampling_errors` returns it."""
+    if added <= NEGLIGIBLE * found.delta:
+        return found
+    why = (
+        f"for an epsilon of {found.epsilon:.4g}, the errors with which noise is drawn add {added:.2g} to "
+        f"delta, which is more than a thousandth of {found.delta:g}"
+    )
+    return replace(found, epsilon=None, rho=None, why=why)
 
 
 def guarantee(

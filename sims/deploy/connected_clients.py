@@ -20,12 +20,12 @@ from secagg.server import ServerMachine
 from secagg.session_params import SessionParams
 from secagg.trust_levels import Trust
 from sims.coordination.network_session import NetworkSession, NetworkSessionSettings
-from sims.coordination.participation import Participations
 from sims.coordination.transport import SessionPlan
 from sims.deploy.config import DeploySection
 from sims.deploy.renewal import LiveServerCredentials
 from sims.deploy.run_terms import RunTerms
 from sims.scenario.federated_data import draw_cohort, draw_limited
+from sims.scenario.participation import Participations
 
 LOOK: Final = 10.0  # seconds between two lines of the log while no batch of clients is there
 _GLANCE: Final = 0.1  # seconds between two looks at who is connected

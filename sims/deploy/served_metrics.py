@@ -15,13 +15,13 @@ from typing import Any, Final
 from protocols.run import RoundReport, Run
 from secagg.local_session import Stage
 from sims.coordination.coordinator import Coordinator
-from sims.coordination.participation import Participations
 from sims.coordination.run_writer import Line, RunWriter, plain
 from sims.coordination.spending import Spending, epsilon_of, run_delta, spend_facts
 from sims.deploy.run_terms import RunTerms
 from sims.records.checkpoint import PartState
 from sims.records.run_file_names import SPEND
 from sims.records.sum_records import TRAINING, SessionRecord, StageRecord, SumRecord, by_stage
+from sims.scenario.participation import Participations
 
 _CUT_OFF: Final = "the server was cut off in the midst of this round, which clients would not repeat"
 

@@ -19,7 +19,6 @@ from secagg.net.settings import DAY
 from secagg.noise.zcdp_cost import Adjacency, charge, rho_of
 from secagg.policy import Policy
 from sims.config_problems import ConfigError, Problems
-from sims.coordination.participation import Participations
 from sims.deploy.config import DeploySection, InputSection, safetensors_path
 from sims.deploy.disk_room import check_room
 from sims.deploy.evidence_directory import EvidenceDirectory
@@ -43,6 +42,7 @@ from sims.records.run_directory import (
 from sims.records.run_file_names import LEDGER, LOCK, METRICS, OUTCOME, RUN, RUN_FILES, SUMS
 from sims.scenario.cohort_checks import too_few_participations
 from sims.scenario.federated_data import participation_limit
+from sims.scenario.participation import Participations
 
 _OTHER: Final = "name another run directory"
 _ADVICE: Final = RunAdvice(

@@ -31,7 +31,6 @@ from sims.config_problems import ConfigError, Problems, toml_tables
 from sims.coordination.client_runtime import RunOutcome
 from sims.coordination.coordinator import Coordinator
 from sims.coordination.network_session import CallInLoop
-from sims.coordination.participation import Participations
 from sims.coordination.run_writer import Origin, RunShape, RunWriter, open_run
 from sims.coordination.sum_settings import SumSettings
 from sims.deploy.config import DeploySection, ScenarioDeployment, load
@@ -71,6 +70,7 @@ from sims.records.run_file_names import LEDGER, MODEL, NAMED_MODEL, OUTCOME
 from sims.report import write_report
 from sims.scenario.federated_data import participation_limit
 from sims.scenario.loading_and_variants import Variant
+from sims.scenario.participation import Participations
 
 T = TypeVar("T")
 OnRound: TypeAlias = Callable[[RoundReport], None]

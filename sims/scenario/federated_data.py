@@ -19,9 +19,9 @@ from fl.samples import Samples
 from fl.torch_datasets import federation_of, is_data_set, samples_of
 from secagg.errors import ParameterError
 from sims.config_problems import ConfigError
-from sims.coordination.participation import ParticipationLimit, Participations
 from sims.imported_object import called, is_reference
 from sims.scenario.kind_parameters import DATA, partitions, signature_of
+from sims.scenario.participation import ParticipationLimit, Participations
 from sims.scenario.settings import PartitionSection, Settings
 
 Source: TypeAlias = Samples | OwnedSamples | Federation

@@ -123,12 +123,22 @@ def test_a_run_has_one(tmp_path: Path) -> None:
     assert (bare.guarantee.epsilon, bare.guarantee.unnoised) == (None, (TRAINING,))
 
 
+def test_no_epsilon_holds_where_the_samplers_are_not_exact_enough(tmp_path: Path) -> None:
+    """Beside a delta of 1e-30, their errors count; beside that of the run, they do not."""
+    for plain in (False, True):
+        run = make_run(tmp_path / f"plain {plain}", noisy(5), plain=plain)
+        assert audit_run(run).guarantee.epsilon is not None
+        strict = audit_run(run, delta=1e-34).guarantee
+        assert (strict.epsilon, strict.rho, strict.covers) == (None, None, (TRAINING,))
+
+
 def test_a_choice_among_runs_costs_what_all_of_them_cost(tmp_path: Path) -> None:
     runs = [audit_run(make_run(tmp_path / name, noisy(5, epsilon=2.0))) for name in ("one", "two")]
     found = compared(runs).together
     rhos = [each.guarantee.rho or 0.0 for each in runs]
     assert found.rho == pytest.approx(sum(rhos))
     assert found.epsilon == pytest.approx(epsilon([sum(rhos)], delta=DELTA))
+    assert found.epsilon is not None
     assert found.epsilon > 1.3 * (runs[0].guarantee.epsilon or 0.0)
     bare = audit_run(make_run(tmp_path / "bare", RFA(dim=DIM, clients=5, weighted=False)))
     assert compared([*runs, bare]).together.epsilon is None

@@ -19,11 +19,11 @@ from secagg.errors import BudgetExceeded, ParameterError, SumFailed
 from secagg.noise.rho_and_epsilon import rho_for
 from sims.audit.audit_run import audit_run
 from sims.config_problems import Problems
-from sims.coordination.participation import ParticipationLimit, Participations
 from sims.records import RunDirectory
 from sims.scenario import cohort_checks
 from sims.scenario.algorithm_builder import build
 from sims.scenario.federated_data import all_draws, participation_limit
+from sims.scenario.participation import ParticipationLimit, Participations
 from sims.scenario.settings import Settings
 from sims.simulation import simulate
 from sims.simulation.setup import SimulationSetup

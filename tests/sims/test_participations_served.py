@@ -15,9 +15,9 @@ from secagg.noise.zcdp_cost import Adjacency, charge, rho_of
 from secagg.policy import Policy
 from secagg.trust_levels import Trust
 from sims.config_problems import ConfigError
-from sims.coordination.participation import ParticipationLimit, Participations
 from sims.deploy.run_terms import RunTerms
 from sims.deploy.training_checks import check_clients_left, run_policy
+from sims.scenario.participation import ParticipationLimit, Participations
 from tests.sims.test_training_library import Programs, terms
 
 ROUNDS, OFTEN = 3, 2
