@@ -164,8 +164,9 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
         "sigma_central": "0.529648 is what a total holds at least, as planned",
         "sigma_released": "0.529648 is what it holds if no client drops out",
         "usefulness": "the noise on a total has a norm of about 135, and the total itself of 100 at most",
-        "tau": "0 is how far a sum of noise is from one discrete Gaussian",
-        "rho": "1.7827 for every sum, as zCDP (zero-out)",
+        "tau": "0 is how far all clients' noise is from the noise that epsilon is for",
+        "rho": "1.7827 for every sum (zero-out): another measure of the loss, which adds up over sums "
+        "(zero-concentrated differential privacy)",
         "epsilon": "10 for 1 sum at a delta of 1e-05 (zero-out; continuous orders)",
         "meaning": "replacing one client's vector by zeros makes whatever the totals may show at most "
         "e^epsilon times as likely, up to a probability of delta",
