@@ -18,6 +18,7 @@ from sims.audit.privacy_cost import (
     canaries,
     delta_of,
     spending,
+    untested,
     wrong_charges,
 )
 from sims.audit.released_sums import kinds_of, releases, round_ranges
@@ -79,6 +80,7 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         losses=losses(evidence),
         traffic=traffic(evidence, records),
         canaries=canaries(evidence),
+        untested=untested(evidence, kinds),
         achieved=achieved(evidence),
         remarks=tuple(remarks),
         tail=tail(evidence),

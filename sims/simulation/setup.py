@@ -22,6 +22,7 @@ from sims.runtime import DropoutLaw, ObservedChannel, SessionChannel, Setting, i
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.processes import processes_sum
 from sims.runtime.ray import RayChannel, RayPlace, ray_sum
+from sims.runtime.sum_and_dropout_settings import OnTotal
 from sims.scenario import federated_data
 from sims.scenario.federated_data import draw_cohort
 from sims.scenario.settings import CHANNEL_KINDS, Settings, insecure_seed
@@ -36,6 +37,14 @@ MakeLog: TypeAlias = Callable[[str, AnyAlgorithm], SumLogger]
 
 # Called once per channel, because a ledger records one session at a time.
 OpenLedger: TypeAlias = Callable[[], ServerLedger | None]
+
+
+# (part of the run, its algorithm) -> the function that is called for its totals, or None.
+WatchTotals: TypeAlias = Callable[[str, AnyAlgorithm], OnTotal | None]
+
+
+def no_watch(_part: str, _algorithm: AnyAlgorithm) -> None:
+    return None
 
 
 def no_ledger() -> None:
@@ -70,11 +79,13 @@ class SimulationSetup:
         make_log: MakeLog = no_log,
         open_ledger: OpenLedger = no_ledger,
         barred: set[int] | None = None,
+        watch_totals: WatchTotals = no_watch,
     ) -> SimulationSetup:
         """Make all objects of a simulation, before its first round. `root` contains the directories of data
         sets. `make_log(part, algorithm)` returns the logger of the sums of one part of the run: "training",
         or "tail" (error histogram). `open_ledger()` opens the ledger for one channel, or returns None. All
-        channels add clients that lied to `barred`, and invite none of them."""
+        channels add clients that lied to `barred`, and invite none of them. `watch_totals(part, algorithm)`
+        returns the function that is called for the totals of one part of the run, or None."""
         federation, who = corrupt(settings, federated_data.federation(settings, root))
         task = TrainingTask.of(settings, DataFacts.of(settings, federation))
         crowd = make_crowd(settings, task.module, task.training, federation.clients)
@@ -86,7 +97,7 @@ class SimulationSetup:
         barred = set() if barred is None else barred
         with ExitStack() as opened:
             channels = _ChannelFactory(
-                settings, federation, learners, who, make_log, open_ledger, barred, opened
+                settings, federation, learners, who, make_log, open_ledger, barred, watch_totals, opened
             )
             channel = channels.training(algorithm)
             watched = channel.participants if isinstance(channel, SessionChannel) else {}
@@ -130,6 +141,7 @@ class _ChannelFactory:
     make_log: MakeLog
     open_ledger: OpenLedger
     barred: set[int]
+    watch_totals: WatchTotals
     opened: ExitStack  # closes the channels if not all of them can be made
 
     def training(self, algorithm: AnyAlgorithm) -> ObservedChannel:
@@ -163,6 +175,7 @@ class _ChannelFactory:
             log=self.make_log(part, algorithm),
             ledger=self.open_ledger(),
             barred=self.barred,
+            on_total=self.watch_totals(part, algorithm),
             **more,
         )
         channel = _CHANNELS[given.kind](self, algorithm, setting)
