@@ -22,7 +22,7 @@ from sims.noise_audit.conformance import Conformance, Effort, conformance, with_
 from sims.noise_audit.law_and_epsilon_bounds import LowerBound, gaussian_epsilon, lower_bound
 from sims.noise_audit.unmasked_sums import UnmaskedSums
 
-_MOST_DRAWS: Final = 20_000_000  # samples of noise for one kind of sum, roughly
+_MOST_DRAWS: Final = 20_000_000  # samples of noise for the tests of one kind of sum, and for its canaries
 _ENOUGH: Final = 2_000_000  # samples over zeros with which a few percent of variance are noticed
 _MOST_SUMS: Final = 64
 _LEAST_SUMS: Final = 2
@@ -112,7 +112,7 @@ def _scores(spec: SumSpec, canaries: int, seed: bytes) -> tuple[NDArray[np.float
     assert spec.promise is not None
     unmasked = UnmaskedSums(spec, clients=spec.promise.clients, dropped=spec.promise.dropouts, seed=seed)
     draws = 2 * unmasked.present * (1 + spec.seeds) * sum(part.width for part in spec.parts)
-    runs = min(canaries, _MOST_DRAWS // 2 // draws)
+    runs = min(canaries, _MOST_DRAWS // draws)
     zeros = {part.name: np.zeros(part.size, np.uint64 if part.counts else float) for part in spec.parts}
     canary = {part.name: _largest(part) for part in spec.parts}
     weights = {part.name: _weight(part, unmasked) for part in spec.parts}

@@ -27,7 +27,7 @@ from sims.simulation import simulate
 from sims.simulation.canary_audit import NoiseAudit
 from sims.simulation.noise_in_run import NoiseInRun
 from tests.sims import noise_faults
-from tests.sims.small_runs import PRIVATE, settings
+from tests.sims.small_runs import PRIVATE, SECURE, settings
 
 CLIENTS, DIM = 6, 200
 PROMISE = NoiseAssumptions(clients=CLIENTS, dropouts=2, colluders=0, removable=True)
@@ -95,15 +95,14 @@ def test_canaries_go_through_the_spec_itself() -> None:
 # --- the run's own sums ---
 
 
-def own_sums(totals: UnmaskedSums, *, sums: int, clients: int, scale: float = 1.0) -> NoiseInRun:
+def own_sums(totals: UnmaskedSums, *, sums: int, clients: int) -> NoiseInRun:
     """Compare sums with the inputs of their clients, as an observer sees both."""
     draw, observed = np.random.default_rng(1), NoiseInRun(totals.spec, kinds=1)
     (part,) = totals.spec.parts
     for number in range(sums):
         inputs = {member: {part.name: draw.normal(size=part.size)} for member in range(clients)}
-        decoded, _ = totals.run(lambda member, given=inputs: given[member], rotation=bytes([number]) * 32)
-        scaled = Total({part.name: decoded[part.name] * scale}, count=clients, invited=clients)
-        observed.add(inputs, tuple(inputs), scaled)
+        decoded, _ = totals.run(inputs.__getitem__, rotation=bytes([number]) * 32)
+        observed.add(inputs, tuple(inputs), decoded)
     return observed
 
 
@@ -240,7 +239,7 @@ def test_a_run_without_noise_above_64_elements_fails_its_audit(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("tables", "why"),
     [
-        ({"channel": {**PRIVATE["channel"], "kind": "processes"}}, "other processes"),
+        ({"channel": {**SECURE, "kind": "processes"}}, "other processes"),
         ({"attack": {"level": "message", "kind": "random", "fraction": 0.3}}, "after encoding"),
     ],
 )
