@@ -353,10 +353,26 @@ class ByteTraffic:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckedNoise:
+    """What was tested of the noise in one kind of sum: `sums` of `elements` elements (None if that is not
+    known) by `tests` tests, and a sentence for each that contradicts the promised noise. If nothing was
+    tested, `why_not` says why."""
+
+    sums: int = 0
+    elements: int | None = None
+    tests: int = 0
+    skipped: int = 0  # sums that could not be tested
+    alarms: tuple[str, ...] = ()
+    why_not: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Canary:
-    """The result of a canary test of one kind of sum: measured lower bounds on epsilon, and the claimed
-    epsilon. The test compares sums with and without a canary: a client's vector of the largest allowed norm.
-    `bound` assumes that the noise is Gaussian, and `bound_of_any_noise` assumes nothing."""
+    """The result of the tests of the noise of one kind of sum: measured lower bounds on epsilon, and the
+    claimed epsilon. They compare sums with and without a canary: a client's vector of the largest allowed
+    norm. `bound` assumes that the noise is Gaussian, and `bound_of_any_noise` assumes nothing. A bound of 0
+    proves nothing. `spec` is what was tested with the run's own spec, in sums of known inputs, and `own` what
+    was tested in the run's own sums."""
 
     kind: str
     runs: int  # number of sums that were measured
@@ -364,8 +380,10 @@ class Canary:
     claimed: float | None
     delta: float
     confidence: float | None  # the probability with which the bounds are correct
-    holds: bool  # whether the noise has the promised distribution, and no bound exceeds `claimed`
+    holds: bool  # whether no test contradicts the promised noise, and no bound exceeds `claimed`
     bound_of_any_noise: float | None = None  # a lower bound that assumes nothing about the noise
+    spec: CheckedNoise = CheckedNoise(why_not="the file of the run does not say that it was")
+    own: CheckedNoise = CheckedNoise(why_not="the file of the run does not say that it was")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -396,6 +414,7 @@ class Audit:
     traffic: ByteTraffic | None
     canaries: tuple[Canary, ...]
     achieved: Achieved
+    untested: tuple[str, ...] = ()  # kinds of sums whose noise nothing has tested
     remarks: tuple[str, ...] = ()  # missing files and assumptions, one sentence each
     # The last private histogram of errors, as in `metrics.jsonl`; empty if there is none.
     tail: Mapping[str, Any] = field(default_factory=dict)
@@ -407,6 +426,6 @@ class Audit:
 
     @property
     def sound(self) -> bool:
-        """Whether the records agree, no byte count contradicts the protocol, and all canary tests pass."""
+        """Whether the records agree, no byte count contradicts the protocol, and all tests of noise pass."""
         wrong = 0 if self.traffic is None else self.traffic.wrong
         return self.intact and not wrong and all(each.holds for each in self.canaries)

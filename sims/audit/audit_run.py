@@ -23,6 +23,7 @@ from sims.audit.privacy_cost import (
     delta_of,
     participations_of,
     spending,
+    untested,
     wrong_charges,
 )
 from sims.audit.released_sums import kinds_of, releases, round_ranges
@@ -92,6 +93,7 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         losses=losses(evidence),
         traffic=None if evidence.withheld & {RUN, SUMS} else traffic(evidence, records),
         canaries=canaries(evidence),
+        untested=untested(evidence, kinds),
         achieved=achieved(evidence),
         remarks=tuple(remarks),
         tail=tail(evidence),

@@ -10,7 +10,7 @@ from typing import Final
 
 from secagg.noise.zcdp_cost import Adjacency, charge, sum_rho
 from secagg.sum_spec import SumSpec
-from sims.audit.audit_result import Canary, PrivacySpending, Release, Spent
+from sims.audit.audit_result import Canary, CheckedNoise, PrivacySpending, Release, Spent, SumKind
 from sims.audit.ledger_vs_sum_log import Records
 from sims.audit.recorded_sum_spec import spec_of
 from sims.audit.run_files import Evidence, Row
@@ -183,21 +183,70 @@ def wrong_charges(records: Records, accounts: PrivacyAccount) -> Iterator[str]:
 
 
 def canaries(evidence: Evidence) -> tuple[Canary, ...]:
-    """Return the results in `canaries.json`, one for each kind of sum: lower bounds on epsilon, measured with
-    sums with and without a known client (the canary). Empty if there is no such file."""
-    return tuple(
-        Canary(
-            kind=row["kind"],
-            runs=2 * row["runs_per_arm"],
-            bound=row["epsilon_gaussian"],
-            bound_of_any_noise=row["epsilon_clopper_pearson"],
-            claimed=row["epsilon"],
-            delta=row["delta"],
-            confidence=row["confidence"],
-            holds=bool(row["holds"]) and not _refutes(row),
-        )
-        for row in (evidence.canaries or {}).get("specs") or ()
+    """Return the results in `canaries.json`, one for each kind of sum: tests of its noise, and lower bounds
+    on epsilon, measured with sums with and without a known client (the canary). Empty without this file."""
+    found = evidence.canaries or {}
+    own = {row["kind"]: row for row in found.get("run") or ()}
+    return tuple(_canary(row, own.get(row["kind"])) for row in found.get("specs") or ())
+
+
+def _canary(row: Row, own: Row | None) -> Canary:
+    spec, in_run = _tested_spec(row), _tested_sums(own)
+    agrees = bool(row["holds"]) and (own is None or bool(own["holds"]))
+    return Canary(
+        kind=row["kind"],
+        runs=2 * row["runs_per_arm"],
+        bound=row["epsilon_gaussian"],
+        bound_of_any_noise=row["epsilon_clopper_pearson"],
+        claimed=row["epsilon"],
+        delta=row["delta"],
+        confidence=row["confidence"],
+        holds=agrees and not _refutes(row) and not spec.alarms and not in_run.alarms,
+        spec=spec,
+        own=in_run,
     )
+
+
+def untested(evidence: Evidence, kinds: Sequence[SumKind]) -> tuple[str, ...]:
+    """Return the private `kinds` of sums of which `canaries.json` has no tests."""
+    tested = {row["kind"] for row in (evidence.canaries or {}).get("specs") or ()}
+    return tuple(each.kind for each in kinds if each.private and each.kind not in tested)
+
+
+def _tested_spec(row: Row) -> CheckedNoise:
+    """Return what a row says about sums of known inputs with the run's own spec."""
+    if "tests" not in row:  # written before such tests existed
+        return Canary.spec
+    return CheckedNoise(
+        sums=sum(int(case["sums"]) + 2 * int(case["input_sums"]) for case in row["cases"]),
+        elements=int(row["elements"]),
+        tests=int(row["tests"]),
+        alarms=tuple(map(_alarm, row["alarms"])),
+    )
+
+
+def _tested_sums(row: Row | None) -> CheckedNoise:
+    """Return what a row says about the run's own sums."""
+    if row is None:
+        return Canary.own
+    if not row["sums"]:
+        return CheckedNoise(why_not=str(row["why_not"]))
+    return CheckedNoise(
+        sums=int(row["sums"]),
+        tests=int(row["tests"]),
+        skipped=int(row["skipped"]),
+        alarms=tuple(map(_alarm, row["alarms"])),
+    )
+
+
+def _alarm(test: Row) -> str:
+    """Return a sentence about a test that contradicts the promised noise."""
+    found = f"{test['subject']}, {test['name']}"
+    if test["measured"] is not None:
+        found += f" {float(test['measured']):.6g}"
+    if test["expected"] is not None:
+        found += f", expected {float(test['expected']):.6g}"
+    return f"{found}: p = {float(test['p']):.3g}"
 
 
 def _refutes(row: Row) -> bool:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
         Audit,
         ByteGrowth,
         ByteTraffic,
+        Canary,
+        CheckedNoise,
         ClientLosses,
         GroupSteps,
         Integrity,
@@ -297,12 +299,54 @@ def _stage(row: "StageBytes") -> str:
 
 def _canaries(audit: "Audit") -> Iterator[str]:
     for each in audit.canaries:
-        claimed = "" if each.claimed is None else f", and {each.claimed:.4g} is claimed"
-        verdict = "" if each.holds else ": THE NOISE IS NOT WHAT WAS PROMISED"
-        yield (
-            f"{each.kind}: epsilon of one sum is at least {each.bound:.4g} by {each.runs:,} sums with and "
-            f"without a known client, at delta {each.delta:g}{claimed}{verdict}"
+        yield f"{each.kind}: {_tested_spec(each)}"
+        yield f"  in the sums of the run itself: {_tested_sums(each)}"
+        yield f"  {_bound(each)}"
+        yield from (f"  NOT AS PROMISED: {alarm}" for alarm in (*each.spec.alarms, *each.own.alarms))
+        if not each.holds:
+            yield "  THE NOISE IS NOT WHAT WAS PROMISED"
+    yield from (
+        f"{kind}: its noise was not tested; a simulation with audit.canaries tests it"
+        for kind in audit.untested
+    )
+
+
+def _tested_spec(each: "Canary") -> str:
+    found = each.spec
+    if found.why_not:
+        return f"noise and encoding were not tested with the run's own spec: {found.why_not}"
+    elements = "" if found.elements is None else f" of {counted(found.elements, 'element')}"
+    return (
+        f"{counted(found.tests, 'test')} of noise and encoding, in {counted(found.sums, 'sum')}{elements} "
+        f"with the run's own spec, {_alarmed(found)}"
+    )
+
+
+def _tested_sums(each: "Canary") -> str:
+    found = each.own
+    if found.why_not:
+        return f"not tested: {found.why_not}"
+    skipped = f"; {counted(found.skipped, 'sum')} could not be tested" if found.skipped else ""
+    return (
+        f"{counted(found.tests, 'test')} of noise in {counted(found.sums, 'sum')}, {_alarmed(found)}{skipped}"
+    )
+
+
+def _alarmed(found: "CheckedNoise") -> str:
+    return f"of which {len(found.alarms):,} contradict what was promised" if found.alarms else "all passed"
+
+
+def _bound(each: "Canary") -> str:
+    claimed = "" if each.claimed is None else f", and {each.claimed:.4g} is claimed"
+    if not each.bound:
+        return (
+            f"epsilon of one sum: {each.runs:,} sums with and without a known client are too few, which "
+            f"proves nothing{claimed}"
         )
+    return (
+        f"epsilon of one sum is at least {each.bound:.4g} by {each.runs:,} sums with and without a known "
+        f"client, at delta {each.delta:g}{claimed}"
+    )
 
 
 # --- several runs -----------------------------------------------------------------------------------

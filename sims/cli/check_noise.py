@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sims.cli.commands import Subparsers, user_errors
@@ -9,21 +10,29 @@ from sims.cli.options import add_choice, add_value, add_whole, delta, fraction, 
 from sims.text_format import counted
 
 if TYPE_CHECKING:
+    from sims.noise_audit.alarm_budget import NoiseTest
     from sims.noise_audit.noise_check import NoiseTrial, NoiseTrialResult
 
-FAULTS = ("none", "halved", "silent", "unscaled", "reused")
+FAULTS = (
+    "none", "halved", "weakened", "silent", "unscaled", "reused", "shifted", "unnoised-element", "repeated",
+    "paired", "opposite", "unclipped", "rounded-down", "rounded-away", "rotated",
+)  # fmt: skip
 
 
 def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "check-noise",
         help="measure the noise of a sum and what it proves about epsilon",
-        description="Measure the noise of a sum. Sums over zeros must follow the promised law "
-        "(chi-square and variance). Sums with and without a canary give a lower bound on epsilon, which must "
-        "not exceed the claimed one, and comes close to it if the audit is strong. Canaries always have "
-        "2 clients and vectors of 4 elements, for which the audit is strongest. No client colludes.",
-        epilog="The exit status is 0 if everything is as promised, 1 if the noise or the bound says "
-        "otherwise, and 2 if an argument is wrong.",
+        description="Measure the noise of sums and the encoding of inputs. Over zeros, the noise of every "
+        "client and of the totals must have the promised variance and law, without correlations between "
+        "elements, clients and sums. Inputs beyond the bound and between grid points must come out clipped "
+        "and without bias. Small sums of other kinds are tested as well: of counts, of bounded elements, "
+        "with drop-outs and removable noise. Sums with and without a canary give a lower bound on epsilon, "
+        "which must not exceed the claimed one, and comes close to it if the audit is strong. Canaries "
+        "always have 2 clients and vectors of 4 elements, for which the audit is strongest. No client "
+        "colludes.",
+        epilog="Correct noise raises an alarm in at most one of 100,000 checks. The exit status is 0 if "
+        "everything is as promised, 1 if a test or a bound says otherwise, and 2 if an argument is wrong.",
     )
     add_whole(parser, "--clients", 2, 1024, 20, "clients in a sum over zeros")
     add_whole(parser, "--dim", 1, 1 << 24, 1 << 16, "elements of a vector over zeros")
@@ -68,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trial(args: argparse.Namespace) -> "NoiseTrial":
+    from sims.noise_audit.faults import Fault
     from sims.noise_audit.noise_check import NoiseTrial
-    from sims.noise_audit.unmasked_sums import Fault
 
     return NoiseTrial(
         clients=args.clients, size=args.dim, sums=args.sums, dropouts=args.dropouts, dropped=args.dropped,
@@ -79,7 +88,8 @@ def _trial(args: argparse.Namespace) -> "NoiseTrial":
 
 
 def _as_json(outcome: "NoiseTrialResult") -> dict[str, Any]:
-    trial, finding, bound = outcome.trial, outcome.finding, outcome.bound
+    trial, bound, totals = outcome.trial, outcome.bound, outcome.kinds[0].noise[0]
+    alarmed = set(outcome.alarms)
     return {
         "clients": trial.clients,
         "dim": trial.size,
@@ -90,12 +100,25 @@ def _as_json(outcome: "NoiseTrialResult") -> dict[str, Any]:
         "multiplier": trial.multiplier,
         "seed": trial.seed,
         "fault": trial.fault,
-        "samples": finding.samples,
-        "variance": finding.variance,
-        "variance_promised": finding.expected,
-        "variance_ratio": finding.ratio,
-        "variance_p": finding.variance_p,
-        "chi_square_p": finding.chi_square_p,
+        "samples": totals.samples,
+        "variance": totals.variance,
+        "variance_promised": totals.expected,
+        "variance_ratio": totals.ratio,
+        "variance_p": totals.of_totals("variance").p,
+        "chi_square_p": totals.of_totals("chi-square of the values").p,
+        "tests": [
+            {
+                "kind": kind,
+                "subject": test.subject,
+                "test": test.name,
+                "p": test.p,
+                "measured": test.measured,
+                "expected": test.expected,
+                "conforms": test not in alarmed,
+            }
+            for kind, tests in _tests(outcome)
+            for test in tests
+        ],
         "noise_conforms": outcome.conforms,
         "adjacency": "zero-out",
         "delta": trial.delta,
@@ -112,18 +135,25 @@ def _as_json(outcome: "NoiseTrialResult") -> dict[str, Any]:
     }
 
 
+def _tests(outcome: "NoiseTrialResult") -> "Iterator[tuple[str, Sequence[NoiseTest]]]":
+    """Yield the tests of each kind of sum, by its name, and then those of sums through server and clients."""
+    for kind in outcome.kinds:
+        yield kind.kind, kind.tests
+    if outcome.session:
+        yield "through server and clients", outcome.session
+
+
 def _lines(outcome: "NoiseTrialResult") -> list[str]:
-    finding, bound, trial = outcome.finding, outcome.bound, outcome.trial
+    bound, trial, totals = outcome.bound, outcome.trial, outcome.kinds[0].noise[0]
     verdict = "as promised" if outcome.conforms else "NOT as promised"
     lines = [
-        f"noise of {counted(trial.sums, 'total')} over zeros, {finding.samples:,} elements in all: {verdict}",
-        f"  variance {finding.variance:.6g}, promised {finding.expected:.6g}: ratio {finding.ratio:.5f}, "
-        f"p = {finding.variance_p:.3g}",
-        f"  chi-square of the values: p = {finding.chi_square_p:.3g}",
+        f"noise of {counted(trial.sums, 'total')} over zeros, {totals.samples:,} elements in all: {verdict}",
+        f"  variance {totals.variance:.6g}, promised {totals.expected:.6g}: ratio {totals.ratio:.5f}",
+        *_table(outcome),
         f"epsilon (zero-out, delta {trial.delta:g}) of noise {trial.multiplier:g} times one client's reach: "
         f"{outcome.epsilon:.4f}",
         f"  by {counted(trial.canaries, 'sum')} with a canary and as many without (confidence "
-        f"{outcome.confidence:.2%}):",
+        f"{outcome.confidence:.5%}):",
         f"    if noise is Gaussian: {_at_least(bound.epsilon_gaussian)}",
         f"    for any noise: {_at_least(bound.epsilon_clopper_pearson)}",
     ]
@@ -137,5 +167,24 @@ def _lines(outcome: "NoiseTrialResult") -> list[str]:
     return lines
 
 
+def _table(outcome: "NoiseTrialResult") -> "Iterator[str]":
+    """Yield a line for each kind of sum, with its least likely result, and one for each alarm."""
+    alarmed = set(outcome.alarms)
+    yield f"  {'kind of sum':<28} {'tests':>5} {'alarms':>6}  least likely result"
+    for kind, tests in _tests(outcome):
+        worst = min(tests, key=lambda test: test.p)
+        wrong = [test for test in tests if test in alarmed]
+        least = f"{worst.subject}, {worst.name}: p = {worst.p:.3g}"
+        yield f"  {kind:<28} {len(tests):>5} {len(wrong):>6}  {least}"
+        yield from (f"    NOT as promised: {test.subject}, {_alarm(test)}" for test in wrong)
+
+
+def _alarm(test: "NoiseTest") -> str:
+    if test.measured is None:
+        return f"{test.name}, p = {test.p:.3g}"
+    expected = "" if test.expected is None else f", expected {test.expected:.6g}"
+    return f"{test.name} {test.measured:.6g}{expected}, p = {test.p:.3g}"
+
+
 def _at_least(epsilon: float) -> str:
-    return f"at least {epsilon:.4f}" if epsilon else "too few canaries to tell"
+    return f"at least {epsilon:.4f}" if epsilon else "too few canaries to tell, so this proves nothing"

@@ -1,4 +1,7 @@
-"""Checks the noise of a sum: first its distribution over zero inputs, then how well it hides canaries.
+"""Checks whether noise and encoding of sums are as promised, and how well the noise hides canaries.
+
+Several kinds of sums are tested: of one large vector, as the user asks for, and of small ones with other
+bounds, grids, drop-outs and removable noise. `alarm_budget` says how often a check is wrong.
 
 The canary is a client that sends a vector of the largest allowed norm in half of the sums, and zeros in the
 others. Zero-out adjacency compares these two inputs. Other clients send zeros: only noise hides the canary.
@@ -6,7 +9,7 @@ others. Zero-out adjacency compares these two inputs. Other clients send zeros: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,31 +21,32 @@ from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError
 from secagg.mask_keystream import SEED_BYTES
 from secagg.session_params import SessionParams
-from secagg.sum_spec import SumSpec, Table
+from secagg.sum_spec import Count, LInf, SumSpec, Table
 from secagg.trust_levels import Trust
 from sims.console_progress import OnProgress, quiet
-from sims.noise_audit.noise_tests_and_epsilon_bounds import (
-    LowerBound,
-    NoiseFinding,
-    conform,
-    gaussian_epsilon,
-    lower_bound,
-)
-from sims.noise_audit.unmasked_sums import CLIP, PART, Fault, UnmaskedSums, audited_spec
+from sims.noise_audit.alarm_budget import NoiseTest, alarms, confidence
+from sims.noise_audit.conformance import Conformance, Effort, conformance, tests_of_session
+from sims.noise_audit.faults import Fault
+from sims.noise_audit.law_and_epsilon_bounds import LowerBound, gaussian_epsilon, lower_bound
+from sims.noise_audit.unmasked_sums import CLIP, PART, UnmaskedSums, audited_spec
 from sims.text_format import counted
 
-_CONFIDENCE: Final = 0.9999
 _LEAST_SAMPLES: Final = 100
 # Sums with a canary have few clients and elements, because this test is then strongest and fastest.
 CANARY_CLIENTS: Final = 2
 CANARY_SIZE: Final = 4
 _CANARY_SCALE: Final = 1000.0  # grid points per unit: a grid so fine that rounding does not hide a canary
+_INPUT_SUMS: Final = 4  # sums of inputs other than zeros, for the large vector
+_SESSION_CLIENTS: Final = 5
+_SESSION_SIZE: Final = 1000
+_SESSION_SUMS: Final = 6
+_SESSION_MULTIPLIER: Final = 0.25  # so little noise that inputs stand out
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseTrial:
-    """The parameters of a trial: one test of the noise of a sum, by sums of zeros and by canaries (inputs
-    whose presence an attacker must guess). Raise `ParameterError` for fewer than 100 samples of noise."""
+    """The parameters of a trial: tests of sums of zeros and of other inputs, and canaries (inputs whose
+    presence an attacker must guess). Raise `ParameterError` for fewer than 100 samples of noise."""
 
     clients: int
     size: int  # elements of the vector
@@ -70,19 +74,29 @@ class NoiseTrial:
 
 @dataclass(frozen=True)
 class NoiseTrialResult:
-    """The result of a trial. With correct noise, each of `conforms` (the distribution is as promised) and
-    `bounded` (no lower bound exceeds `epsilon`) is False in at most one of 10,000 trials."""
+    """The result of a trial. With correct noise, `holds` is False in at most one of 100,000 trials: if a test
+    raises an alarm (`conforms`) or a lower bound exceeds `epsilon` (`bounded`)."""
 
     trial: NoiseTrial
-    finding: NoiseFinding  # from sums over zeros
+    kinds: tuple[Conformance, ...]  # the first is of the large vector
+    session: tuple[NoiseTest, ...]  # tests of totals of the real protocol; empty if `trial.secure` is 0
     bound: LowerBound  # from unmasked sums with and without the canary
     secure: LowerBound | None  # the same from sums of the real protocol; None if `trial.secure` is 0
     epsilon: float  # that of Gaussian noise with this multiplier, which no lower bound should exceed
-    confidence: float = _CONFIDENCE
+    confidence: float  # of each lower bound
+
+    @property
+    def tests(self) -> tuple[NoiseTest, ...]:
+        """All tests: those of the first kind first, and those of sessions last."""
+        return (*(test for kind in self.kinds for test in kind.tests), *self.session)
+
+    @property
+    def alarms(self) -> tuple[NoiseTest, ...]:
+        return alarms(self.tests)
 
     @property
     def conforms(self) -> bool:
-        return self.finding.holds(1 - self.confidence)
+        return not self.alarms
 
     @property
     def bounded(self) -> bool:
@@ -101,31 +115,77 @@ class NoiseTrialResult:
 
 def run_trial(trial: NoiseTrial, progress: OnProgress = quiet) -> NoiseTrialResult:
     """Run a trial and return its result. Raise `SpecError` if `trial.dropped` exceeds `trial.dropouts`."""
+    sure = confidence(2 if trial.secure else 1)
     return NoiseTrialResult(
         trial=trial,
-        finding=_conformance(trial, progress),
-        bound=_canaries(trial, progress),
-        secure=_secure(trial, progress) if trial.secure else None,
+        kinds=tuple(_kinds(trial, progress)),
+        session=tuple(_session(trial)) if trial.secure else (),
+        bound=_canaries(trial, sure, progress),
+        secure=_secure(trial, sure, progress) if trial.secure else None,
         epsilon=gaussian_epsilon(1 / trial.multiplier, trial.delta),
+        confidence=sure,
     )
 
 
-def _conformance(trial: NoiseTrial, progress: OnProgress) -> NoiseFinding:
+@dataclass(frozen=True)
+class _SmallKind:
+    """A kind of sum that every trial tests beside the large vector."""
+
+    name: str
+    spec: SumSpec
+    dropped: int = 0
+
+
+def _kinds(trial: NoiseTrial, progress: OnProgress) -> list[Conformance]:
     promise = NoiseAssumptions(
         clients=trial.clients, dropouts=trial.dropouts, colluders=0, removable=trial.removable
     )
-    unmasked = UnmaskedSums(
-        audited_spec(size=trial.size, promise=promise, multiplier=trial.multiplier),
-        clients=trial.clients,
-        dropped=trial.dropped,
-        fault=trial.fault,
-        seed=trial.seed_bytes(0),
+    spec = audited_spec(size=trial.size, promise=promise, multiplier=trial.multiplier)
+    effort = Effort(sums=trial.sums, input_sums=min(_INPUT_SUMS, trial.sums))
+    found = [
+        conformance(
+            "vector", spec, clients=trial.clients, dropped=trial.dropped, effort=effort, fault=trial.fault,
+            seed=trial.seed_bytes(0), progress=progress,
+        )
+    ]  # fmt: skip
+    for number, each in enumerate(_small_kinds(trial.multiplier)):
+        found.append(
+            conformance(
+                each.name, each.spec, clients=_promise(each.spec).clients, dropped=each.dropped,
+                effort=Effort(sums=16, input_sums=12), fault=trial.fault, seed=trial.seed_bytes(8 + number),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _small_kinds(multiplier: float) -> Sequence[_SmallKind]:
+    removable = NoiseAssumptions(clients=10, dropouts=3, colluders=1, removable=True)
+    few = NoiseAssumptions(clients=4, dropouts=1, colluders=0)
+    fine = audited_spec(size=50, promise=few, multiplier=multiplier, least_scale=_CANARY_SCALE)
+    elements = audited_spec(size=500, promise=few, multiplier=multiplier, bound=LInf(0.5))
+    histogram = audited_spec(size=20, promise=removable, multiplier=multiplier, bound=Count(1, total=1))
+    counts = audited_spec(size=500, promise=few, multiplier=multiplier, bound=Count(3))
+    return (
+        _SmallKind("removable noise", audited_spec(size=1000, promise=removable, multiplier=multiplier), 2),
+        _SmallKind("fine grid", fine, 1),
+        _SmallKind("bounded elements", elements),
+        _SmallKind("histogram", histogram, 1),
+        _SmallKind("counts", counts),
     )
-    (finding,) = conform(unmasked, sums=trial.sums, progress=progress)
-    return finding
 
 
-def _canaries(trial: NoiseTrial, progress: OnProgress) -> LowerBound:
+def _promise(spec: SumSpec) -> NoiseAssumptions:
+    assert spec.promise is not None  # all specs here have noise
+    return spec.promise
+
+
+def _session(trial: NoiseTrial) -> Sequence[NoiseTest]:
+    promise = NoiseAssumptions(clients=_SESSION_CLIENTS, dropouts=1, colluders=0, removable=True)
+    spec = audited_spec(size=_SESSION_SIZE, promise=promise, multiplier=_SESSION_MULTIPLIER)
+    return tests_of_session(spec, clients=_SESSION_CLIENTS, sums=_SESSION_SUMS, seed=trial.seed)
+
+
+def _canaries(trial: NoiseTrial, sure: float, progress: OnProgress) -> LowerBound:
     present, absent = unmasked_scores(
         _canary_spec(trial),
         clients=CANARY_CLIENTS,
@@ -134,21 +194,14 @@ def _canaries(trial: NoiseTrial, progress: OnProgress) -> LowerBound:
         seed=trial.seed_bytes(1),
         progress=progress,
     )
-    return _bound(trial, present, absent)
+    return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=sure)
 
 
-def _secure(trial: NoiseTrial, progress: OnProgress) -> LowerBound:
+def _secure(trial: NoiseTrial, sure: float, progress: OnProgress) -> LowerBound:
     present, absent = secure_scores(
         _canary_spec(trial), clients=CANARY_CLIENTS, runs=trial.secure, progress=progress
     )
-    return _bound(trial, present, absent)
-
-
-def _bound(trial: NoiseTrial, present: NDArray[np.float64], absent: NDArray[np.float64]) -> LowerBound:
-    """Return lower bounds on epsilon from scores with and without the canary. If `trial.secure`, this is
-    called twice, with half the error probability each, so that both results hold with `_CONFIDENCE`."""
-    confidence = 1 - (1 - _CONFIDENCE) / (2 if trial.secure else 1)
-    return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=confidence)
+    return lower_bound(present, absent, threshold=THRESHOLD, delta=trial.delta, confidence=sure)
 
 
 def _canary_spec(trial: NoiseTrial) -> SumSpec:

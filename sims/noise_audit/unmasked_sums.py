@@ -7,11 +7,9 @@ needed only if more clients drop out is removed. A `Fault` can be simulated, to 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from enum import StrEnum
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Final, assert_never
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,23 +19,22 @@ from secagg.distributed_noise import Noise, NoiseAssumptions
 from secagg.errors import SpecError
 from secagg.input_encoding import Encoding
 from secagg.mask_keystream import SEED_BYTES, KeyStream
-from secagg.noise.gaussian import Layers
 from secagg.residue_packing import Residues
 from secagg.sensitivity_and_headroom import bits_for_noise
-from secagg.sum_spec import L2, Part, SumSpec, Total
+from secagg.sum_spec import L2, Bound, Part, SumSpec, Total
+from sims.noise_audit.faults import Fault, NoiseMemory, encoding_of
 from sims.text_format import counted
 
 _SEEDS_AT_ONCE: Final = 1024
+_NO_ROTATION: Final = bytes(SEED_BYTES)
+
+Values: TypeAlias = Callable[[int], Mapping[str, ArrayLike]]  # client -> part name -> vector
+# Called with each client and its encoded parts, before surplus noise is removed.
+OnEncoded: TypeAlias = Callable[[int, Sequence[Residues]], None]
 
 
-class Fault(StrEnum):
-    """A deliberate mistake in how clients add noise, made to check that the tests of the noise detect it."""
-
-    NONE = "none"
-    HALVED = "halved"  # all clients draw noise of half the standard deviation
-    SILENT = "silent"  # client 0 adds no noise
-    UNSCALED = "unscaled"  # the standard deviation is taken in units of the vector, not of the grid
-    REUSED = "reused"  # two clients draw from the same seeds
+def _ignore(_member: int, _residues: Sequence[Residues]) -> None:
+    pass
 
 
 class Seeds:
@@ -56,7 +53,8 @@ class Seeds:
 
 class UnmaskedSums:
     """Computes sums of `spec` without masks over `clients` clients, of which the last `dropped` drop out.
-    Raise `SpecError` if the noise of `spec` is planned for fewer drop-outs."""
+    Raise `SpecError` if the noise of `spec` is planned for fewer drop-outs. To save time, only the inputs of
+    the first `present` clients are added up (None: of all that do not drop out), with the same noise each."""
 
     def __init__(
         self,
@@ -64,6 +62,7 @@ class UnmaskedSums:
         *,
         clients: int,
         dropped: int = 0,
+        present: int | None = None,
         fault: Fault = Fault.NONE,
         seed: bytes = bytes(SEED_BYTES),
     ) -> None:
@@ -73,45 +72,50 @@ class UnmaskedSums:
                 f"{counted(dropped, 'drop-out')}, but the noise is planned for {spec.promise.dropouts}"
             )
         self.spec = spec
-        self._invited = clients
-        self._survivors = clients - dropped
+        self.clients = clients
+        self.present = clients - dropped if present is None else min(present, clients - dropped)
         self._fault = fault
+        self._memory = NoiseMemory()
         self._seeds = Seeds(seed)
-        self._surplus = spec.promise.surplus(clients, self._survivors)
-        self._honest = self._encoding(spec)
-        self._encodings = [self._encoding_of(member) for member in range(self._survivors)]
+        self.surplus = spec.promise.surplus(clients, clients - dropped)
 
     def variance(self, part: Part) -> float:
         """Return the variance that the noise in a part of the total should have, in grid points squared."""
+        return self.present * self._of_client(part, without=self.surplus)
+
+    def client_variance(self, part: Part) -> float:
+        """Return the variance that the noise of one client should have before surplus noise is removed."""
+        return self._of_client(part, without=())
+
+    def layer_variance(self, part: Part, layer: int) -> float:
+        """Return the variance that one component of a client's noise should have."""
         assert self.spec.promise is not None
-        if part.noise is None:
-            return 0.0
-        shares = self.spec.promise.components(self._invited)
-        kept = sum(share for layer, share in enumerate(shares) if layer not in self._surplus)
-        return float(self._survivors * kept * part.noise.variance)
+        return float(self.spec.promise.components(self.clients)[layer] * _variance(part))
 
-    def _encoding(self, spec: SumSpec, kind: Callable[..., Encoding] = Encoding) -> Encoding:
-        return kind(spec, cohort=self._invited, roster=self._invited)
+    def _of_client(self, part: Part, *, without: Sequence[int]) -> float:
+        assert self.spec.promise is not None
+        shares = self.spec.promise.components(self.clients)
+        kept = sum(share for layer, share in enumerate(shares) if layer not in without)
+        return float(kept * _variance(part))
 
-    def _encoding_of(self, member: int) -> Encoding:
-        match self._fault:
-            case Fault.HALVED:
-                return self._encoding(_with_variance(self.spec, lambda _: Fraction(1, 4)))
-            case Fault.UNSCALED:
-                return self._encoding(_with_variance(self.spec, _one_over_scale2))
-            case Fault.SILENT if member == 0:
-                return self._encoding(self.spec, _Silent)
-            case Fault.NONE | Fault.SILENT | Fault.REUSED:
-                return self._honest
-            case _:
-                assert_never(self._fault)
-
-    def run(self, values: Callable[[int], Mapping[str, ArrayLike]]) -> tuple[Total, list[Residues]]:
+    def run(
+        self, values: Values, *, rotation: bytes = _NO_ROTATION, on_encoded: OnEncoded = _ignore
+    ) -> tuple[Total, list[Residues]]:
         """Add up the vectors `values(client)` (part name -> vector) of all clients that do not drop out.
-        Return the decoded total, and its residues (integers modulo 2^bits) for each part."""
-        total = list(self._honest.zeros())
+        Return the decoded total, and its residues (integers modulo 2^bits) for each part. `rotation` is the
+        public seed of the random rotation. `on_encoded` is called with each client's encoded input."""
+        server = Encoding(self.spec, cohort=self.clients, roster=self.clients, rotation=rotation)
+        total = list(server.zeros())
         last: list[bytes] = []
-        for member, encoding in enumerate(self._encodings):
+        for member in range(self.present):
+            encoding = encoding_of(
+                self.spec,
+                member,
+                roster=self.clients,
+                rotation=rotation,
+                fault=self._fault,
+                memory=self._memory,
+            )
             seeds = [self._seeds() for _ in range(1 + self.spec.seeds)]
             if self._fault is Fault.REUSED and member == 1:
                 seeds = last
@@ -119,12 +123,24 @@ class UnmaskedSums:
             encoded = encoding.encode(values(member), streams[0], noise=streams[1:])
             for part, residues in zip(total, encoded.residues, strict=True):
                 part += residues
+            on_encoded(member, encoded.residues[:-1])
             noise = encoding.noise()
-            for layer in self._surplus:
+            for layer in self.surplus:
                 noise.remove(layer, total, KeyStream(seeds[layer]))
             last = seeds
-        decoded = self._honest.decode(total, contributors=self._survivors, invited=self._invited)
+        decoded = server.decode(total, contributors=self.present, invited=self.clients)
         return decoded, total[:-1]
+
+    def removed(self, layer: int) -> list[Residues]:
+        """Return what the server adds to a total to remove one component of a client's noise."""
+        encoding = Encoding(self.spec, cohort=self.clients, roster=self.clients)
+        residues = list(encoding.zeros())
+        encoding.noise().remove(layer, residues, KeyStream(self._seeds()))
+        return residues[:-1]
+
+
+def _variance(part: Part) -> Fraction:
+    return Fraction(0) if part.noise is None else part.noise.variance
 
 
 def grid_points(part: Part, residues: Residues) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -133,31 +149,6 @@ def grid_points(part: Part, residues: Residues) -> np.ndarray[tuple[int], np.dty
     wide = residues.astype(np.uint64)
     residue_packing.reduce(wide, part.bits)
     return (wide << np.uint64(shift)).view(np.int64) >> np.int64(shift)
-
-
-class _Silent(Encoding):
-    """The encoding of a client that adds no noise, for `Fault.SILENT`."""
-
-    def noise(self) -> Layers:
-        bare = replace(
-            self.spec, parts=tuple(replace(part, noise=None) for part in self.spec.parts), promise=None
-        )
-        return Layers(bare, roster=self.cohort)
-
-
-def _with_variance(spec: SumSpec, factor: Callable[[Part], Fraction]) -> SumSpec:
-    return replace(spec, parts=tuple(_scaled(part, factor(part)) for part in spec.parts))
-
-
-def _scaled(part: Part, factor: Fraction) -> Part:
-    if part.noise is None:
-        return part
-    variance = (part.noise.variance * factor).limit_denominator(1 << 40)
-    return replace(part, noise=replace(part.noise, variance=max(variance, Fraction(1, 1 << 40))))
-
-
-def _one_over_scale2(part: Part) -> Fraction:
-    return 1 / Fraction(part.noise.scale) ** 2 if part.noise is not None else Fraction(1)
 
 
 PART: Final = "x"
@@ -173,18 +164,19 @@ def audited_spec(
     multiplier: float,
     least_scale: float = 1.0,
     clients: int | None = None,
+    bound: Bound = L2(CLIP),  # noqa: B008
 ) -> SumSpec:
-    """Return the specification of a sum, with noise, of one vector of L2 norm at most `CLIP`. The noise has a
+    """Return the specification of a sum, with noise, of one vector within `bound`. The noise has a
     standard deviation of `multiplier` times the largest norm of an encoded vector. The rounding grid has at
     least `least_scale` points per unit, and more if needed so that, in a sum of `clients` clients, every
     component of a client's noise has a standard deviation of at least `_LEAST_SIGMA` points."""
     least = float(min(promise.components(clients or promise.clients)))
     scale = max(least_scale, math.ceil(_LEAST_SIGMA / math.sqrt(least) / multiplier))
-    trial = _part(size, 64, Noise(scale=scale, variance=Fraction(1)))
+    trial = _part(size, 64, Noise(scale=scale, variance=Fraction(1)), bound)
     noise = Noise(scale=scale, variance=Fraction(multiplier) ** 2 * trial.norm2)
-    bits = bits_for_noise(_part(size, 64, noise), noise, promise, promise.clients) + _SPARE_BITS
-    return SumSpec(parts=(_part(size, bits, noise),), promise=promise)
+    bits = bits_for_noise(_part(size, 64, noise, bound), noise, promise, promise.clients) + _SPARE_BITS
+    return SumSpec(parts=(_part(size, bits, noise, bound),), promise=promise)
 
 
-def _part(size: int, bits: int, noise: Noise) -> Part:
-    return Part(name=PART, size=size, bits=bits, bound=L2(CLIP), noise=noise)
+def _part(size: int, bits: int, noise: Noise, bound: Bound) -> Part:
+    return Part(name=PART, size=size, bits=bits, bound=bound, noise=noise)

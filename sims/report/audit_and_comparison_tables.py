@@ -10,6 +10,7 @@ from sims import text_format
 from sims.audit.audit_result import (
     Audit,
     Canary,
+    CheckedNoise,
     GroupSteps,
     Release,
     RunSummary,
@@ -39,7 +40,10 @@ VERDICT_TONES: Final[dict[Verdict, Tone]] = {
 _SET_UP: Final = "set-up"
 _NO_NOISE: Final = TableCell("no noise", tone="bad")
 _EXCLUDED_COLUMNS: Final = ("Client", "Error", "What it did", "Barred for good")
-_CANARY_COLUMNS: Final = ("Kind", "Runs", "Lower bound", "Without assuming its law", "Claimed", "Delta")
+_CANARY_COLUMNS: Final = (
+    "Kind", "Tests of its spec", "Tests in the run", "Canaries", "Lower bound", "Without assuming its law",
+    "Claimed", "Delta",
+)  # fmt: skip
 
 
 def findings(run: ReportedRun, prefix: str, *, rows: int) -> tuple[ReportTable, ...]:
@@ -144,15 +148,37 @@ def _budget(name: str) -> str:
 def _canaries(audit: Audit) -> ReportTable:
     return ReportTable(
         key="canaries",
-        caption="Epsilon as canaries measured it: a lower bound",
+        caption="Tests of the noise, and epsilon as canaries measured it: a lower bound",
         columns=(*_CANARY_COLUMNS, "As promised"),
         rows=tuple(_canary(each) for each in audit.canaries),
+        note=" ".join(_not_tested(audit)),
     )
+
+
+def _not_tested(audit: Audit) -> Iterable[str]:
+    """Yield sentences about noise that was not tested."""
+    for each in audit.canaries:
+        if each.spec.why_not:
+            yield f"The noise of {each.kind} was not tested with the run's own spec: {each.spec.why_not}."
+        if each.own.why_not:
+            yield f"The sums of {each.kind} in the run were not tested: {each.own.why_not}."
+        if not each.bound:
+            yield f"The lower bound of {each.kind} proves nothing."
+    yield from (f"The noise of {kind} was not tested." for kind in audit.untested)
 
 
 def _canary(each: Canary) -> tuple[TableCell, ...]:
     holds = TableCell("yes", tone="good") if each.holds else TableCell("no", tone="bad")
-    return _cells(each.kind, each.runs, each.bound, each.bound_of_any_noise, each.claimed, each.delta, holds)
+    bounds = (each.bound, each.bound_of_any_noise, each.claimed, each.delta)
+    return _cells(each.kind, _passed(each.spec), _passed(each.own), each.runs, *bounds, holds)
+
+
+def _passed(found: CheckedNoise) -> TableCell:
+    """Return how many tests of noise were done and, if any contradicts the noise, how many."""
+    if found.why_not:
+        return TableCell("not tested")
+    wrong = f", {len(found.alarms):,} contradict it" if found.alarms else ""
+    return TableCell(f"{counted(found.tests, 'test')}{wrong}", tone="bad" if found.alarms else "good")
 
 
 # --- drop-outs ---

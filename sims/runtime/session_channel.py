@@ -151,6 +151,7 @@ class SessionChannel:
         self.runtimes = {member: ClientRuntime(each) for member, each in self._participants.items()}
         self._shared = ClientMemories() if setting.memories is None else setting.memories
         self._memories = self._shared.of(learners)
+        self._answers: dict[int, Mapping[str, ArrayLike]] = {}  # to the current query, if `on_total` is set
         self._left: set[int] = set()  # clients that `dropout_law` removed, until the next round
         self.coordinator = Coordinator(algorithm, self, self._setting.of_server())
 
@@ -170,7 +171,12 @@ class SessionChannel:
 
     def ask(self, query: Query) -> Total:
         """Return the total of the answers to a query. Raise `SumFailed` if no total is released."""
-        return self.coordinator.ask(query)
+        self._answers.clear()
+        total = self.coordinator.ask(query)
+        session, on_total = self.coordinator.session, self._setting.on_total
+        if on_total is not None and session is not None:
+            on_total(query.kind, self._answers, tuple(session.contributors), total)
+        return total
 
     def finish(self, round_info: RoundInfo) -> None:
         """Report the round's outcome to all clients. End the session if the round failed, or if `dropout_law`
@@ -307,9 +313,13 @@ class SessionChannel:
             self._prepared = self._together(jobs)
 
     def _answer(self, member: int, asked: Asked) -> Mapping[str, ArrayLike] | None:
+        values: Mapping[str, ArrayLike] | None
         if member not in self._prepared:
-            return self.runtimes[member].answer(asked)
-        values: Mapping[str, ArrayLike] | None = self._prepared[member].result()
+            values = self.runtimes[member].answer(asked)
+        else:
+            values = self._prepared[member].result()
+        if self._setting.on_total is not None and values is not None:
+            self._answers[member] = values
         return values
 
     def _absent(self, member: int, stage: Stage, _sum_index: int) -> bool:

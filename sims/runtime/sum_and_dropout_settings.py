@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Final, TypeAlias
 
+from numpy.typing import ArrayLike
+
 from protocols.algorithm import AnyAlgorithm
 from protocols.learner import Learner
 from secagg.errors import ParameterError
@@ -13,12 +15,16 @@ from secagg.hashing import digest
 from secagg.local_session import Stage
 from secagg.messages import MAX_SUMS
 from secagg.noise.zcdp_cost import Adjacency
+from secagg.sum_spec import Total
 from sims.coordination.sum_settings import SumSettings
 from sims.runtime.client_memories import ClientMemories
 from sims.runtime.residue_tampering import Tamper
 
 # (member, stage, round, sum within the round or -1 in set-up) -> whether the client drops out there.
 DropoutSchedule: TypeAlias = Callable[[int, Stage, int, int], bool]
+
+# (kind, values by client and part, contributors, total); called for every released total.
+OnTotal: TypeAlias = Callable[[str, Mapping[int, Mapping[str, ArrayLike]], tuple[int, ...], Total], None]
 
 _MANY: Final = 1 << 62
 
@@ -45,6 +51,8 @@ class Setting(SumSettings):
     `insecure_seed`     makes rounding, keys and noise repeatable. Nothing is secret then.
     `insecure_replay`   deletes the record of what clients have answered, so that a round can be repeated. A
                         server that repeats a round without one client learns the answer of that client.
+    `on_total`          called with every released total and the answers of the clients in this process. It
+                        is for observers: with real clients, nobody sees both.
 
     Raise `ParameterError` for an invalid value.
 
@@ -61,6 +69,7 @@ class Setting(SumSettings):
     tamper: Mapping[int, Tamper] = field(default_factory=dict, hash=False)
     insecure_seed: bytes | None = None
     insecure_replay: bool = False
+    on_total: OnTotal | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

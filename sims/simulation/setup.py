@@ -24,6 +24,7 @@ from sims.runtime.client_memories import ClientMemories
 from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.processes import processes_sum
 from sims.runtime.ray import RayChannel, RayPlace, ray_sum
+from sims.runtime.sum_and_dropout_settings import OnTotal
 from sims.scenario import federated_data
 from sims.scenario.federated_data import all_draws, draw_cohort, participation_limit
 from sims.scenario.settings import CHANNEL_KINDS, Settings, insecure_seed
@@ -38,6 +39,14 @@ MakeLog: TypeAlias = Callable[[str, AnyAlgorithm], SumLogger]
 
 # Called once per channel, because a ledger records one session at a time.
 OpenLedger: TypeAlias = Callable[[], ServerLedger | None]
+
+
+# (part of the run, its algorithm) -> the function that is called for its totals, or None.
+WatchTotals: TypeAlias = Callable[[str, AnyAlgorithm], OnTotal | None]
+
+
+def no_watch(_part: str, _algorithm: AnyAlgorithm) -> None:
+    return None
 
 
 def no_ledger() -> None:
@@ -92,11 +101,13 @@ class SimulationSetup:
         make_log: MakeLog = no_log,
         open_ledger: OpenLedger = no_ledger,
         barred: set[int] | None = None,
+        watch_totals: WatchTotals = no_watch,
     ) -> SimulationSetup:
         """Make all objects of a simulation, before its first round. `root` contains the directories of data
         sets. `make_log(part, algorithm)` returns the logger of the sums of one part of the run: "training",
         or "tail" (error histogram). `open_ledger()` opens the ledger for one channel, or returns None. All
-        channels add clients that lied to `barred`, and invite none of them."""
+        channels add clients that lied to `barred`, and invite none of them. `watch_totals(part, algorithm)`
+        returns the function that is called for the totals of one part of the run, or None."""
         federation, who = corrupt(settings, federated_data.federation(settings, root))
         task = TrainingTask.of(settings, DataFacts.of(settings, federation))
         crowd = make_crowd(settings, task.module, task.training, federation.clients)
@@ -114,7 +125,16 @@ class SimulationSetup:
             histogram = histogram_algorithm(settings, dim=crowd.dim, clients=len(crowd))
             budget = ClientBudget.of(algorithm, histogram)
             channels = _ChannelFactory(
-                settings, federation, learners, who, make_log, open_ledger, barred, opened, budget
+                settings,
+                federation,
+                learners,
+                who,
+                make_log,
+                open_ledger,
+                barred,
+                watch_totals,
+                opened,
+                budget,
             )
             channel = channels.training(algorithm)
             watched = channel.participants if isinstance(channel, SessionChannel) else {}
@@ -156,6 +176,7 @@ class _ChannelFactory:
     make_log: MakeLog
     open_ledger: OpenLedger
     barred: set[int]
+    watch_totals: WatchTotals
     opened: ExitStack  # closes the channels if not all of them can be made
     budget: ClientBudget
     memories: ClientMemories = field(default_factory=ClientMemories)
@@ -194,6 +215,7 @@ class _ChannelFactory:
             max_rho=self.budget.max_rho,
             also_unnoised=self.budget.also_unnoised,
             memories=self.memories,
+            on_total=self.watch_totals(part, algorithm),
             **more,
         )
         channel = _CHANNELS[given.kind](self, algorithm, setting)

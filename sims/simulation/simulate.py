@@ -24,7 +24,7 @@ from sims.records.run_file_names import CANARIES, CLIENTS, SPEND
 from sims.records.sum_records import TRAINING, SessionRecord, StageRecord, SumLogger, SumRecord
 from sims.scenario.loading_and_variants import Variant
 from sims.scenario.settings import Settings
-from sims.simulation.canary_audit import canary_facts
+from sims.simulation.canary_audit import NoiseAudit
 from sims.simulation.metrics_recorder import MetricsRecorder
 from sims.simulation.progress import OnProgress, Progress, no_progress
 from sims.simulation.setup import SimulationSetup, no_ledger
@@ -111,9 +111,15 @@ class Simulation:
         self._spendings: dict[str, Spending] = {}
         self._sessions = 0
         self._barred: set[int] = set()  # clients that are invited no more
+        self._noise = NoiseAudit(settings)
         open_ledger = no_ledger if writer is None else writer.open_ledger
         self.setup = SimulationSetup.of(
-            settings, root, make_log=self._make_log, open_ledger=open_ledger, barred=self._barred
+            settings,
+            root,
+            make_log=self._make_log,
+            open_ledger=open_ledger,
+            barred=self._barred,
+            watch_totals=self._noise.on_total,
         )
         with ExitStack() as opened:
             opened.callback(self.setup.close)
@@ -219,7 +225,7 @@ class Simulation:
             return {**result, "seconds": self._rounded()}
         more: dict[str, Any] = {CLIENTS: self._recorder.of_clients(), SPEND: self._spend()}
         if self._settings.audit.canaries:
-            more[CANARIES] = canary_facts(self._settings, self._algorithms())
+            more[CANARIES] = self._noise.facts(self._algorithms())
         result = {**result, "seconds": self._rounded()}
         self._writer.finish(result, more, self.setup.run.model)
         return result

@@ -45,6 +45,7 @@ def test_a_run_in_words(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "What is not private",
         "Drop-outs and refusals",
         "Bytes",
+        "Canaries",
     ]
     assert "rounds 1-3: update, 1 a round; over 5 clients; so far rho 0.1082, epsilon 1.999" in out
     assert "all 4 set-ups and sums take what the protocol says, to the byte" in out

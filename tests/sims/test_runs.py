@@ -51,7 +51,7 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run with noise and drop-outs by law, a private tail every two rounds, and canaries."""
     run = RunDirectory(tmp_path_factory.mktemp("runs") / "private")
     tail = {"epsilon": 30.0, "delta": 1e-6, "bins": 4, "every": 2}
-    given = settings(**{**PRIVATE, "tail": tail, "audit": {"canaries": 500}, "insecure_seed": False})
+    given = settings(**{**PRIVATE, "tail": tail, "audit": {"canaries": 200}, "insecure_seed": False})
     simulate(given, directory=run)
     return run
 
@@ -143,7 +143,7 @@ def test_canaries_prove_no_more_than_is_claimed_of_every_noisy_sum(private: RunD
     assert ("tail", "errors") in kinds
     for each in found["specs"]:
         assert 0 < each["epsilon_gaussian"] <= each["epsilon"]
-        assert each["runs_per_arm"] == 500
+        assert each["runs_per_arm"] == 200
 
 
 def test_the_tail_changes_nothing_about_the_training() -> None:

@@ -1,8 +1,7 @@
-"""Tests the distribution of noise, and computes lower bounds on epsilon from canaries.
+"""Bins for chi-square tests of noise, and lower bounds on epsilon from canaries.
 
-If all inputs are zero, the total is only noise: integers with a known variance and distribution. A sum of
-discrete Gaussians with a standard deviation of at least four grid points each is again a discrete Gaussian,
-up to an error of 2^-200. A test of the variance and a chi-square test detect too much or too little noise.
+A sum of discrete Gaussians with a standard deviation of at least four grid points each is again a discrete
+Gaussian, up to an error of 2^-200.
 
 A canary is one client's vector of the largest allowed norm. For the lower bound, an attacker guesses from the
 first element of a total (the score) whether the canary is in it: yes if the score reaches a fixed threshold.
@@ -23,85 +22,40 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import beta, chi2, norm
 
-from sims.console_progress import OnProgress, quiet
-from sims.noise_audit.unmasked_sums import UnmaskedSums, grid_points
-
 _MOST_BINS: Final = 64
-_SAMPLES_PER_BIN: Final = 20  # with fewer, the chi-square test fails too often
+SAMPLES_PER_BIN: Final = 500  # with fewer, the chi-square test fails too often at these p-values
 _TAIL: Final = 40  # standard deviations; the probability beyond them is neglected
 _MOST_POINTS: Final = 1 << 20  # of a discrete Gaussian; with more, a normal distribution is used
 
 
 @dataclass(frozen=True)
-class NoiseFinding:
-    """The results of two tests of the noise in one part (vector) of a sum. Variances: grid points squared."""
+class Bins:
+    """Intervals for a chi-square test of integers that should follow the discrete Gaussian distribution."""
 
-    part: str
-    samples: int
-    variance: float  # measured
-    expected: float  # the variance that was promised
-    variance_p: float  # p-value of the test of the variance
-    chi_square_p: float  # p-value of the chi-square test
+    edges: NDArray[np.int64]  # all but the last bin end with the edge, which is in it
+    expected: NDArray[Any]  # the probability of each bin
 
-    @property
-    def ratio(self) -> float:
-        return self.variance / self.expected
+    @classmethod
+    def of(cls, variance: float, samples: int) -> Bins:
+        """Return bins of about equal probabilities, so wide that each holds enough of the samples."""
+        sigma = math.sqrt(variance)
+        wanted = max(2, min(_MOST_BINS, samples // SAMPLES_PER_BIN))
+        inner = np.unique(np.rint(norm.ppf(np.arange(1, wanted) / wanted) * sigma)).astype(np.int64)
+        return cls(inner, np.diff(np.append(below(inner, sigma), 1.0), prepend=0.0))
 
-    def holds(self, alarm: float) -> bool:
-        """Return whether both tests pass. Correct noise fails with a probability of at most `alarm`."""
-        return min(self.variance_p, self.chi_square_p) >= alarm / 2
+    def counts(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many of the values are in each bin."""
+        bins = np.searchsorted(self.edges, values, side="left")
+        return np.bincount(bins, minlength=len(self.expected))
 
-
-def conform(unmasked: UnmaskedSums, *, sums: int = 1, progress: OnProgress = quiet) -> list[NoiseFinding]:
-    """Compute `sums` sums over zero inputs and test their noise. Return one result per part with noise."""
-    spec = unmasked.spec
-    zeros = {part.name: np.zeros(part.size, np.uint64 if part.counts else float) for part in spec.parts}
-    found: dict[str, list[NDArray[np.int64]]] = {part.name: [] for part in spec.parts}
-    for done in range(sums):
-        progress("zeros", done, sums)
-        _, residues = unmasked.run(lambda _: zeros)
-        for part, total in zip(spec.parts, residues, strict=True):
-            found[part.name].append(grid_points(part, total))
-    return [
-        judge(part.name, np.concatenate(found[part.name]), unmasked.variance(part))
-        for part in spec.parts
-        if part.noise is not None
-    ]
+    def p(self, counts: NDArray[np.int64]) -> float:
+        """Return the p-value of these counts."""
+        expected = self.expected * counts.sum()
+        statistic = float((np.square(counts - expected) / expected).sum())
+        return float(chi2.sf(statistic, len(expected) - 1))
 
 
-def judge(name: str, values: NDArray[np.int64], variance: float) -> NoiseFinding:
-    """Test whether the noise `values` of part `name` are discrete Gaussian with mean 0 and this variance."""
-    measured = float(np.square(values.astype(np.float64)).mean())  # The mean is zero.
-    return NoiseFinding(
-        part=name,
-        samples=len(values),
-        variance=measured,
-        expected=variance,
-        variance_p=_variance_p(measured / variance, len(values)),
-        chi_square_p=_chi_square_p(values, variance),
-    )
-
-
-def _variance_p(ratio: float, samples: int) -> float:
-    """Return the two-sided p-value of a variance of `samples` values that is `ratio` times as expected."""
-    below = chi2.cdf(ratio * samples, samples)
-    above = chi2.sf(ratio * samples, samples)
-    return float(min(1.0, 2 * min(below, above)))
-
-
-def _chi_square_p(values: NDArray[np.int64], variance: float) -> float:
-    sigma = math.sqrt(variance)
-    wanted = max(2, min(_MOST_BINS, len(values) // _SAMPLES_PER_BIN))
-    inner = np.unique(np.rint(norm.ppf(np.arange(1, wanted) / wanted) * sigma)).astype(np.int64)
-    below = np.append(_below(inner, sigma), 1.0)
-    expected = np.diff(below, prepend=0.0) * len(values)
-    bins = np.searchsorted(inner, values, side="left")  # A bin includes its upper edge.
-    counts = np.bincount(bins, minlength=len(expected))
-    statistic = float((np.square(counts - expected) / expected).sum())
-    return float(chi2.sf(statistic, len(expected) - 1))
-
-
-def _below(edges: NDArray[np.int64], sigma: float) -> NDArray[Any]:
+def below(edges: NDArray[np.int64], sigma: float) -> NDArray[Any]:
     """Return, for each edge of a bin, the probability that a sample of the noise is at most this edge."""
     reach = math.ceil(_TAIL * sigma)
     if 2 * reach > _MOST_POINTS:
