@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
@@ -142,6 +143,7 @@ class VolatileMemory:
         self._queries: set[bytes] = set()
         self._rounds: dict[str, int] = {}
         self._spend = Spend()
+        self._charges: Counter[str] = Counter()  # of sums with noise, by group
         self._registry = (NEVER, b"")
         self._sets = SetLog()
         self._tag_key = secrets.token_bytes(DIGEST_BYTES)
@@ -183,6 +185,7 @@ class VolatileMemory:
     def take_answer(self, answer: AnswerEntry) -> None:
         """Record `answer` without a check of the budget, for callers that have checked it before."""
         self._spend = self._spend.plus(answer.charge, answer.adjacency)
+        self._charges[answer.group] += answer.charge or 0
         self._queries.add(answer.content)
         self._rounds[answer.group] = max(answer.round_number, self.last_round(answer.group))
         if answer.sequences and answer.sum_id is not None:
@@ -205,6 +208,10 @@ class VolatileMemory:
     @property
     def spend(self) -> Spend:
         return self._spend
+
+    def charge_of(self, group: str) -> int:
+        """Return what the sums of `group` have cost so far, in units of 2^-40 rho."""
+        return self._charges[group]
 
     @property
     def registry(self) -> tuple[int, bytes]:

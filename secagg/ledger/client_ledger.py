@@ -152,6 +152,10 @@ class ClientLedger(Ledger):
     def spend(self) -> Spend:
         return self._now.spend
 
+    def charge_of(self, group: str) -> int:
+        """Return what the sums of `group` have cost so far, in units of 2^-40 rho."""
+        return self._now.charge_of(group)
+
     def remember_answer(self, answer: AnswerEntry, budget: Budget) -> None:
         """Check the budget and record the answer in one step, with no write of others in between. Raises
         `PolicyError` (over budget), `RepeatedQuery`, or `ParameterError` (adjacency unlike earlier ones)."""

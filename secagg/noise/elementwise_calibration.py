@@ -19,6 +19,7 @@ from secagg.errors import SpecError
 from secagg.noise import vector_calibration
 from secagg.noise.part_plan import Plan, least_component
 from secagg.noise.privacy_goal import Goal
+from secagg.noise.sampling_error import check_sampling
 from secagg.noise.vector_calibration import STDDEVS, checked_bound, checked_request, rounded_up
 from secagg.sensitivity_and_headroom import counts_norm2
 from secagg.sum_spec import MOST_NORM2, Bound, Count, LInf
@@ -41,7 +42,7 @@ def calibrate_counts(
     to `limit` to every bin, which takes more noise to hide. The number of grid points per count is a power of
     two. The bits per element are the fewest that leave room for `stddevs` standard deviations of noise below
     zero and above the largest total of honest clients. Raises `SpecError` if 64 bits are not enough or no
-    grid is fine enough, and `ParameterError` for invalid arguments.
+    grid is fine enough, or epsilon is too large, and `ParameterError` for invalid arguments.
 
     >>> promise = NoiseAssumptions(clients=100, dropouts=10, colluders=5)
     >>> plan = calibrate_counts(promise=promise, goal=Goal(rho=0.5), bins=16, limit=1, total=1)
@@ -59,10 +60,11 @@ def calibrate_counts(
     variance = _variance(goal, bound, norm2) * scale**2
     counts = promise.clients * limit * scale
     needed = math.floor(counts + 2 * stddevs * _spread(promise, variance)).bit_length()
-    return Plan(
+    plan = Plan(
         promise=promise, goal=goal, bound=bound, size=bins, bits=_checked(needed), stddevs=stddevs,
         scale=float(scale), variance=rounded_up(variance), norm2=float(norm2 * scale**2),
     )  # fmt: skip
+    return check_sampling(plan)
 
 
 def calibrate_elements(
@@ -87,10 +89,11 @@ def calibrate_elements(
     # If the limit is not a whole number of grid points, clients round it up: one point per client.
     reach = promise.clients * (levels + 1)
     needed = 1 + math.floor(reach + stddevs * _spread(promise, variance)).bit_length()
-    return Plan(
+    plan = Plan(
         promise=promise, goal=goal, bound=bound, size=size, bits=_checked(needed), stddevs=stddevs,
         scale=_scale(levels, bound.limit), variance=rounded_up(variance), norm2=float(size * levels**2),
     )  # fmt: skip
+    return check_sampling(plan)
 
 
 def _variance(goal: Goal, bound: Bound, norm2: int) -> float:

@@ -27,6 +27,7 @@ from secagg.distributed_noise import NoiseAssumptions
 from secagg.errors import ParameterError, SpecError
 from secagg.noise.part_plan import Plan, least_component
 from secagg.noise.privacy_goal import Goal
+from secagg.noise.sampling_error import check_sampling
 from secagg.noise.zcdp_cost import promised_tau
 from secagg.sum_spec import L2, MAX_ELEMENTS
 
@@ -72,10 +73,11 @@ def calibrate_vector(
     bits = grid.fewest_bits() if bits is None else checks.whole(bits, "bits", 1, MAX_BITS)
     variance = grid.variance_for(bits)
     norm2 = grid.norm2(variance)
-    return Plan(
+    plan = Plan(
         promise=promise, goal=goal, bound=bound, size=size, bits=bits, stddevs=stddevs,
         scale=grid.clip(norm2) / bound.limit, variance=rounded_up(variance), norm2=norm2,
     )  # fmt: skip
+    return check_sampling(plan)
 
 
 def checked_request(promise: object, goal: object, size: object, stddevs: object) -> tuple[int, float]:

@@ -109,8 +109,9 @@ class Release:
                the unit of the part; None for a part without noise. Empty if the parts of the sum are unknown.
     `rho`      the privacy cost for a client that contributed; `epsilon` is the same cost at the delta of the
                budget. Both are None if some part has no noise.
-    `rho_so_far`, `epsilon_so_far`  the cost of all noisy sums of the same budget up to this one. The sums of
-               the algorithm have one budget, and the extra sums (see `SumKind.extra`) have another.
+    `rho_so_far`, `epsilon_so_far`  the cost of all noisy sums of the same part of the run up to this one, for
+               a client that was in all of them, or in as many rounds as it may take part in. The sums of the
+               training are one part, and the extra sums (see `SumKind.extra`) another.
     """
 
     number: int
@@ -184,13 +185,14 @@ class PrivacySpending:
 
     adjacency: str  # which change of one client's input the cost is about, such as "zero-out"
     delta: float
-    server: Spent  # by the server's ledger, for a client that is in every released total
+    server: Spent  # by the server's ledger, for a client in every total, of as many rounds as it may be in
     most: Spent | None  # by the client that spent most; None if the run has no record of it
     least: Spent | None  # by the client that spent least; None if the run has no record of it
     larger: str  # whose count is larger: "server", "clients" or "equal"
     why: str  # the reason for `larger`, in a sentence
     max_rho: float | None  # clients refuse to spend more than this; None if there is no limit
     of_budgets: Mapping[str, Spent]
+    participations: int | None = None  # rounds in which a client takes part at most; None for all
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,17 +7,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sims.audit.audit_result import Audit, RunSummary
+from sims.audit.audit_result import Audit, Guarantee, RunSummary
 from sims.audit.byte_comparison_and_growth import traffic
 from sims.audit.exposures import exposures
-from sims.audit.guarantee import guarantee
+from sims.audit.guarantee import guarantee, sampling_errors, without_sampling_errors
 from sims.audit.integrity import examined
+from sims.audit.ledger_vs_sum_log import Records
 from sims.audit.privacy_cost import (
     BudgetAccounts,
     PrivacyAccount,
     adjacency_of,
     canaries,
     delta_of,
+    participations_of,
     spending,
     wrong_charges,
 )
@@ -57,7 +59,9 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
     accounts = PrivacyAccount(adjacency, chosen)
     tail_delta = settings.get("tail", {}).get("delta") if delta is None else None
     budget_accounts = BudgetAccounts(
-        accounts, accounts if tail_delta is None else PrivacyAccount(adjacency, tail_delta)
+        accounts,
+        accounts if tail_delta is None else PrivacyAccount(adjacency, tail_delta),
+        participations_of(settings),
     )
     written = evidence.run.get("sums") or ()
     described = {row["kind"]: row for row in written}
@@ -76,7 +80,7 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         releases=learned,
         stretches=round_ranges(learned, extra),
         spending=spent,
-        guarantee=guarantee(learned, extra, spent, accounts),
+        guarantee=_guarantee(guarantee(learned, extra, spent, accounts), records, described),
         exposures=exposures(evidence, kinds, described, learned),
         groups=groups(evidence, kinds, records),
         losses=losses(evidence),
@@ -86,6 +90,12 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         remarks=tuple(remarks),
         tail=tail(evidence),
     )
+
+
+def _guarantee(found: Guarantee, records: Records, described: Mapping[str, Any]) -> Guarantee:
+    if found.epsilon is None:
+        return found
+    return without_sampling_errors(found, sampling_errors(records, described, found.epsilon))
 
 
 def _subject(evidence: Evidence, settings: Mapping[str, Any]) -> RunSummary:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,13 +45,36 @@ class PrivacyAccount:
 
 @dataclass(frozen=True)
 class BudgetAccounts:
-    """Two privacy accounts: `algorithm` for the sums of the training, `tail` for all other (extra) sums."""
+    """Two privacy accounts: `algorithm` for the sums of the training, `tail` for all other (extra) sums. A
+    client takes part in so many rounds of the training (`participations`) at most; if None, in all."""
 
     algorithm: PrivacyAccount
     tail: PrivacyAccount
+    participations: int | None = None
 
     def of(self, *, extra: bool) -> PrivacyAccount:
         return self.tail if extra else self.algorithm
+
+
+def participations_of(settings: Row) -> int | None:
+    """Return in how many rounds a client takes part at most, as the scenario says; None for all."""
+    found = (settings.get("privacy") or {}).get("participations")
+    return found if type(found) is int and found > 0 else None
+
+
+def rho_of_rounds(costs: Mapping[int, float], participations: int | None) -> float:
+    """Return the cost rho for a client in the rounds that cost most, of all `costs` (round -> rho): in as
+    many as it takes part in, or in all."""
+    most = len(costs) if participations is None else participations
+    return math.fsum(heapq.nlargest(most, costs.values()))
+
+
+def rho_of_releases(found: Iterable[Release], participations: int | None) -> float:
+    """Return the cost rho of sums with noise in the rounds that cost most, as `rho_of_rounds` does."""
+    costs: dict[int, float] = {}
+    for each in found:
+        costs[each.round] = costs.get(each.round, 0.0) + (each.rho or 0.0)
+    return rho_of_rounds(costs, participations)
 
 
 def delta_of(evidence: Evidence, settings: Row, given: float | None) -> tuple[float, str]:
@@ -86,12 +110,14 @@ def spending(
     accounts = budget_accounts.algorithm
     own = [release for release in found if release.kind not in extra]
     extra_releases = [release for release in found if release.kind in extra]
-    server = _spent(found, accounts)
+    often = budget_accounts.participations
+    rho, rho_of_tail = rho_of_releases(own, often), rho_of_releases(extra_releases, None)
+    server = _cost(rho + rho_of_tail, _unnoised(found), accounts)
     most, least = (_of_client(evidence.spend, which, accounts) for which in ("most", "least"))
     larger, why = _compared(server, most, records, evidence)
-    budgets = {ALGORITHM: _spent(own, accounts)}
+    budgets = {ALGORITHM: _cost(rho, _unnoised(own), accounts)}
     if extra_releases:
-        budgets[TAIL] = _spent(extra_releases, budget_accounts.tail)
+        budgets[TAIL] = _cost(rho_of_tail, _unnoised(extra_releases), budget_accounts.tail)
     return PrivacySpending(
         adjacency=str(adjacency_of(evidence, records)),
         delta=accounts.delta,
@@ -102,12 +128,12 @@ def spending(
         why=why,
         max_rho=None if evidence.spend is None else evidence.spend.get("max_rho"),
         of_budgets=budgets,
+        participations=often,
     )
 
 
-def _spent(found: Sequence[Release], accounts: PrivacyAccount) -> Spent:
-    costs = [release.rho for release in found if release.rho is not None]
-    return _cost(math.fsum(costs), len(found) - len(costs), accounts)
+def _unnoised(found: Iterable[Release]) -> int:
+    return sum(release.rho is None for release in found)
 
 
 def _cost(rho: float, unnoised: int, accounts: PrivacyAccount) -> Spent:

@@ -15,7 +15,7 @@ from secagg.distributed_noise import NoiseAssumptions
 from secagg.sum_spec import L2, Bound, Count, LInf, Residue, SumSpec
 from sims.audit.audit_result import Release, RoundRange, SumKind, SumPart
 from sims.audit.ledger_vs_sum_log import MatchedSum, Records
-from sims.audit.privacy_cost import BudgetAccounts, PrivacyAccount
+from sims.audit.privacy_cost import BudgetAccounts, PrivacyAccount, rho_of_rounds
 from sims.audit.recorded_sum_spec import bound_of, spec_of
 from sims.audit.run_files import Row
 from sims.plan.signal_and_noise import largest_norm
@@ -53,26 +53,33 @@ def releases(
 ) -> tuple[Release, ...]:
     """Return a `Release` for each released sum. `described` maps each kind to its description in `run.json`,
     which is used for sums that are not in a ledger."""
-    costs: dict[bool, list[float]] = {False: [], True: []}
+    costs: dict[bool, dict[int, float]] = {False: {}, True: {}}
     found: list[Release] = []
     for entry in records.entries:
         if entry.contributors is not None:
             own = costs[entry.extra]
-            found.append(
-                _release(entry, len(found) + 1, described, budget_accounts.of(extra=entry.extra), own)
-            )
+            often = None if entry.extra else budget_accounts.participations
+            accounts = budget_accounts.of(extra=entry.extra)
+            found.append(_release(entry, len(found) + 1, described, accounts, own, often))
     return tuple(found)
 
 
 def _release(
-    entry: MatchedSum, number: int, described: Mapping[str, Row], accounts: PrivacyAccount, costs: list[float]
+    entry: MatchedSum,
+    number: int,
+    described: Mapping[str, Row],
+    accounts: PrivacyAccount,
+    costs: dict[int, float],
+    participations: int | None,
 ) -> Release:
-    """Return the sum's `Release`. `costs` has rhos of earlier sums of its budget; append its own, if any."""
+    """Return the sum's `Release`. `costs` has the rho of earlier sums of its part of the run, by round; add
+    its own, if any."""
     source = described.get(entry.kind) if entry.asked is None else entry.asked
     spec = None if source is None else spec_of(source)
     rho = None if spec is None else accounts.rho(spec, entry.invited)
-    costs += [] if rho is None else [rho]
-    so_far, count = math.fsum(costs), entry.contributors or 0
+    if rho is not None:
+        costs[entry.round] = costs.get(entry.round, 0.0) + rho
+    so_far, count = rho_of_rounds(costs, participations), entry.contributors or 0
     return Release(
         number=number,
         session=-1 if entry.logged is None else entry.logged.session,

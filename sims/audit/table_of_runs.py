@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from secagg.noise.zcdp_cost import Adjacency
 from sims.audit.audit_result import Audit, ByteGrowth
 from sims.audit.byte_comparison_and_growth import Load, growth
-from sims.audit.privacy_cost import TAIL
+from sims.audit.privacy_cost import TAIL, PrivacyAccount
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,17 @@ class RunComparison:
     names: tuple[str, ...]  # one for each run
     rows: tuple[tuple[str, tuple[float | str | None, ...]], ...]  # (measure, its value in each run or None)
     growth: ByteGrowth | None  # None if there are fewer than two sizes of cohorts
+    together: ComposedCost
+
+
+@dataclass(frozen=True)
+class ComposedCost:
+    """What all compared runs cost a client that was in all of them. A choice among runs uses all of them."""
+
+    epsilon: float | None  # None if a run has no epsilon
+    delta: float
+    rho: float | None
+    why: str  # in a sentence
 
 
 def compared(audits: Sequence[Audit]) -> RunComparison:
@@ -25,7 +38,25 @@ def compared(audits: Sequence[Audit]) -> RunComparison:
     names = tuple(_names(audits))
     found = [dict(_measures(audit)) for audit in audits]
     rows = tuple((name, tuple(each[name] for each in found)) for name in found[0])
-    return RunComparison(names, rows, growth(_load(audit) for audit in audits if audit.traffic is not None))
+    bytes_by_size = growth(_load(audit) for audit in audits if audit.traffic is not None)
+    return RunComparison(names, rows, bytes_by_size, composed(audits))
+
+
+def composed(audits: Sequence[Audit]) -> ComposedCost:
+    """Return what the runs cost together: the sum of their rho, at the smallest of their deltas."""
+    found = [audit.guarantee for audit in audits]
+    delta = min(each.delta for each in found)
+    costs = [each.rho for each in found if each.rho is not None]
+    adjacencies = {each.adjacency for each in found}
+    if len(costs) < len(found):
+        why = f"{len(found) - len(costs)} of the {len(found)} runs have no epsilon"
+        return ComposedCost(None, delta, None, why)
+    if Adjacency.REPLACE in adjacencies and len(adjacencies) > 1:
+        return ComposedCost(None, delta, None, "the costs of runs of different adjacencies cannot be added")
+    rho = math.fsum(costs)
+    why = "a choice among runs over the same clients uses all of them, not only the one that is chosen"
+    account = PrivacyAccount(Adjacency(found[0].adjacency), delta)
+    return ComposedCost(account.epsilon(rho), delta, rho, why)
 
 
 def _names(audits: Sequence[Audit]) -> Iterator[str]:
@@ -77,6 +108,7 @@ def as_json(found: RunComparison) -> dict[str, Any]:
     own = found.growth
     return {
         "runs": runs,
+        "together": asdict(found.together),
         "growth": None
         if own is None
         else {"a": own.log_coefficient, "b": own.size_coefficient, "worst": own.worst, "sizes": own.sizes},

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         StageBytes,
         SumKind,
     )
-    from sims.audit.table_of_runs import RunComparison
+    from sims.audit.table_of_runs import ComposedCost, RunComparison
 
 MOST_SHOWN = 10
 
@@ -176,7 +176,8 @@ def _spending(found: "PrivacySpending") -> Iterator[str]:
         meaning = ADJACENCY_MEANINGS[found.adjacency]
         yield f"noise hides one client ({found.adjacency}): {meaning}; epsilon is at delta {found.delta:g}"
         yield "rho is another measure of the same loss: that of several sums is added up, and gives epsilon"
-    yield f"by the server's count, a client in every released sum: {_spent(found.server)}"
+    rounds = "" if found.participations is None else f" of {counted(found.participations, 'round')}"
+    yield f"by the server's count, a client in every released sum{rounds}: {_spent(found.server)}"
     if found.most is not None and found.least is not None:
         yield f"by their own count, the client that spent most: {_spent(found.most)}"
         if found.least != found.most:
@@ -306,8 +307,18 @@ def table(found: "RunComparison") -> Iterator[str]:
     for name, values in rows:
         cells = (f"{value:>{width}}" for value, width in zip(values, widths, strict=True))
         yield f"{name:<{first}}  {'  '.join(cells)}"
+    yield _together(found.together)
     if found.growth is not None:
         yield growth_line(found.growth)
+
+
+def _together(found: "ComposedCost") -> str:
+    if found.epsilon is None:
+        return f"together, if over the same clients: no epsilon, as {found.why}"
+    return (
+        f"together, if over the same clients: epsilon {found.epsilon:.4g} at delta {found.delta:g} (rho "
+        f"{found.rho:.4g}), as {found.why}"
+    )
 
 
 def _cell(value: float | str | None) -> str:

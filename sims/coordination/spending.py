@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from protocols.algorithm import AnyAlgorithm
 from secagg.client_budget import Spend, sum_charge
-from secagg.noise.zcdp_cost import Adjacency
+from secagg.noise.zcdp_cost import Adjacency, charge
 from sims.records.sum_records import SumRecord
 from sims.scenario.settings import Settings
+
+_FORGIVEN_BITS: Final = 20  # clients forgive what rounding adds to the limit, as `client_budget` says
 
 
 class Spending:
@@ -18,11 +21,17 @@ class Spending:
 
     def __init__(self, algorithm: AnyAlgorithm, spend: tuple[int, int, int] = (0, 0, 0)) -> None:
         self._table = algorithm.table
+        self._limit = None if algorithm.max_rho is None else charge(algorithm.max_rho)
         self._spend = Spend(*spend)
 
     @property
     def spend(self) -> Spend:
-        return self._spend
+        """The cost for a client that was in all sums, or as much as clients spend at most, if that is less:
+        a client may take part in fewer rounds than there are."""
+        found, limit = self._spend, self._limit
+        if limit is None or found.charge <= limit + (limit >> _FORGIVEN_BITS):
+            return found
+        return replace(found, charge=limit)
 
     def add(self, record: SumRecord) -> None:
         """Add the cost of a sum, unless no client was asked or all refused: then no client was charged."""
@@ -33,9 +42,9 @@ class Spending:
         spec = self._table[record.kind]
         self.charge(sum_charge(spec, roster=record.invited, adjacency=Adjacency.ZERO_OUT))
 
-    def charge(self, charge: int | None) -> None:
+    def charge(self, cost: int | None) -> None:
         """Add the privacy cost of one sum, in units of 2^-40 rho; None for a sum without noise."""
-        self._spend = self._spend.plus(charge)
+        self._spend = self._spend.plus(cost)
 
     @property
     def saved(self) -> tuple[int, int, int]:

@@ -89,6 +89,14 @@ class ClientSetup:
             told += (*self.training.terms.cautions, *budget_cautions(self.policy, self.training.terms))
         return told + ([DIFFERENCING.format(kinds=", ".join(same))] if same else [])
 
+    def policy_for(self, ledger: ClientLedger) -> Policy:
+        """Return the policy; in training, with no more of the privacy budget than the run costs."""
+        if self.training is None:
+            return self.policy
+        from sims.deploy.training_checks import run_policy  # needs torch
+
+        return run_policy(self.policy, self.training.terms, ledger)
+
     def open_ledger(self) -> ClientLedger:
         return _open_ledger(self.config, self.credentials)
 

@@ -24,7 +24,8 @@ from sims.coordination.transport import SessionPlan
 from sims.deploy.config import DeploySection
 from sims.deploy.renewal import LiveServerCredentials
 from sims.deploy.run_terms import RunTerms
-from sims.scenario.federated_data import draw_cohort
+from sims.scenario.federated_data import draw_cohort, draw_limited
+from sims.scenario.participation import Participations
 
 LOOK: Final = 10.0  # seconds between two lines of the log while no batch of clients is there
 _GLANCE: Final = 0.1  # seconds between two looks at who is connected
@@ -41,6 +42,7 @@ class ConnectedClients:
         server: Server,
         call: Any,
         on_event: Callable[[ServerEvent], None],
+        participations: Participations | None = None,
     ) -> None:
         self._section = section
         self._terms = terms
@@ -48,6 +50,7 @@ class ConnectedClients:
         self._server = server
         self._call = call
         self._on_event = on_event
+        self._participations = participations
         self._session: NetworkSession | None = None
         self._invited: tuple[int, ...] = ()
         self._known: tuple[int, ...] = ()  # clients that were connected when the round began
@@ -66,7 +69,14 @@ class ConnectedClients:
 
     def draw(self, number: int) -> tuple[int, ...]:
         """Return which of the clients that `clients` returned last are invited to round `number`."""
+        if self._participations is not None:
+            return draw_limited(self._terms.settings, self._participations, self._known, number)
         return draw_cohort(self._terms.settings, self._known, number)
+
+    def note_round(self, number: int) -> None:
+        """Record that the clients of the current session took part in round `number`."""
+        if self._participations is not None:
+            self._participations.note(number, self._invited)
 
     def session(self, plan: SessionPlan) -> NetworkSession:
         settings = NetworkSessionSettings(

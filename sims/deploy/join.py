@@ -161,7 +161,7 @@ class JoinRunner:
             section.server if self._engine is None else self._engine.dialer,
             member=section.member,
             table=plan.table,
-            policy=plan.policy,
+            policy=plan.policy_for(self._ledger),
             memory=self._ledger,
             identity=identity,
             registry=own.registry,

@@ -21,6 +21,7 @@ from sims.deploy.run_terms import RunTerms
 from sims.records.checkpoint import PartState
 from sims.records.run_file_names import SPEND
 from sims.records.sum_records import TRAINING, SessionRecord, StageRecord, SumRecord, by_stage
+from sims.scenario.participation import Participations
 
 _CUT_OFF: Final = "the server was cut off in the midst of this round, which clients would not repeat"
 
@@ -48,8 +49,11 @@ class ServedSumLog:
 class ServedMetrics:
     """Makes the line of metrics of every round, and writes it with the checkpoint."""
 
-    def __init__(self, terms: RunTerms, writer: RunWriter) -> None:
+    def __init__(
+        self, terms: RunTerms, writer: RunWriter, participations: Participations | None = None
+    ) -> None:
         self._terms = terms
+        self._participations = participations
         self._writer = writer
         saved = None if writer.saved is None else writer.saved.training
         self._spending = Spending(terms.algorithm, (0, 0, 0) if saved is None else saved.spend)
@@ -161,7 +165,7 @@ class ServedMetrics:
         self._lines.append(line)
         state = PartState(
             server=run.save(),
-            clients={},
+            clients={} if self._participations is None else self._participations.save(),
             sessions=coordinator.sessions,
             spend=self._spending.saved,
             bytes_up=dict(self._bytes(coordinator, "bytes_up")),

@@ -4,17 +4,19 @@ and the files and the budget of a client. Mistakes are reported before hours of 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from protocols.algorithm import Sum
 from secagg.client_budget import Spend
 from secagg.identity_registry import Registry
-from secagg.ledger import ServerLedger, read_ledger
+from secagg.ledger import ClientLedger, ServerLedger, read_ledger
 from secagg.net.atomic_files import is_directory
 from secagg.net.identity_and_registry_files import bundle_path
 from secagg.net.settings import DAY
+from secagg.noise.zcdp_cost import Adjacency, charge, rho_of
 from secagg.policy import Policy
 from sims.config_problems import ConfigError, Problems
 from sims.deploy.config import DeploySection, InputSection, safetensors_path
@@ -38,6 +40,9 @@ from sims.records.run_directory import (
     first_lines,
 )
 from sims.records.run_file_names import LEDGER, LOCK, METRICS, OUTCOME, RUN, RUN_FILES, SUMS
+from sims.scenario.cohort_checks import too_few_participations
+from sims.scenario.federated_data import participation_limit
+from sims.scenario.participation import Participations
 
 _OTHER: Final = "name another run directory"
 _ADVICE: Final = RunAdvice(
@@ -94,6 +99,23 @@ def check_cohort(section: DeploySection, terms: RunTerms, registry: Registry, pr
         if section.min_cohort > there:
             problems.add("deploy.min_cohort", f"{section.min_cohort} clients are needed, but {have} {there}")
             return
+    if participation_limit(terms.settings) is not None:
+        for name, why in too_few_participations(terms.settings, len(registry.members)):
+            problems.add(f"privacy.{name}", why)
+
+
+def check_clients_left(
+    participations: Participations, members: Collection[int], least: int, done: int, rounds: int
+) -> None:
+    """Raise `ConfigError` if fewer than `least` of the `members` may take part in another round. `done` of
+    the `rounds` of the run are over."""
+    gone = len(participations.exhausted() & set(members))
+    if len(members) - gone < least:
+        raise ConfigError(
+            f"the run ends after {done} of {rounds} rounds: {gone} of {len(members)} clients have taken part "
+            f"as often as privacy.participations allows, and a round needs {least}: enrol more clients, and "
+            "serve the run again"
+        )
 
 
 def check_run_directory(path: Path, digest: str) -> None:
@@ -242,6 +264,21 @@ def check_budget(policy: Policy, terms: RunTerms, spent: Spend, problems: Proble
             f"allows {policy.max_rho:g}, of which {spent.rho:g} is spent, but the run costs {cost:g}: raise "
             "it, or do not take part",
         )
+
+
+def run_policy(policy: Policy, terms: RunTerms, ledger: ClientLedger) -> Policy:
+    """Return the policy of a client for a run with these terms. Its limit `max_rho` is what the run costs, by
+    its terms, after what the client has spent elsewhere, if that is less than the limit for its life. So a
+    server cannot use up in one run what is left for others, nor ask for more rounds than agreed."""
+    cost = terms.algorithm.max_rho
+    if cost is None or policy.adjacency is Adjacency.REPLACE:  # its costs are larger than those of the terms
+        return policy
+    groups = {terms.table.remembered_group(kind) for kind in terms.table}
+    elsewhere = ledger.spend.charge - sum(map(ledger.charge_of, groups))
+    limit = rho_of(elsewhere + charge(cost))
+    return (
+        policy if policy.max_rho is not None and policy.max_rho <= limit else replace(policy, max_rho=limit)
+    )
 
 
 def budget_cautions(policy: Policy, terms: RunTerms) -> list[str]:

@@ -53,6 +53,7 @@ from sims.deploy.renewal import LiveServerCredentials, wait_for_registry
 from sims.deploy.run_terms import RunTerms, run_terms
 from sims.deploy.served_metrics import ServedMetrics
 from sims.deploy.training_checks import (
+    check_clients_left,
     check_cohort,
     check_deploy_section,
     check_finished,
@@ -68,7 +69,9 @@ from sims.process_resources import forbid_core_dumps
 from sims.records.run_directory import FINISHED, SERVED
 from sims.records.run_file_names import LEDGER, MODEL, OUTCOME
 from sims.report import write_report
+from sims.scenario.federated_data import participation_limit
 from sims.scenario.loading_and_variants import Variant
+from sims.scenario.participation import Participations
 
 T = TypeVar("T")
 OnRound: TypeAlias = Callable[[RoundReport], None]
@@ -167,6 +170,13 @@ def _digest(terms: RunTerms) -> str:
     return Variant({}, terms.settings).digest
 
 
+def _participations(terms: RunTerms, credentials: LiveServerCredentials) -> Participations | None:
+    limit = participation_limit(terms.settings)
+    if limit is None:
+        return None
+    return Participations(limit, credentials.registry.members, terms.settings.rounds)
+
+
 class TrainingServer(FinishedRun):
     """Serves a training run: it runs the rounds, and then tells clients the outcome."""
 
@@ -184,7 +194,8 @@ class TrainingServer(FinishedRun):
         self._on_round = on_round
         self._writer = writer
         self._evidence = EvidenceKeeper(section.evidence, log)
-        self._metrics = ServedMetrics(terms, writer)
+        self._participations = _participations(terms, credentials)
+        self._metrics = ServedMetrics(terms, writer, self._participations)
         self._done = 0
         self._failed = sum(not line["completed"] for line in writer.lines)
         self._losses = 0  # rounds that failed one after the other
@@ -209,15 +220,18 @@ class TrainingServer(FinishedRun):
 
     def _train(self, server: Server, call: CallInLoop) -> bytes:
         terms = self._terms
-        transport = ConnectedClients(self._section, terms, self._credentials, server, call, self._on_event)
+        transport = ConnectedClients(
+            self._section, terms, self._credentials, server, call, self._on_event, self._participations
+        )
         settings = replace(self._settings(), sample_cohort=transport.draw)
         coordinator = Coordinator(terms.algorithm, transport, settings)
         run = self._begin(coordinator)
         while self._done < terms.settings.rounds:
+            self._check_clients_left()
             self._wait(server, call, coordinator)
             wait_for_room(self._section, self._writer.ledger, self._log, partial(call, trio.sleep))
             connected = call(connected_ids, server)
-            if not self._hold_round(run, coordinator):
+            if not self._hold_round(run, coordinator, transport):
                 call(others_came, server, connected)
             else:
                 call(trio.sleep, self._rest(completed=run.round_info.completed(run.round_info.number - 1)))
@@ -233,7 +247,13 @@ class TrainingServer(FinishedRun):
         self._losses = 0 if completed else self._losses + 1
         return 0.0 if completed else self._section.rest * 2.0 ** min(self._losses - 1, _MOST_DOUBLINGS)
 
-    def _hold_round(self, run: Run[Any], coordinator: Coordinator) -> bool:
+    def _check_clients_left(self) -> None:
+        if self._participations is not None:
+            members = set(self._credentials.registry.members) - self._barred
+            rounds, least = self._terms.settings.rounds, self._section.min_cohort
+            check_clients_left(self._participations, members, least, self._done, rounds)
+
+    def _hold_round(self, run: Run[Any], coordinator: Coordinator, transport: ConnectedClients) -> bool:
         """Run a round and keep its outcome. Return whether it counts: if no client was asked, because clients
         are missing without whom the others refuse, it does not, and its number is used again."""
         started, asked, before = time.perf_counter(), len(coordinator.asked), run.round_info
@@ -245,6 +265,7 @@ class TrainingServer(FinishedRun):
             if self._monitoring is not None and report.failure is not None:
                 self._monitoring.note_not_held(report.failure)
             return False
+        transport.note_round(report.number)
         self._done += 1
         self._failed += not report.completed
         self._keep(run, coordinator, report, time.perf_counter() - started)
@@ -281,6 +302,8 @@ class TrainingServer(FinishedRun):
             self._metrics.begin(run, coordinator)
             return run
         self._done = saved.done
+        if self._participations is not None:
+            self._participations.restore(saved.training.clients)
         self._barred.update(saved.barred)
         if self._writer.ledger is not None:
             self._barred.update(self._writer.ledger.barred)

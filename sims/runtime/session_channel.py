@@ -45,7 +45,7 @@ class ObservedChannel(SumChannel, Protocol):
     `memories`    returns by client id what clients keep from completed rounds, such as personal models.
     `save`        returns the state of every client by id, between two rounds, in a format of this channel.
     `restore`     sets these states before the first round; `sessions` is the number of earlier sessions.
-    `take_lost`   charges every client for a sum that it may have answered after its state was saved.
+    `take_lost`   charges clients for a sum that they may have answered after their state was saved.
     `spends`      returns the privacy cost that every client has recorded, by client id.
     `sessions`    the number of sessions so far.
     """
@@ -278,10 +278,12 @@ class SessionChannel:
         return save_clients(self.participants, self._memories, self._setting.tamper)
 
     def take_lost(self, answer: AnswerEntry) -> None:
-        """Charge all clients the privacy cost of a sum they may have answered after their state was saved."""
+        """Charge the clients that were drawn for a sum its privacy cost. They may have answered it after
+        their state was saved."""
         self._shared.refresh()
-        for memory in self._memories.values():
-            memory.take_lost(answer)
+        drawn = self._setting.sample_cohort
+        for member in self._memories if drawn is None else drawn(answer.round_number):
+            self._memories[member].take_lost(answer)
 
     def restore(self, saved: Mapping[int, bytes], *, sessions: int) -> None:
         """Restore all clients from a result of `save`, before the first round. `sessions` is the number of

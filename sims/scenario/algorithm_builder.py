@@ -76,7 +76,7 @@ def _privacy(
         removable=section.removable,
     )
     goal = training_goal(settings, section)
-    return entry.budget(promise=promise, goal=goal, rounds=settings.rounds, **own)
+    return entry.budget(promise=promise, goal=goal, rounds=section.rounds_of_client(settings.rounds), **own)
 
 
 def optimiser(section: ServerSection) -> ServerOptimiser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -42,12 +43,49 @@ def check(settings: Settings, problems: Problems) -> None:
         problems.add("cohort.per_round", f"must be at most {clients}, the clients that train")
     if settings.evaluation.held_out and settings.partition is not None and not settings.partition.held_out:
         problems.add("evaluation.held_out", "no client is held out: set partition.held_out, or remove this")
+    _check_participations(settings, clients, problems)
     workers = settings.channel.workers
     if clients is not None and workers > max(clients, 1):
         problems.add("channel.workers", f"must be at most {clients}, one for each client, not {workers}")
     asked = invited(settings)
     if asked is not None and asked >= 1:
         _check_asked(settings, asked, problems)
+
+
+def _check_participations(settings: Settings, clients: int | None, problems: Problems) -> None:
+    """Add a problem if clients may take part too seldom for the rounds of the run."""
+    privacy = settings.privacy
+    if privacy is None:
+        return
+    if privacy.participations is None:
+        if privacy.min_separation:
+            problems.add("privacy.min_separation", "it spreads participations: set participations as well")
+        return
+    if clients is not None and clients > 0:
+        for name, why in too_few_participations(settings, clients):
+            problems.add(f"privacy.{name}", why)
+
+
+def too_few_participations(settings: Settings, clients: int) -> Iterator[tuple[str, str]]:
+    """Yield (key of [privacy], why it is wrong) if so many clients cannot fill all rounds."""
+    privacy, per_round = settings.privacy, min(settings.cohort.per_round or clients, clients)
+    assert privacy is not None  # checked by the caller
+    often = privacy.rounds_of_client(settings.rounds)
+    if settings.rounds * per_round > clients * often:
+        enough = -(-settings.rounds * per_round // clients)
+        yield (
+            "participations",
+            f"{settings.rounds} rounds of {per_round} clients need {settings.rounds * per_round} "
+            f"participations, but {clients} clients of {often} each have {clients * often}: set it to "
+            f"{enough} or more, or have fewer rounds, fewer clients a round, or more clients",
+        )
+    elif settings.rounds > 1 and (privacy.min_separation + 1) * per_round > clients:
+        most = clients // per_round - 1
+        yield (
+            "min_separation",
+            f"with {per_round} of {clients} clients a round, at most {most} rounds can lie between two "
+            f"participations: set it to {most} or less",
+        )
 
 
 def _check_asked(settings: Settings, asked: int, problems: Problems) -> None:

@@ -17,9 +17,11 @@ from fl.federation import Federation
 from fl.partition import federate, federate_pair, matching
 from fl.samples import Samples
 from fl.torch_datasets import federation_of, is_data_set, samples_of
+from secagg.errors import ParameterError
 from sims.config_problems import ConfigError
 from sims.imported_object import called, is_reference
 from sims.scenario.kind_parameters import DATA, partitions, signature_of
+from sims.scenario.participation import ParticipationLimit, Participations
 from sims.scenario.settings import PartitionSection, Settings
 
 Source: TypeAlias = Samples | OwnedSamples | Federation
@@ -169,6 +171,44 @@ def draw_cohort(settings: Settings, clients: Sequence[int], number: int) -> tupl
         return tuple(clients)
     rng = stream("draw", settings.seed, number)
     return tuple(int(each) for each in rng.choice(clients, per_round, replace=False))
+
+
+def participation_limit(settings: Settings) -> ParticipationLimit | None:
+    """Return how often a client may take part, or None if it may do so in every round."""
+    privacy = settings.privacy
+    if privacy is None or privacy.participations is None:
+        return None
+    return ParticipationLimit(privacy.participations, privacy.min_separation)
+
+
+def draw_limited(
+    settings: Settings, participations: Participations, here: Sequence[int], number: int
+) -> tuple[int, ...]:
+    """Return the clients `here` that round `number` invites, of those that may still take part."""
+    per_round = settings.cohort.per_round
+    rng = stream("draw", settings.seed, number)
+    return participations.draw(rng, here, number, len(here) if per_round is None else per_round)
+
+
+def all_draws(
+    settings: Settings, limit: ParticipationLimit, clients: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the clients of every round of a run, each drawn from all `clients`. They depend on the seed
+    only, so that a resumed run has the same. Raise `ParameterError` if too few may take part in a round."""
+    participations = Participations(limit, clients, settings.rounds)
+    wanted = min(settings.cohort.per_round or len(clients), len(clients))
+    draws = []
+    for number in range(settings.rounds):
+        drawn = draw_limited(settings, participations, clients, number)
+        if len(drawn) < wanted:
+            raise ParameterError(
+                f"privacy: in round {number + 1}, only {len(drawn)} clients may still take part, and "
+                f"{wanted} are needed: allow more participations or a smaller min_separation, or have more "
+                "clients, fewer rounds or fewer clients a round"
+            )
+        participations.note(number, drawn)
+        draws.append(drawn)
+    return tuple(draws)
 
 
 def stream(purpose: str, seed: int, *more: int) -> np.random.Generator:

@@ -113,14 +113,23 @@ class ServerSection(OpenSection):
 
 
 class PrivacySection(OpenSection):
-    """The privacy budget of all rounds together: `rho`, or `epsilon` and `delta`. Sums then have noise, which
-    suffices if up to `dropouts` clients drop out. If `removable`, surplus noise is removed afterwards."""
+    """The privacy budget of a client for all sums together: `rho`, or `epsilon` and `delta`. Sums then have
+    noise, which suffices if up to `dropouts` clients drop out. If `removable`, surplus noise is removed
+    afterwards. With `participations`, noise is planned for a client that takes part in so many rounds, by
+    default in all. Then no client is drawn more often, and clients refuse more. At least `min_separation`
+    rounds lie between two participations of a client."""
 
     rho: Positive | None = None
     epsilon: Positive | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] | None = None
     dropouts: Whole = 0  # most clients that may drop out of a sum without making its noise too small
     removable: bool = False  # whether surplus noise is removed when the survivors are known
+    participations: Count | None = None  # rounds in which a client takes part at most; by default, all
+    min_separation: Whole = 0  # rounds between two participations of a client, at least
+
+    def rounds_of_client(self, rounds: int) -> int:
+        """Return in how many of the `rounds` of a run a client takes part at most."""
+        return rounds if self.participations is None else min(self.participations, rounds)
 
 
 class CohortSection(Section):

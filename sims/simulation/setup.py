@@ -25,7 +25,7 @@ from sims.runtime.honest_or_forging_participant import SimulatedParticipant
 from sims.runtime.processes import processes_sum
 from sims.runtime.ray import RayChannel, RayPlace, ray_sum
 from sims.scenario import federated_data
-from sims.scenario.federated_data import draw_cohort
+from sims.scenario.federated_data import all_draws, draw_cohort, participation_limit
 from sims.scenario.settings import CHANNEL_KINDS, Settings, insecure_seed
 from sims.scenario.training_task import DataFacts, TrainingTask, make_crowd
 from sims.simulation.attacked_data import corrupt
@@ -280,8 +280,16 @@ def _dropout_law(settings: Settings, part: str) -> DropoutLaw | None:
 
 
 def _sampler(settings: Settings, clients: Sequence[int]) -> CohortSampler | None:
-    """Return a function: round number -> ids of uniformly drawn clients; None if all clients take part."""
-    per_round = settings.cohort.per_round
+    """Return a function: round number -> ids of randomly drawn clients; None if all clients take part. Raise
+    `ParameterError` if clients may take part too seldom for the rounds of the run."""
+    per_round, limit = settings.cohort.per_round, participation_limit(settings)
+    if limit is not None:
+        return partial(_drawn, all_draws(settings, limit, clients))
     if per_round is None or per_round >= len(clients):
         return None
     return partial(draw_cohort, settings, clients)
+
+
+def _drawn(draws: Sequence[tuple[int, ...]], number: int) -> tuple[int, ...]:
+    """Return the clients of round `number`: none after the last round of the run."""
+    return draws[number] if number < len(draws) else ()

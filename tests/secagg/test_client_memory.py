@@ -117,3 +117,13 @@ def test_a_charge_of_another_kind_is_not_added(memory: Memory) -> None:
 
 def test_its_owner_may_use_it(memory: Memory) -> None:
     memory.check_owner(0, b"")
+
+
+def test_costs_are_known_by_group() -> None:
+    memory, budget = VolatileMemory(), Budget()
+    for number, (group, cost) in enumerate([("a", 3), ("b", 5), ("a", 4), ("b", None)]):
+        content = str(number).encode()
+        memory.remember_answer(
+            AnswerEntry(group=group, round_number=number, content=content, charge=cost), budget
+        )
+    assert [memory.charge_of(each) for each in ("a", "b", "c")] == [7, 5, 0]

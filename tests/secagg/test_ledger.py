@@ -74,6 +74,7 @@ def test_a_ledger_survives_its_process(path: Path) -> None:
         assert ledger.knows_session(SESSION)
         assert ledger.knows_query((1).to_bytes(32, "big"))
         assert ledger.last_round("g") == 2
+        assert ledger.charge_of("g") == ledger.spend.charge
         assert ledger.registry == (3, b"d" * 32)
         ledger.remember_answer(answer(3), FREE)
     assert read_ledger(path).spend == Spend(charge=10, noised=2, unnoised=1)

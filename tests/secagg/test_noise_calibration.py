@@ -18,6 +18,7 @@ from secagg.errors import ParameterError, SpecError
 from secagg.noise.elementwise_calibration import calibrate_counts, calibrate_elements
 from secagg.noise.part_plan import Plan
 from secagg.noise.privacy_goal import Goal, Orders
+from secagg.noise.rho_and_epsilon import rho_for
 from secagg.noise.vector_calibration import calibrate_vector
 from secagg.noise.zcdp_cost import Adjacency, charge, sum_rho
 from secagg.sum_spec import L2, Count, LInf, SumSpec
@@ -214,7 +215,7 @@ def test_a_ring_of_one_bit_is_the_least() -> None:
 
 def test_noise_below_what_the_theorem_is_about() -> None:
     """Its exact epsilon would be 592."""
-    goal = Goal(epsilon=500, delta=DELTA)
+    goal = Goal(rho=rho_for(500, delta=DELTA))
 
     def plan(bits: int) -> Plan:
         return calibrate_vector(promise=everyone(2), goal=goal, size=1, clip=1.0, bits=bits, stddevs=2)
@@ -222,7 +223,7 @@ def test_noise_below_what_the_theorem_is_about() -> None:
     with pytest.raises(SpecError, match=r"2 bits are too few .* at least 8 bits"):
         plan(2)
     assert plan(8).sigma_over_granularity ** 2 >= 0.5
-    assert plan(8).epsilon == pytest.approx(500)
+    assert plan(8).rho == pytest.approx(goal.rho)
 
 
 def test_a_ring_may_be_larger_than_a_grid_can_use() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from sims.audit.audit_result import Guarantee, PrivacySpending, Release, Spent
 from sims.audit.audit_run import as_json, audit_run
 from sims.audit.guarantee import EVALUATION, TAIL, TRAINING, guarantee
 from sims.audit.privacy_cost import PrivacyAccount
+from sims.audit.table_of_runs import compared
 from tests.sims.audit_run import DELTA, DIM, make_run, noisy
 
 ACCOUNT = PrivacyAccount(Adjacency.ZERO_OUT, DELTA)
@@ -42,11 +44,11 @@ def spent(rho: float, unnoised: int = 0) -> Spent:
     return Spent(rho=rho, epsilon=None, unnoised=unnoised, delta=DELTA)
 
 
-def spending(most: Spent | None = None) -> PrivacySpending:
+def spending(rho: float, most: Spent | None = None) -> PrivacySpending:
     return PrivacySpending(
         adjacency="zero-out",
         delta=DELTA,
-        server=spent(0.0),
+        server=spent(rho),
         most=most,
         least=None,
         larger="equal",
@@ -57,7 +59,8 @@ def spending(most: Spent | None = None) -> PrivacySpending:
 
 
 def of(*found: Release, most: Spent | None = None) -> Guarantee:
-    return guarantee(found, {TAIL_KIND}, spending(most), ACCOUNT)
+    rho = sum(each.rho or 0.0 for each in found)
+    return guarantee(found, {TAIL_KIND}, spending(rho, most), ACCOUNT)
 
 
 def test_the_costs_of_all_purposes_are_added() -> None:
@@ -118,3 +121,28 @@ def test_a_run_has_one(tmp_path: Path) -> None:
     assert as_json(audit)["guarantee"]["epsilon"] == found.epsilon
     bare = audit_run(make_run(tmp_path / "bare", RFA(dim=DIM, clients=5, weighted=False)))
     assert (bare.guarantee.epsilon, bare.guarantee.unnoised) == (None, (TRAINING,))
+
+
+def test_no_epsilon_holds_where_the_samplers_are_not_exact_enough(tmp_path: Path) -> None:
+    """Beside a delta of 1e-30, their errors count; beside that of the run, they do not."""
+    for plain in (False, True):
+        run = make_run(tmp_path / f"plain {plain}", noisy(5), plain=plain)
+        assert audit_run(run).guarantee.epsilon is not None
+        strict = audit_run(run, delta=1e-34).guarantee
+        assert (strict.epsilon, strict.rho, strict.covers) == (None, None, (TRAINING,))
+
+
+def test_a_choice_among_runs_costs_what_all_of_them_cost(tmp_path: Path) -> None:
+    runs = [audit_run(make_run(tmp_path / name, noisy(5, epsilon=2.0))) for name in ("one", "two")]
+    found = compared(runs).together
+    rhos = [each.guarantee.rho or 0.0 for each in runs]
+    assert found.rho == pytest.approx(sum(rhos))
+    assert found.epsilon == pytest.approx(epsilon([sum(rhos)], delta=DELTA))
+    assert found.epsilon is not None
+    assert found.epsilon > 1.3 * (runs[0].guarantee.epsilon or 0.0)
+    bare = audit_run(make_run(tmp_path / "bare", RFA(dim=DIM, clients=5, weighted=False)))
+    assert compared([*runs, bare]).together.epsilon is None
+    other = replace(runs[1], guarantee=replace(runs[1].guarantee, adjacency="replace"))
+    assert compared([runs[0], other]).together.rho is None
+    strict = replace(runs[1], guarantee=replace(runs[1].guarantee, delta=1e-7))
+    assert compared([runs[0], strict]).together.delta == 1e-7

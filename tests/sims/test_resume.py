@@ -33,7 +33,7 @@ CASES: dict[str, dict[str, Any]] = {
     "noise, secure": PRIVATE,
     "simplicial with noise": {
         "algorithm": {"name": "simplicial", "clip": 1.0, "loss_bound": 5.0},
-        "privacy": {"epsilon": 1000.0, "delta": 1e-5},
+        "privacy": {"epsilon": 40.0, "delta": 1e-5},
         "channel": {"kind": "secure"},
         "rounds": 3,
     },

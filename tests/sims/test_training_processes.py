@@ -48,7 +48,7 @@ _BUDGET: Final = "\n\n[privacy]\nepsilon = {epsilon}\ndelta = 1e-5\ndropouts = 1
 _HISTOGRAM: Final = _BUDGET.format(epsilon=40.0) + "\nratio = 1.0"
 _TAIL: Final = 'name = "simplicial"\nclip = 10.0\nloss_bound = 5.0\ntheta = 0.5'
 PRIVATE: Final = {
-    "fedavg": 'name = "fedavg"\nclip = 2.0\nweighted = false' + _BUDGET.format(epsilon=150.0),
+    "fedavg": 'name = "fedavg"\nclip = 2.0\nweighted = false' + _BUDGET.format(epsilon=45.0),
     "simplicial": _TAIL + _HISTOGRAM,
     "simplicial-with-floor": _TAIL + "\nfloor = 0.1" + _HISTOGRAM,
 }
