@@ -152,18 +152,20 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def signal_and_noise(algorithm: AnyAlgorithm) -> SignalAndNoise | None:
-    """Return the noise of an algorithm's sums and the largest signals; None if no sum has noise."""
+def signal_and_noise(algorithm: AnyAlgorithm, rounds: int | None = None) -> SignalAndNoise | None:
+    """Return the noise of an algorithm's sums and the largest signals; None if no sum has noise. A run has
+    `rounds` rounds; by default, as many as its privacy budget is for. It has more if no client is in all."""
     privacy = getattr(algorithm, "privacy", None)
     if privacy is None:
         return None
+    rounds = privacy.rounds if rounds is None else rounds
     specs = {each.query.kind: each.spec for each in algorithm.sums()}
     vectors = (
         vector
         for kind, spec in specs.items()
-        for vector in noisy_vectors(kind, spec, clients=algorithm.clients, sums=privacy.rounds * spec.times)
+        for vector in noisy_vectors(kind, spec, clients=algorithm.clients, sums=rounds * spec.times)
     )
-    return SignalAndNoise(privacy.rounds, tuple(vectors))
+    return SignalAndNoise(rounds, tuple(vectors))
 
 
 def noisy_vectors(kind: str, spec: SumSpec, *, clients: int, sums: int) -> Iterator[NoisyVector]:

@@ -27,7 +27,7 @@ def expected_signal(settings: Settings, root: Path) -> SignalAndNoise | None:
     with one_thread():
         federation = federated_data.federation(settings, root)
         task = TrainingTask.of(settings, DataFacts.of(settings, federation))
-        found = signal_and_noise(task.algorithm)
+        found = signal_and_noise(task.algorithm, settings.rounds)
         if found is None or found.decisive is None:
             return found
         every = -(-len(federation.clients) // MOST_CLIENTS)

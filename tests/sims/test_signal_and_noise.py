@@ -95,6 +95,9 @@ def test_it_is_for_all_sums_of_a_run() -> None:
     assert (noisy.sums, noisy.limit, found.rounds) == (3 * ROUNDS, 1.0, ROUNDS)
     assert noisy.over_run == pytest.approx(noisy.noise / math.sqrt(3 * ROUNDS))
     assert signal_and_noise(RFA(dim=DIM, clients=CLIENTS)) is None
+    longer = signal_and_noise(rfa, 4 * ROUNDS)  # as if each client were in a quarter of all rounds
+    assert longer is not None
+    assert longer.vectors[0].over_run == pytest.approx(noisy.over_run / 2)
 
 
 def test_a_histogram_alone_prevents_nothing() -> None:
