@@ -31,7 +31,7 @@ from sims.audit.run_files import Evidence, Row
 from sims.audit.run_outcomes import achieved, groups, losses, tail
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
-from sims.records.run_file_names import RUN, SCENARIO, SUMS
+from sims.records.run_file_names import METRICS, RUN, SCENARIO, SUMS
 
 
 def audit_run(
@@ -171,6 +171,8 @@ def as_json(audit: Audit) -> dict[str, Any]:
     found = asdict(audit)
     found |= {"intact": audit.intact, "sound": audit.sound}
     found["integrity"]["verdict"] = str(audit.integrity.verdict)
+    if METRICS in audit.integrity.withheld:
+        found["achieved"]["completed"] = None
     found["subject"]["corrupt"] = found["subject"].pop("attackers")
     for name in found["subject"].pop("withheld"):
         if name in found["subject"]:

@@ -96,8 +96,9 @@ def _progress(evidence: Evidence) -> dict[str, str]:
     last = max((line.get("round", 0) for line in evidence.metrics), default=0)
     if METRICS not in evidence.withheld and evidence.metrics and run["done"] != last and evidence.finished:
         return {"done": f"the last line of metrics.jsonl is of round {last}"}
-    if evidence.finished and run["done"] != run["rounds"]:
-        return {"done": f"a finished run has held all {run['rounds']} rounds"}
+    planned = run["rounds"] if evidence.settings is None else evidence.settings.rounds
+    if evidence.finished and run["done"] != planned:
+        return {"done": f"a finished run has held all {planned} rounds"}
     return {}
 
 

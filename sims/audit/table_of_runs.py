@@ -11,6 +11,7 @@ from secagg.noise.zcdp_cost import Adjacency
 from sims.audit.audit_result import Audit, ByteGrowth
 from sims.audit.byte_comparison_and_growth import Load, growth
 from sims.audit.privacy_cost import TAIL, PrivacyAccount
+from sims.records.run_file_names import METRICS
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def _measures(audit: Audit) -> Iterator[tuple[str, float | str | None]]:
     yield "error of the 90th percentile", audit.achieved.error_90
     yield "accuracy of the worst tenth", audit.achieved.worst_tenth
     yield "private tail, 90th percentile", tail.get("error_p90")
-    yield "rounds completed", audit.achieved.completed
+    yield "rounds completed", None if METRICS in audit.integrity.withheld else audit.achieved.completed
     yield "sums released", len(audit.releases)
     yield "sums without noise", audit.spending.server.unnoised
     yield "bytes up a client", None if traffic is None else round(traffic.up_per_client)

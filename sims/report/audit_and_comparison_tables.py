@@ -19,6 +19,7 @@ from sims.audit.audit_result import (
     SumKind,
     Verdict,
 )
+from sims.records.run_file_names import METRICS
 from sims.report.html_elements import (
     ReportTable,
     TableCell,
@@ -328,6 +329,8 @@ def _status(run: ReportedRun) -> TableCell:
 
 
 def _completed(run: ReportedRun) -> TableCell:
+    if METRICS in run.audit.integrity.withheld:
+        return text_cell(None)
     return TableCell(f"{run.audit.achieved.completed:,} of {run.audit.subject.rounds:,}")
 
 

@@ -48,6 +48,8 @@ def sentence(runs: Sequence[ReportedRun]) -> str:
 
 def _of_one(run: ReportedRun) -> str:
     subject = run.audit.subject
+    if run.audit.integrity.withheld:
+        return f"{run.algorithm}: records of this run were altered, and what they say is not shown."
     if subject.done == 0:
         return f"{run.algorithm} has not finished a round yet."
     accuracy = run.accuracy

@@ -17,7 +17,7 @@ from secagg.keys import Identity
 from secagg.ledger import read_ledger
 from secagg.net.identity_and_registry_files import write_key
 from sims.audit.audit_result import Audit, Verdict
-from sims.audit.audit_run import audit_run
+from sims.audit.audit_run import as_json, audit_run
 from sims.audit.integrity import examined
 from sims.audit.run_files import Evidence
 from sims.cli import main
@@ -190,8 +190,10 @@ def test_an_accuracy_that_was_edited_is_not_shown(run: Path, capsys: pytest.Capt
     better(run)
     audit = audited(run)
     assert audit.achieved.accuracy is None
+    assert as_json(audit)["achieved"]["completed"] is None
     text = write_report(run).read_text()
     assert "99.4" not in text
+    assert "trained for" not in text
     assert f"{run / 'metrics.jsonl'} was altered" in text
     assert main(["audit", str(run), "--json"]) == 1
     assert "0.994" not in capsys.readouterr().out
