@@ -42,6 +42,7 @@ _NOISE_VALUES: Final = {
     "simplicial": _NoiseValues(clip=1.0, epsilon=20.0),
 }
 _STEP: Final = 0.5
+_PARTICIPATIONS: Final = 5  # of 10 rounds, each of 20 of 50 clients
 
 
 @dataclass(frozen=True)
@@ -243,6 +244,8 @@ def _privacy(entry: CatalogueEntry, *, private: bool) -> str:
         "delta = 1e-5  # chance that more is lost than epsilon says: far below 1 / number of clients",
         "dropouts = 5  # clients of a round that may send nothing",
         "removable = false  # whether noise of those who stayed is taken away again",
+        f"#participations = {_PARTICIPATIONS}  # with per_round: most rounds of a client; noise is planned for them",
+        "#min_separation = 1  # rounds between two of them, at least",
     ]
     for each in entry.settings:
         if each.private:
@@ -252,7 +255,7 @@ def _privacy(entry: CatalogueEntry, *, private: bool) -> str:
         "Fewer clients, a smaller epsilon, a larger clip or a larger model mean more noise: secagg simulate "
         "says before the first round whether the run can still learn. Noise also needs what above is marked."
     )
-    shown = lines if private else [line if line.startswith("# ") else f"#{line}" for line in lines]
+    shown = lines if private else [line if line.startswith("#") else f"#{line}" for line in lines]
     return "\n".join([*head, *shown]) + "\n\n"
 
 

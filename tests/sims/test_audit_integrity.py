@@ -130,6 +130,8 @@ def rewritten(run: Path, signer: Identity) -> Path:
             ledger._file.append(partial(dict, body))
         write_head(RunDirectory(run), SignedHead.make(ledger.head, run=digest_of(run), identity=signer))
     edit_lines(run, lambda lines: [row.update(count=row["count"] - 1) for row in lines if row.get("count")])
+    facts = {**json.loads((run / "run.json").read_text()), "server_key": signer.public.hex()}
+    (run / "run.json").write_text(json.dumps(facts))
     return run
 
 

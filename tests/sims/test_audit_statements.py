@@ -59,7 +59,8 @@ def seeded(path: Path) -> Path:
     digest = Variant({}, Settings.model_validate(SEEDED)).digest
     (path / "scenario.toml").write_text(as_toml({"name": "run", **SEEDED}))
     own = json.loads((path / "ledger.head").read_text())
-    change(path, "run.json", digest=digest, insecure_seed=insecure_seed(0).hex())
+    key = insecure_server(0).public.hex()
+    change(path, "run.json", digest=digest, insecure_seed=insecure_seed(0).hex(), server_key=key)
     (path / "ledger.head").unlink()
     head = Head(own["rows"], bytes.fromhex(own["hash"]))
     write_head(RunDirectory(path), SignedHead.make(head, run=digest, identity=insecure_server(0)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from sims.noise_audit.alarm_budget import ALARM, NoiseTest, alarms, confidence
 from sims.noise_audit.own_noise import own_noise
 from sims.noise_audit.unmasked_sums import UnmaskedSums, audited_spec
 from sims.records import RunDirectory
+from sims.records.manifest import FileStamp, Manifest
+from sims.scenario.settings import insecure_server
 from sims.simulation import simulate
 from sims.simulation.canary_audit import NoiseAudit
 from sims.simulation.noise_in_run import NoiseInRun
@@ -31,6 +34,7 @@ from tests.sims.small_runs import PRIVATE, SECURE, settings
 
 CLIENTS, DIM = 6, 200
 PROMISE = NoiseAssumptions(clients=CLIENTS, dropouts=2, colluders=0, removable=True)
+TESTED = settings(**{**PRIVATE, "audit": {"canaries": 3}, "insecure_seed": True})
 
 
 def algorithm() -> FedAvg:
@@ -161,8 +165,7 @@ def test_totals_of_unknown_inputs_or_that_may_wrap_around_are_not_tested() -> No
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     directory = RunDirectory(tmp_path_factory.mktemp("runs") / "tested")
-    given = settings(**{**PRIVATE, "audit": {"canaries": 3}, "insecure_seed": False})
-    simulate(given, directory=directory)
+    simulate(TESTED, directory=directory)
     return directory
 
 
@@ -182,12 +185,17 @@ def test_an_audit_says_what_was_tested_and_what_proves_nothing(
 
 
 def change(run: RunDirectory, tmp_path: Path, edit: Any) -> Path:
-    """Return a copy of the run in which `edit` has changed the outcome of the tests."""
+    """Return a copy of the run in which `edit` has changed the outcome of the tests, signed by its server."""
     copy = tmp_path / "copy"
     shutil.copytree(run.path, copy)
     found = run.read_json("canaries.json")
     edit(found)
-    (copy / "canaries.json").write_text(json.dumps(found))
+    data = json.dumps(found).encode()
+    (copy / "canaries.json").write_bytes(data)
+    manifest = Manifest.read(RunDirectory(copy))
+    assert manifest is not None
+    changed = replace(manifest, files={**manifest.files, "canaries.json": FileStamp.of(data)})
+    (copy / "manifest.json").write_bytes(changed.signed(insecure_server(TESTED.seed)).encode())
     return copy
 
 

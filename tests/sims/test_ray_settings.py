@@ -213,7 +213,9 @@ def settings() -> Settings:
     return Settings.model_validate(tomllib.loads(SMALL))
 
 
-@pytest.mark.parametrize(("fails", "channels"), [("PeriodicErrorHistogram.of", 1), ("Run", 2)])
+@pytest.mark.parametrize(
+    ("fails", "channels"), [("_ChannelFactory.tail", 1), ("PeriodicErrorHistogram.of", 2), ("Run", 2)]
+)
 def test_channels_are_closed_if_a_setup_fails(
     fails: str, channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

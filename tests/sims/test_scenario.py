@@ -165,7 +165,8 @@ def test_parameters_that_are_records_are_tables(tmp_path: Path) -> None:
         ),
         (
             ("privacy.rho=1", "privacy.step=1", "algorithm.weighted=false"),
-            "privacy.step: is not known here; there are rho, epsilon, delta, dropouts, removable",
+            "privacy.step: is not known here; there are rho, epsilon, delta, dropouts, removable, "
+            "participations, min_separation",
         ),
         (
             ("privacy.epsilon=1", "privacy.dleta=1e-5", "algorithm.weighted=false"),
