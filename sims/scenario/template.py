@@ -244,7 +244,7 @@ def _privacy(entry: CatalogueEntry, *, private: bool) -> str:
         "delta = 1e-5  # chance that more is lost than epsilon says: far below 1 / number of clients",
         "dropouts = 5  # clients of a round that may send nothing",
         "removable = false  # whether noise of those who stayed is taken away again",
-        f"#participations = {_PARTICIPATIONS}  # with per_round: most rounds of a client; noise is planned for them",
+        f"#participations = {_PARTICIPATIONS}  # with per_round: most rounds of a client",
         "#min_separation = 1  # rounds between two of them, at least",
     ]
     for each in entry.settings:
