@@ -258,6 +258,7 @@ def _follow(module: Centred, _: Tensor) -> None:
 def test_state_that_training_changes_is_in_no_sum(
     change: Callable[[Centred, Tensor], None], name: str
 ) -> None:
+    torch.manual_seed(1)  # or once in 16 times, dropout leaves nothing that could change a mean
     for module in (Centred(change), nn.Sequential(nn.Dropout(0.5), Centred(change))):
         with pytest.raises(TrainingError, match=f"changes the values of (1.)?{name}, .* of any sum: make"):
             flat_of(module).watch(torch.ones(5, 2))
