@@ -87,6 +87,7 @@ class Integrity:
     files: int | None = None  # how many files the manifest lists; None if there is no valid manifest
     in_use: tuple[str, ...] = ()  # remarks about files that exist only while the run is in use
     withheld: tuple[str, ...] = ()  # names of files that were altered: nothing is shown of what they say
+    unsigned: bool = False  # whether there is more than was signed, which anybody may have added
 
     @property
     def intact(self) -> bool:
@@ -96,7 +97,8 @@ class Integrity:
     def verdict(self) -> Verdict:
         if not self.intact:
             return Verdict.ALTERED
-        return Verdict.AUTHENTICATED if self.expected and self.files is not None else Verdict.CONSISTENT
+        signed = self.expected and self.files is not None and not self.unsigned
+        return Verdict.AUTHENTICATED if signed else Verdict.CONSISTENT
 
 
 @dataclass(frozen=True, kw_only=True)

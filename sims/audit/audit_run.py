@@ -12,7 +12,7 @@ from sims.audit.audit_result import Audit, Guarantee, RunSummary
 from sims.audit.byte_comparison_and_growth import traffic
 from sims.audit.derived_sums import derived_sums
 from sims.audit.exposures import exposures
-from sims.audit.guarantee import guarantee, sampling_errors, without_sampling_errors
+from sims.audit.guarantee import guarantee, sampling_errors, without_noise_of, without_sampling_errors
 from sims.audit.integrity import examined
 from sims.audit.ledger_vs_sum_log import Records
 from sims.audit.privacy_cost import (
@@ -87,7 +87,12 @@ def _audit(path: Path, server_key: bytes | None, delta: float | None) -> Audit:
         releases=learned,
         stretches=round_ranges(learned, extra),
         spending=spent,
-        guarantee=_guarantee(guarantee(learned, extra, spent, accounts), records, described),
+        guarantee=_guarantee(
+            guarantee(learned, extra, spent, accounts),
+            records,
+            described,
+            _unplanned(evidence.run, written, settings),
+        ),
         exposures=exposures(evidence, kinds, described, learned),
         groups=groups(evidence, kinds, records),
         losses=losses(evidence),
@@ -106,9 +111,18 @@ def _tables(evidence: Evidence) -> Row:
     return toml_tables(scenario) if scenario.exists() and SCENARIO not in evidence.withheld else {}
 
 
-def _guarantee(found: Guarantee, records: Records, described: Mapping[str, Any]) -> Guarantee:
+def _unplanned(run: Row, sums: Sequence[Row], settings: Mapping[str, Any]) -> int:
+    """Return how many attackers replace their noise beyond the colluders for whom noise was planned."""
+    if settings.get("attack", {}).get("level") != "message":
+        return 0
+    return int(max(0, run.get("corrupt", 0) - (_colluders(sums, settings) or 0)))
+
+
+def _guarantee(found: Guarantee, records: Records, described: Mapping[str, Any], unplanned: int) -> Guarantee:
     if found.epsilon is None:
         return found
+    if unplanned:
+        return without_noise_of(found, unplanned)
     return without_sampling_errors(found, sampling_errors(records, described, found.epsilon))
 
 

@@ -49,6 +49,14 @@ def without_sampling_errors(found: Guarantee, added: float) -> Guarantee:
     return replace(found, epsilon=None, rho=None, why=why)
 
 
+def without_noise_of(found: Guarantee, attackers: int) -> Guarantee:
+    """Return the guarantee without an epsilon: so many attackers may send residues without noise, and the
+    noise of the others was not planned to be enough without theirs."""
+    who = counted(attackers, "attacker")
+    why = f"{who} beyond the planned colluders may have sent residues without noise, which the others rely on"
+    return replace(found, epsilon=None, rho=None, why=why)
+
+
 def guarantee(
     found: Sequence[Release], extra: Iterable[str], spending: PrivacySpending, account: PrivacyAccount
 ) -> Guarantee:

@@ -53,7 +53,8 @@ def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
     if not evidence.is_plain:
         reading = _read(evidence, problems)
         signed = None if reading is None else _signed(evidence, reading, problems)
-        reading = None if signed is None else reading
+        foreign = signed is not None and server_key is not None and signed.keys[-1] != server_key
+        reading = None if signed is None or foreign else reading
     records = reconciled(evidence, reading)
     problems += [*records.problems, *misstatements(evidence), *impossible_spends(evidence, records)]
     remarks = [*_remarks(evidence, records, signed, server_key), *evidence.files.remarks]
@@ -62,7 +63,7 @@ def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
         (problems if evidence.finished else remarks).append(late)
     problems += impossible_claims(evidence, reading, None if signed is None else signed.keys[-1])
     key = _key(evidence, signed)
-    problems += _wrong_keys(evidence, signed, server_key)
+    problems += [*_wrong_keys(evidence, signed, server_key), *_other_run(evidence)]
     manifest = evidence.files.manifest
     integrity = Integrity(
         rows=None if reading is None else len(reading.rows),
@@ -76,8 +77,17 @@ def examined(evidence: Evidence, server_key: bytes | None) -> Examined:
         files=None if manifest is None else len(manifest.files) + len(manifest.growing),
         in_use=evidence.files.in_use,
         withheld=tuple(sorted(evidence.withheld)),
+        unsigned=evidence.files.unsigned or _came_later(evidence, reading, signed),
     )
     return Examined(reading, records, integrity)
+
+
+def _came_later(evidence: Evidence, reading: Reading | None, signed: Verified | None) -> bool:
+    """Return whether the ledger has rows that came after its signature, or after the manifest."""
+    manifest = evidence.files.manifest
+    if reading is None or signed is None:
+        return False
+    return signed.unsigned > 0 or (manifest is not None and check_ledger(manifest, reading.rows) > 0)
 
 
 def _key(evidence: Evidence, signed: Verified | None) -> bytes | None:
@@ -86,6 +96,16 @@ def _key(evidence: Evidence, signed: Verified | None) -> bytes | None:
     if manifest is not None and manifest.key is not None:
         return manifest.key
     return None if signed is None else signed.keys[-1]
+
+
+def _other_run(evidence: Evidence) -> Iterator[str]:
+    """Yield a sentence for everything that the manifest says otherwise than the `run.json` that it lists."""
+    manifest, path = evidence.files.manifest, evidence.directory / MANIFEST
+    if manifest is None or RUN not in evidence.files.settled or RUN in evidence.withheld:
+        return
+    for name, own in (("digest", manifest.run), ("status", manifest.status)):
+        if evidence.run.get(name) != own:
+            yield f"{path} was altered, or {RUN} was: they disagree on the {name} of the run"
 
 
 def _wrong_keys(evidence: Evidence, signed: Verified | None, server_key: bytes | None) -> Iterator[str]:
@@ -143,8 +163,6 @@ def _signed(evidence: Evidence, reading: Reading, problems: list[str]) -> Verifi
         found = verify(run, reading.rows, digest=str(evidence.run.get("digest", "")))
         if manifest is not None:
             check_ledger(manifest, reading.rows)
-            if manifest.run != evidence.run.get("digest"):
-                problems.append(f"{run / MANIFEST} is of a run with other settings than run.json says")
         return found
     except AlteredLedger as error:
         problems.append(f"the ledger's signature does not hold: {error}")

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from sims.config_problems import ConfigError, toml_tables
 from sims.records import RunDirectory
+from sims.records.ledger_signature import read_heads
 from sims.records.manifest import CheckedFiles, check_files
 from sims.records.run_directory import FINISHED, PLAIN_CHANNELS
 from sims.records.run_file_names import (
@@ -79,7 +80,7 @@ class Evidence:
         file is damaged that no manifest lists."""
         directory = _directory(path)
         files = check_files(directory)
-        withheld = _withheld(files, server_key)
+        withheld = _withheld(directory, files, server_key)
         settings = None if SCENARIO in withheld else settings_of(directory)
         run = _stand_in(directory, files, settings) if RUN in withheld else _facts(directory)
         if not (directory / SUMS).exists() and SUMS not in withheld:
@@ -128,10 +129,29 @@ def settings_of(directory: RunDirectory) -> Settings | None:
         return None
 
 
-def _withheld(files: CheckedFiles, server_key: bytes | None) -> frozenset[str]:
+def _withheld(directory: RunDirectory, files: CheckedFiles, server_key: bytes | None) -> frozenset[str]:
     """Return the names of the files that are not to be read."""
-    foreign = server_key is not None and files.manifest is not None and files.manifest.key != server_key
-    return frozenset(files.altered) | (_OBSERVED if foreign or MANIFEST in files.altered else frozenset())
+    foreign = server_key is not None and _signer(directory, files) != server_key
+    unread = _OBSERVED if foreign or MANIFEST in files.altered else frozenset()
+    return frozenset(files.altered) | unread
+
+
+def _signer(directory: RunDirectory, files: CheckedFiles) -> bytes | None:
+    """Return the key that signed the manifest, or else the ledger; None if nothing is signed."""
+    if files.manifest is not None:
+        return files.manifest.key
+    try:
+        head = read_heads(directory)[-1]
+        head.check(_digest(directory))
+    except ConfigError:  # also an invalid signature
+        return None
+    return head.key
+
+
+def _digest(directory: RunDirectory) -> str:
+    """Return the digest of the settings in the scenario file; empty if it cannot be parsed."""
+    settings = settings_of(directory)
+    return "" if settings is None else Variant({}, settings).digest
 
 
 def _facts(directory: RunDirectory) -> dict[str, Any]:
@@ -149,7 +169,7 @@ def _stand_in(directory: RunDirectory, files: CheckedFiles, settings: Settings |
         "name": name,
         "label": name,
         "status": FINISHED if manifest is None else manifest.status,
-        "digest": "" if manifest is None else manifest.run,
+        "digest": _digest(directory) if manifest is None else manifest.run,
         **_STAND_INS,
     }
     if settings is None and manifest is not None and manifest.ledger is None:
@@ -158,7 +178,6 @@ def _stand_in(directory: RunDirectory, files: CheckedFiles, settings: Settings |
         return found
     return {
         **found,
-        "digest": Variant({}, settings).digest if manifest is None else manifest.run,
         "channel": settings.channel.name,
         "trust": settings.channel.trust,
         "key_agreement": settings.channel.key_agreement,

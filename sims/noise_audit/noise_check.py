@@ -35,6 +35,7 @@ _LEAST_SAMPLES: Final = 100
 # Sums with a canary have few clients and elements, because this test is then strongest and fastest.
 CANARY_CLIENTS: Final = 2
 CANARY_SIZE: Final = 4
+_LARGE_SIGMA: Final = 1 << 14  # grid points: such noise is drawn by rejection, and other noise by inversion
 _CANARY_SCALE: Final = 1000.0  # grid points per unit: a grid so fine that rounding does not hide a canary
 _INPUT_SUMS: Final = 4  # sums of inputs other than zeros, for the large vector
 _SESSION_CLIENTS: Final = 5
@@ -165,12 +166,16 @@ def _small_kinds(multiplier: float) -> Sequence[_SmallKind]:
     elements = audited_spec(size=500, promise=few, multiplier=multiplier, bound=LInf(0.5))
     histogram = audited_spec(size=20, promise=removable, multiplier=multiplier, bound=Count(1, total=1))
     counts = audited_spec(size=500, promise=few, multiplier=multiplier, bound=Count(3))
+    large = audited_spec(
+        size=500, promise=few, multiplier=multiplier, least_scale=_LARGE_SIGMA / min(1.0, multiplier)
+    )
     return (
         _SmallKind("removable noise", audited_spec(size=1000, promise=removable, multiplier=multiplier), 2),
         _SmallKind("fine grid", fine, 1),
         _SmallKind("bounded elements", elements),
         _SmallKind("histogram", histogram, 1),
         _SmallKind("counts", counts),
+        _SmallKind("large noise", large),
     )
 
 

@@ -24,6 +24,7 @@ Samples = NDArray[np.int64]
 
 _MOST_KEPT: Final = 512  # vectors that are compared with each other, pair by pair
 _MOST_KEPT_ELEMENTS: Final = 1 << 25
+_FEW: Final = 64  # samples of which it matters that they are integers
 _MEDIAN: Final = 0.6745  # of the absolute value of a standard normal number
 _FAR: Final = (2.5, 3.0, 4.0, 5.0)  # standard deviations
 _SPARE_BITS: Final = 60  # equal blocks by chance have a probability below 2^-60
@@ -54,6 +55,14 @@ def variance_p_of_elements(squares: NDArray[Any], variance: float, samples: int)
     above = chi2.sf(np.square(np.maximum(0, np.sqrt(squares) - math.sqrt(samples) / 2)) / variance, samples)
     below = chi2.cdf(np.square(np.sqrt(squares) + math.sqrt(samples) / 2) / variance, samples)
     return np.asarray(np.minimum(1.0, 2 * np.minimum(below, above)))
+
+
+def variance_p_of_sum(squares: NDArray[Any] | float, variance: float, samples: int) -> NDArray[Any]:
+    """Return two-sided p-values of sums of `squares` of integer samples. Few of them may all be 0, which
+    Gaussian samples never are."""
+    if samples <= _FEW:
+        return variance_p_of_elements(np.asarray(squares), variance, samples)
+    return variance_p(np.asarray(squares) / (samples * variance), samples)
 
 
 def normal_p(deviations: NDArray[Any] | float) -> NDArray[Any]:
@@ -237,12 +246,12 @@ class NoiseStatistics:
         yield NoiseTest(subject, "variance", overall, mean, variance)
         p = variance_p_of_elements(self._squares, variance, vectors)
         yield NoiseTest(subject, "variance of each element", worst(p))
-        p = variance_p(np.array(self._of_vectors) / (self._width * variance), self._width)
+        p = variance_p_of_sum(np.array(self._of_vectors), variance, self._width)
         yield NoiseTest(subject, "variance of each vector", worst(p))
         if len(self._of_clients) > 1:
             p = np.array(
                 [
-                    variance_p(sum(each) / (len(each) * self._width * variance), len(each) * self._width)
+                    variance_p_of_sum(sum(each), variance, len(each) * self._width)
                     for each in self._of_clients.values()
                 ]
             )

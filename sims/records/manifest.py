@@ -237,6 +237,7 @@ class CheckedFiles:
     remarks: tuple[str, ...] = ()
     in_use: tuple[str, ...] = ()  # remarks about files that exist only while the ledger is open
     settled: frozenset[str] = frozenset()  # the files that are as listed, and not as they were before
+    unsigned: bool = False  # whether files have more than is listed, or there are more
 
 
 def check_files(run: RunDirectory) -> CheckedFiles:
@@ -265,8 +266,10 @@ def _checked(run: RunDirectory) -> CheckedFiles:
     altered: dict[str, str] = {}
     settled: set[str] = set()
     remarks: list[str] = []
+    longer: list[str] = []
     for name in sorted({*manifest.files, *manifest.growing, *manifest.before}):
         problem = _compared(run / name, name, manifest, settled, remarks)
+        longer += _longer(run / name, name, manifest)
         if problem:
             altered[name] = f"{run / name} {problem}"
     in_use: list[str] = []
@@ -276,9 +279,17 @@ def _checked(run: RunDirectory) -> CheckedFiles:
             in_use.append(f"{name} is a file of SQLite, which nothing signs: the ledger is or was in use")
         elif not manifest.is_final and name in _DRAFTS:
             remarks.append(f"{name} is a file that the run was writing when it was stopped")
+            longer.append(name)
         else:
             altered[name] = f"{path} is not listed in the manifest: it was added"
-    return CheckedFiles(manifest, altered, tuple(remarks), tuple(in_use), frozenset(settled))
+    unsigned = bool(longer) or (manifest.is_final and bool(in_use))
+    return CheckedFiles(manifest, altered, tuple(remarks), tuple(in_use), frozenset(settled), unsigned)
+
+
+def _longer(path: Path, name: str, manifest: Manifest) -> list[str]:
+    """Return the name of a growing file that has more than is listed, or nothing."""
+    listed = manifest.growing.get(name)
+    return [name] if listed is not None and path.is_file() and path.stat().st_size > listed.size else []
 
 
 def _removed_manifest(run: RunDirectory) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,14 +14,15 @@ from protocols.rfa import RFA
 from secagg.noise.rho_and_epsilon import epsilon
 from secagg.noise.zcdp_cost import Adjacency
 from sims.audit.audit_result import Guarantee, PrivacySpending, Release, Spent
-from sims.audit.audit_run import as_json, audit_run
-from sims.audit.guarantee import EVALUATION, TAIL, TRAINING, guarantee
+from sims.audit.audit_run import _unplanned, as_json, audit_run
+from sims.audit.guarantee import EVALUATION, TAIL, TRAINING, guarantee, without_noise_of
 from sims.audit.privacy_cost import PrivacyAccount
 from sims.audit.table_of_runs import compared
 from tests.sims.audit_run import DELTA, DIM, make_run, noisy
 
 ACCOUNT = PrivacyAccount(Adjacency.ZERO_OUT, DELTA)
 TAIL_KIND = "histogram of the tail"
+MESSAGES = {"attack": {"level": "message"}}
 
 
 def released(kind: str, rho: float | None) -> Release:
@@ -61,6 +63,18 @@ def spending(rho: float, most: Spent | None = None) -> PrivacySpending:
 def of(*found: Release, most: Spent | None = None) -> Guarantee:
     rho = sum(each.rho or 0.0 for each in found)
     return guarantee(found, {TAIL_KIND}, spending(rho, most), ACCOUNT)
+
+
+def test_attackers_without_noise_leave_no_epsilon_unless_they_were_planned_for(tmp_path: Path) -> None:
+    """Under attacks on messages, the noise of attackers is missing."""
+    path = make_run(tmp_path / "run", noisy(5))
+    facts = json.loads((path / "run.json").read_text())
+    assert audit_run(path).guarantee.epsilon is not None
+    for attackers, colluders in ((1, 0), (2, 1)):
+        assert without_noise_of(audit_run(path).guarantee, attackers - colluders).epsilon is None
+    assert _unplanned({**facts, "corrupt": 2}, [{"promise": {"colluders": 1}}], MESSAGES) == 1
+    assert _unplanned({**facts, "corrupt": 1}, [{"promise": {"colluders": 1}}], MESSAGES) == 0
+    assert _unplanned({**facts, "corrupt": 2}, [], {"attack": {"level": "update"}}) == 0
 
 
 def test_the_costs_of_all_purposes_are_added() -> None:

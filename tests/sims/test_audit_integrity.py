@@ -39,7 +39,7 @@ def run(original: Path, tmp_path: Path) -> Path:
 
 
 def problems(path: Path, key: bytes | None = None) -> tuple[str, ...]:
-    return examined(Evidence.of(path), key).integrity.problems
+    return examined(Evidence.of(path, key), key).integrity.problems
 
 
 def edit_lines(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:

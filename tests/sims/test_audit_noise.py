@@ -261,7 +261,7 @@ def test_the_command_finds_honest_noise_honest(capsys: pytest.CaptureFixture[str
     assert found["epsilon"] == pytest.approx(4.3772, abs=1e-4)
     assert found["samples"] == 1 << 13
     assert found["tests"][0]["kind"] == "vector"
-    assert len({each["kind"] for each in found["tests"]}) == 7
+    assert len({each["kind"] for each in found["tests"]}) == 8
     assert all(each["conforms"] for each in found["tests"])
     asked = ("clients", "dim", "sums", "dropouts", "dropped", "removable", "multiplier", "seed", "fault")
     assert [found[name] for name in asked] == [10, 3000, 2, 0, 0, False, 1.0, 0, "none"]

@@ -243,6 +243,21 @@ def test_without_its_manifest_a_run_does_not_look_like_an_old_one(run: Path) -> 
     assert any("signature" in each for each in audited(run).integrity.problems)
 
 
+def test_an_old_looking_run_that_another_key_has_signed_says_nothing(run: Path) -> None:
+    better(run)
+    (run / "manifest.json").unlink()
+    (run / "ledger.head").unlink()
+    facts = json.loads((run / "run.json").read_text())
+    head = read_ledger(run / "ledger").head
+    write_head(RunDirectory(run), SignedHead.make(head, run=facts["digest"], identity=Identity.generate()))
+    audit = audited(run, KEY)
+    assert audit.integrity.verdict is Verdict.ALTERED
+    assert audit.achieved.accuracy is None
+    assert audit.releases == ()
+    edit(run, "ledger.head", key=KEY.hex())  # which has not signed it
+    assert audited(run, KEY).achieved.accuracy is None
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"[]", b"null", b"{" * 9000, b'{"format": 1, "files": 3}', b"\xff"]
 )
@@ -296,6 +311,17 @@ def test_lines_after_the_manifest_are_told_and_their_beginning_is_not(stopped: P
     assert any("bytes of metrics.jsonl came after the manifest" in each for each in found.remarks)
 
 
+@pytest.mark.parametrize("added", ["metrics.jsonl", ".run.json.draft"])
+def test_what_nobody_signed_is_not_authenticated(stopped: Path, added: str) -> None:
+    """A run that is not finished may have it; whoever can write to the directory may have added it."""
+    key = audited(stopped).integrity.key
+    assert key is not None
+    assert audited(stopped, bytes.fromhex(key)).integrity.verdict is Verdict.AUTHENTICATED
+    with (stopped / added).open("ab") as file:
+        file.write(b'{"round": 2, "completed": true}\n')
+    assert audited(stopped, bytes.fromhex(key)).integrity.verdict is not Verdict.AUTHENTICATED
+
+
 # Writes of a manifest, and then of one file after the other: of a round, and of the end.
 KILLED = [pytest.param(each, marks=[pytest.mark.slow] * (each % 4 != 3)) for each in range(5, 24)]
 
@@ -330,6 +356,11 @@ def test_a_plain_run_is_consistent_and_nobodys(tmp_path: Path) -> None:
     assert (found.verdict, found.key) == (Verdict.CONSISTENT, None)
     assert any("no server with a key has signed" in each for each in found.remarks)
     assert audited(path, Identity.generate().public).integrity.verdict is Verdict.ALTERED
+    whole = (path / "manifest.json").read_bytes()
+    for old, new in ((b'"finished"', b'"finishdd"'), (b'"run": "', b'"run": "0')):
+        (path / "manifest.json").write_bytes(whole.replace(old, new))
+        assert audited(path).integrity.verdict is Verdict.ALTERED, new
+    (path / "manifest.json").write_bytes(whole)
     better(path)
     assert audited(path).achieved.accuracy is None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from secagg.distributed_noise import NoiseAssumptions
+from secagg.noise.rejection_sampler import HybridDraws
 from secagg.sum_spec import Count, LInf, SumSpec
 from sims.noise_audit.alarm_budget import NoiseTest, alarms
 from sims.noise_audit.conformance import Effort, conformance
@@ -58,6 +59,8 @@ SPECS = {
     "elements": audited_spec(size=300, promise=FEW, multiplier=2.0, bound=LInf(0.5)),
     "histogram": audited_spec(size=20, promise=REMOVABLE, multiplier=0.5, bound=Count(1, total=1)),
     "counts": audited_spec(size=300, promise=FEW, multiplier=1.0, bound=Count(3)),
+    "one count": audited_spec(size=1, promise=FEW, multiplier=0.5, bound=Count(1)),
+    "three counts": audited_spec(size=3, promise=FEW, multiplier=0.5, bound=Count(1, total=1)),
     "little noise on few elements": audited_spec(size=3, promise=FEW, multiplier=1 / 64),
 }
 
@@ -94,6 +97,13 @@ def test_the_whole_check_covers_every_kind_of_sum(mistake: str) -> None:
     with pytest.MonkeyPatch.context() as patched:
         noise_faults.ALL[mistake](patched, 4)
         assert not run_trial(NoiseTrial(clients=4, size=100, sums=1, canaries=1)).conforms
+
+
+@pytest.mark.slow
+def test_the_whole_check_covers_the_sampler_of_large_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = HybridDraws.draw
+    monkeypatch.setattr(HybridDraws, "draw", lambda *given: draw(*given) // 2)
+    assert not run_trial(NoiseTrial(clients=4, size=100, sums=1, canaries=1)).conforms
 
 
 @pytest.mark.parametrize("mistake", ["no noise above 64 elements", "server rotates by other signs"])
