@@ -2,7 +2,7 @@
 
 Samples are off the discrete Gaussian by a small total variation w (`DiscreteGaussian.total_variation`). If n
 clients make d draws each, the delta of an epsilon grows by at most (1 + e^epsilon) n d w. That is nothing for
-an epsilon that protects anybody, but it exceeds every delta from an epsilon of about 60 on. So plans with an
+an epsilon that protects anybody, but it exceeds every delta from an epsilon of about 50 on. So plans with an
 epsilon and a delta are refused unless it is below a thousandth of delta.
 
 The bound on w here needs no table. A tail with a probability below 2^-129 has no threshold, and a discrete

@@ -91,7 +91,7 @@ def test_an_algorithm_has_the_same_result_as_in_a_simulation(
 
 @pytest.mark.slow
 def test_a_private_algorithm_trains_and_all_sites_pay(tmp_path: Path, sites: list[NvflareSite]) -> None:
-    privacy = "\n[privacy]\nepsilon = 100.0\ndelta = 1e-5\ndropouts = 1\n"
+    privacy = "\n[privacy]\nepsilon = 45.0\ndelta = 1e-5\ndropouts = 1\n"
     lines = 'name = "simplicial"\nclip = 1.0\ntheta = 0.5\nloss_bound = 5.0' + privacy
     site = site_with(sites, tmp_path, algorithm=lines, rounds=2, unnoised=0)
     site.join_text = site.join_text.replace("unnoised_sums = {unnoised}", "unnoised_sums = 0\nmax_rho = 1e6")

@@ -51,7 +51,7 @@ def found(mistake: str, seed: int) -> bool:
     assert spec.promise is not None
     with pytest.MonkeyPatch.context() as patched:
         noise_faults.ALL[mistake](patched, spec.promise.clients)
-        return bool(alarms_of(spec, seed=seed, input_sums=24 if mistake in noise_faults.CHECKED else 6))
+        return bool(alarms_of(spec, seed=seed, input_sums=96 if mistake in noise_faults.CHECKED else 6))
 
 
 SPECS = {
