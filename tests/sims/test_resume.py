@@ -158,7 +158,8 @@ def killed(tmp_path: Path, document: dict[str, Any], moments: list[int]) -> int:
 def test_sigkill_at_any_moment_loses_no_more_than_a_round(count: int, tmp_path: Path) -> None:
     """Every event is a moment: a stage that begins, a write, a sync, a file that takes another's place."""
     rounds = 4 if count == 3 else 12
-    document = {**PRIVATE, "privacy": {**PRIVATE["privacy"], "epsilon": 40.0}, "rounds": rounds}
+    privacy = {"epsilon": 40.0, "delta": 1e-5, "dropouts": 2, "removable": True}
+    document = {**PRIVATE, "privacy": privacy, "rounds": rounds}
     whole, rng = RunDirectory(tmp_path / "whole"), random.Random(count)
     simulate(settings(**document), directory=whole)
     kills = killed(tmp_path, document, [rng.randrange(5, 50) for _ in range(count)])
